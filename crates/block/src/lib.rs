@@ -1,0 +1,21 @@
+//! The block device that every front end and workload sees, and the ways to one.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`request`](Request) | what is asked of a block device, and its completion |
+//! | [`device`](Device) | a block device: submit many, poll, reap many |
+//! | [`raw`](Raw) | straight to a driver's queue pair, nothing in between |
+//!
+//! A drive that manages its own flash is a device through [`Raw`]; a host-managed target (`pblk`)
+//! is a device itself. The staging and dispatch queues of the multi-queue block layer will stand
+//! between the two without changing either end.
+
+#![forbid(unsafe_code)]
+
+mod device;
+mod raw;
+mod request;
+
+pub use device::{Busy, Device, Limits};
+pub use raw::Raw;
+pub use request::{Completion, Extent, ExtentState, Op, Payload, Request};

@@ -1,0 +1,40 @@
+//! [`RealClock`]: monotonic wall time.
+
+use std::time::Instant;
+
+use crate::Nanos;
+
+/// Monotonic time since the clock was made. Copies agree with each other.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock {
+    start: Instant,
+}
+
+impl RealClock {
+    /// A clock that starts now.
+    pub fn start() -> RealClock {
+        RealClock { start: Instant::now() }
+    }
+
+    /// Time since the start. About 20 ns on x86-64 (vDSO).
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_runs_backwards() {
+        let clock = RealClock::start();
+        let mut last = clock.now();
+        for _ in 0..10_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! [`Parker`] and [`Waker`]: how a runner with nothing to do sleeps, and how a doorbell wakes it.
+//!
+//! A doorbell on a spinning runner costs one load; on a parked one, one eventfd write. The protocol
+//! is the flag dance of a futex: the sleeper raises `parked`, looks for work once more, and only
+//! then blocks; the waker publishes its work first and looks at `parked` second. Both sides put a
+//! sequentially consistent fence between their two steps, so at least one of them sees the other.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use crate::Nanos;
+
+#[derive(Debug)]
+struct Shared {
+    parked: AtomicBool,
+    event: OwnedFd,
+}
+
+/// The sleeper's end: one per runner.
+#[derive(Debug)]
+pub struct Parker {
+    shared: Arc<Shared>,
+}
+
+/// The waking end: any number of clones.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    shared: Arc<Shared>,
+}
+
+impl Parker {
+    /// A new parker, not parked.
+    ///
+    /// # Errors
+    /// What `eventfd(2)` returns, usually the limit on open files.
+    pub fn new() -> io::Result<Parker> {
+        let event =
+            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Parker { shared: Arc::new(Shared { parked: AtomicBool::new(false), event }) })
+    }
+
+    /// A waker for this parker.
+    pub fn waker(&self) -> Waker {
+        Waker { shared: self.shared.clone() }
+    }
+
+    /// Announces that the runner is about to sleep. The caller must look for work once more after
+    /// this and, if there is some, call [`unpark`](Parker::unpark) instead of sleeping.
+    pub fn prepare(&self) {
+        self.shared.parked.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Withdraws [`prepare`](Parker::prepare) and swallows a wake-up that came meanwhile.
+    pub fn unpark(&self) {
+        self.shared.parked.store(false, Ordering::Relaxed);
+        let mut buf = [0u8; 8];
+        // Nothing to read is the usual case; the descriptor is non-blocking.
+        let _ = rustix::io::read(&self.shared.event, &mut buf);
+    }
+
+    /// Sleeps until woken, until one of `others` is readable, or for `timeout` at most
+    /// ([`Nanos::MAX`]: without limit); then unparks.
+    ///
+    /// # Errors
+    /// What `ppoll(2)` returns; an interruption by a signal counts as a wake-up.
+    pub fn park(&self, others: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<()> {
+        let mut fds = Vec::with_capacity(others.len() + 1);
+        fds.push(PollFd::new(&self.shared.event, PollFlags::IN));
+        fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        let limit = (timeout != Nanos::MAX).then(|| Timespec {
+            tv_sec: (timeout.0 / 1_000_000_000) as i64,
+            tv_nsec: (timeout.0 % 1_000_000_000) as i64,
+        });
+        let result = rustix::event::poll(&mut fds, limit.as_ref());
+        self.unpark();
+        match result {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl AsFd for Parker {
+    /// The eventfd, for a caller that sleeps in its own `epoll`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}
+
+impl Waker {
+    /// Wakes the runner if it is parked. Call it after the work has been published.
+    #[inline]
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.shared.parked.load(Ordering::Relaxed) {
+            self.signal();
+        }
+    }
+
+    #[cold]
+    fn signal(&self) {
+        // A full counter already wakes; there is no other failure for a valid eventfd.
+        let _ = rustix::io::write(&self.shared.event, &1u64.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn a_wake_between_prepare_and_park_is_not_lost() {
+        let parker = Parker::new().unwrap();
+        parker.prepare();
+        parker.waker().wake();
+        parker.park(&[], Nanos::MAX).unwrap();
+    }
+
+    #[test]
+    fn a_wake_on_a_spinning_runner_leaves_nothing_behind() {
+        let parker = Parker::new().unwrap();
+        parker.waker().wake();
+        parker.prepare();
+        let before = std::time::Instant::now();
+        parker.park(&[], Nanos::from_millis(5)).unwrap();
+        assert!(before.elapsed().as_millis() >= 4, "slept for the whole timeout");
+    }
+
+    #[test]
+    fn no_hand_over_is_lost_between_two_threads() {
+        const ROUNDS: u64 = 20_000;
+        let (ping, pong) = (Parker::new().unwrap(), Parker::new().unwrap());
+        let (wake_ping, wake_pong) = (ping.waker(), pong.waker());
+        let turn = Arc::new(AtomicU64::new(0));
+        let await_turn = |parker: &Parker, turn: &AtomicU64, n: u64| {
+            while turn.load(Ordering::Acquire) < n {
+                parker.prepare();
+                if turn.load(Ordering::Acquire) >= n {
+                    parker.unpark();
+                    break;
+                }
+                parker.park(&[], Nanos::MAX).unwrap();
+            }
+        };
+        let theirs = turn.clone();
+        let other = std::thread::spawn(move || {
+            for round in 0..ROUNDS {
+                await_turn(&pong, &theirs, 2 * round + 1);
+                theirs.store(2 * round + 2, Ordering::Release);
+                wake_ping.wake();
+            }
+        });
+        for round in 0..ROUNDS {
+            turn.store(2 * round + 1, Ordering::Release);
+            wake_pong.wake();
+            await_turn(&ping, &turn, 2 * round + 2);
+        }
+        other.join().unwrap();
+        assert_eq!(turn.load(Ordering::Acquire), 2 * ROUNDS);
+    }
+}

@@ -1,0 +1,340 @@
+//! What describes a medium: shape, timing, errors. Plain values; checked by
+//! [`NandConfig::check`].
+
+use std::path::PathBuf;
+
+use clock::Nanos;
+use nvme::{Geometry, GeometryError};
+
+/// The shape of a NAND medium (LightNVM paper section 2.1): channels → parallel units → planes →
+/// blocks → pages → sectors. One chunk is the blocks with the same number on all planes of a PU,
+/// programmed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NandGeometry {
+    /// Channels.
+    pub channels: u32,
+    /// Parallel units (dies) per channel.
+    pub pus: u32,
+    /// Planes per parallel unit.
+    pub planes: u32,
+    /// Chunks per parallel unit: blocks per plane.
+    pub chunks: u32,
+    /// Pages per block.
+    pub pages: u32,
+    /// Data bytes per page of one plane.
+    pub page_bytes: u32,
+    /// Bytes per sector.
+    pub sector_bytes: u32,
+    /// Out-of-band bytes per sector for the user of the medium.
+    pub oob_bytes: u32,
+}
+
+/// Bits per cell (LightNVM paper section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cell {
+    /// One bit.
+    Slc,
+    /// Two bits: lower and upper page.
+    Mlc,
+    /// Three bits: lower, upper and extra page.
+    Tlc,
+    /// Four bits.
+    Qlc,
+}
+
+impl Cell {
+    /// Bits per cell, which is pages per word line.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Cell::Slc => 1,
+            Cell::Mlc => 2,
+            Cell::Tlc => 3,
+            Cell::Qlc => 4,
+        }
+    }
+
+    /// Program/erase cycles that such a cell is rated for (LightNVM paper section 2.1).
+    pub const fn rated_cycles(self) -> u32 {
+        match self {
+            Cell::Slc => 100_000,
+            Cell::Mlc => 3_000,
+            Cell::Tlc => 1_000,
+            Cell::Qlc => 300,
+        }
+    }
+}
+
+/// How long array operations take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NandTiming {
+    /// tR by page type (lower, upper, extra, top); types beyond the cell's bits are not used.
+    pub read: [Nanos; 4],
+    /// tPROG by page type; with one-shot programming, entry 0 is the whole word line.
+    pub program: [Nanos; 4],
+    /// tBERS.
+    pub erase: Nanos,
+    /// Bytes per second of a channel; 0 for transfers that take no time.
+    pub channel_bytes_per_sec: u64,
+}
+
+impl NandTiming {
+    /// The same time for every page type.
+    pub const fn uniform(read: Nanos, program: Nanos, erase: Nanos, channel: u64) -> NandTiming {
+        NandTiming {
+            read: [read; 4],
+            program: [program; 4],
+            erase,
+            channel_bytes_per_sec: channel,
+        }
+    }
+}
+
+/// How often the medium fails (LightNVM paper section 2.2). All drawn from the medium's seed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ErrorModel {
+    /// Share of chunks that are bad from the factory.
+    pub factory_bad: f64,
+    /// Probability that a program of one page fails.
+    pub program_fail: f64,
+    /// Probability that an erase fails.
+    pub erase_fail: f64,
+    /// Raw bit error rate of a fresh cell; 0 for a medium without bit errors.
+    pub rber: f64,
+    /// Factor by which the raw bit error rate has grown at the rated number of cycles.
+    pub rber_growth: f64,
+    /// Bits that error correction repairs per sector.
+    pub ecc_bits: u32,
+    /// Rated program/erase cycles; 0 for the cell's.
+    pub endurance: u32,
+}
+
+impl Default for ErrorModel {
+    /// A medium that never fails.
+    fn default() -> ErrorModel {
+        ErrorModel {
+            factory_bad: 0.0,
+            program_fail: 0.0,
+            erase_fail: 0.0,
+            rber: 0.0,
+            rber_growth: 100.0,
+            ecc_bits: 40,
+            endurance: 0,
+        }
+    }
+}
+
+/// Where sectors are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataStore {
+    /// In memory, sparse.
+    Memory,
+    /// In an image file that survives restarts.
+    File(PathBuf),
+    /// Not at all: reads return a pattern derived from the address.
+    None,
+}
+
+/// A NAND medium.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NandConfig {
+    /// Shape.
+    pub geometry: NandGeometry,
+    /// Bits per cell.
+    pub cell: Cell,
+    /// Whether all pages of a word line are programmed in one operation.
+    pub one_shot: bool,
+    /// Pages between a lower page and the last of its pair (`mw_cunits` in multi-plane pages):
+    /// a page is readable once this many more have been programmed in its chunk. 0 for SLC and for
+    /// one-shot programming.
+    pub pair_distance: u32,
+    /// Timing.
+    pub timing: NandTiming,
+    /// Failures.
+    pub errors: ErrorModel,
+    /// Where sectors are kept.
+    pub data: DataStore,
+    /// Seed of everything drawn.
+    pub seed: u64,
+}
+
+/// A phase-change medium: in place, byte-addressable, no erase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PcmConfig {
+    /// Channels.
+    pub channels: u32,
+    /// Parallel units per channel; sectors go round over all of them.
+    pub pus: u32,
+    /// Bytes of the medium.
+    pub bytes: u64,
+    /// Bytes per sector.
+    pub sector_bytes: u32,
+    /// Time to read a sector.
+    pub read: Nanos,
+    /// Time to write a sector.
+    pub write: Nanos,
+    /// Bytes per second of a channel; 0 for transfers that take no time.
+    pub channel_bytes_per_sec: u64,
+    /// Where sectors are kept.
+    pub data: DataStore,
+}
+
+/// A medium.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MediaConfig {
+    /// NAND flash.
+    Nand(NandConfig),
+    /// Phase-change memory.
+    Pcm(PcmConfig),
+    /// Nothing: `bytes` of address space in sectors of `sector_bytes`.
+    Null {
+        /// Bytes.
+        bytes: u64,
+        /// Bytes per sector.
+        sector_bytes: u32,
+    },
+}
+
+impl NandGeometry {
+    /// Parallel units of the drive.
+    pub fn total_pus(&self) -> u32 {
+        self.channels * self.pus
+    }
+
+    /// Sectors per page of one plane.
+    pub fn sectors_per_page(&self) -> u32 {
+        self.page_bytes / self.sector_bytes
+    }
+
+    /// Sectors of one page over all planes of a PU.
+    pub fn sectors_per_stripe(&self) -> u32 {
+        self.sectors_per_page() * self.planes
+    }
+
+    /// Sectors per chunk.
+    pub fn sectors_per_chunk(&self) -> u32 {
+        self.sectors_per_stripe() * self.pages
+    }
+
+    /// Bytes of data on the medium.
+    pub fn total_bytes(&self) -> u64 {
+        u64::from(self.total_pus())
+            * u64::from(self.chunks)
+            * u64::from(self.pages)
+            * u64::from(self.planes)
+            * u64::from(self.page_bytes)
+    }
+}
+
+impl NandConfig {
+    /// Pages programmed by one operation, per plane.
+    pub fn pages_per_program(&self) -> u32 {
+        if self.one_shot { self.cell.bits() } else { 1 }
+    }
+
+    /// Sectors programmed by one operation: the write unit.
+    pub fn write_unit(&self) -> u32 {
+        self.geometry.sectors_per_stripe() * self.pages_per_program()
+    }
+
+    /// Sectors that must follow before a sector can be read.
+    pub fn mw_cunits(&self) -> u32 {
+        self.pair_distance * self.geometry.sectors_per_stripe()
+    }
+
+    /// Page type of a page: 0 for the lower page.
+    ///
+    /// Pages of a word line come one after another, as FEMU numbers them; real chips interleave
+    /// word lines, which moves latencies between neighbours but changes no average.
+    #[inline]
+    pub fn page_type(&self, page: u32) -> usize {
+        (page % self.cell.bits()) as usize
+    }
+
+    /// What the Geometry command reports of this medium.
+    pub fn host_geometry(&self) -> Geometry {
+        let g = &self.geometry;
+        Geometry {
+            groups: g.channels,
+            pus: g.pus,
+            chunks: g.chunks,
+            sectors: g.sectors_per_chunk(),
+            sector_bytes: g.sector_bytes,
+            oob_bytes: g.oob_bytes,
+            ws_min: self.write_unit(),
+            ws_opt: self.write_unit(),
+            mw_cunits: self.mw_cunits(),
+        }
+    }
+
+    /// Checks that the shape is one a drive can have.
+    ///
+    /// # Errors
+    /// The first number that is zero or does not fit the others.
+    pub fn check(&self) -> Result<(), GeometryError> {
+        let g = &self.geometry;
+        for (what, n) in [
+            ("channels", g.channels),
+            ("pus", g.pus),
+            ("planes", g.planes),
+            ("chunks", g.chunks),
+            ("pages", g.pages),
+            ("page_bytes", g.page_bytes),
+            ("sector_bytes", g.sector_bytes),
+        ] {
+            if n == 0 {
+                return Err(GeometryError::Zero { what });
+            }
+        }
+        let unfit = |what, value: u32, allowed: String| {
+            Err(GeometryError::Unfit { what, value: value.into(), allowed })
+        };
+        if !g.sector_bytes.is_power_of_two() || !(512..=65536).contains(&g.sector_bytes) {
+            return unfit(
+                "sector_bytes",
+                g.sector_bytes,
+                "it must be a power of two from 512 to 65536".into(),
+            );
+        }
+        if !g.page_bytes.is_multiple_of(g.sector_bytes) {
+            return unfit(
+                "page_bytes",
+                g.page_bytes,
+                format!("it must be a multiple of sector_bytes ({})", g.sector_bytes),
+            );
+        }
+        if !g.pages.is_multiple_of(self.cell.bits()) {
+            return unfit(
+                "pages",
+                g.pages,
+                format!("it must be a multiple of the {} bits of a cell", self.cell.bits()),
+            );
+        }
+        let wide = u64::from(g.pages) * u64::from(g.planes) * u64::from(g.sectors_per_page());
+        if wide > 1 << 24 {
+            return Err(GeometryError::Unfit {
+                what: "sectors per chunk",
+                value: wide,
+                allowed: "a chunk has at most 16777216".into(),
+            });
+        }
+        let sectors = wide * u64::from(g.chunks) * u64::from(g.channels) * u64::from(g.pus);
+        if sectors >= MAX_SECTORS {
+            return Err(GeometryError::Unfit {
+                what: "sectors of the medium",
+                value: sectors,
+                allowed: format!("the mapping tables number at most {}", MAX_SECTORS - 1),
+            });
+        }
+        if self.pair_distance >= g.pages {
+            return unfit(
+                "pair_distance",
+                self.pair_distance,
+                format!("a chunk has {} pages", g.pages),
+            );
+        }
+        self.host_geometry().check()
+    }
+}
+
+/// Sectors that the 32-bit tables can number, with room for their marks (about 7 TiB at 4 KiB).
+pub const MAX_SECTORS: u64 = 0x7000_0000;

@@ -1,0 +1,51 @@
+//! Command opcodes: the first byte of a submission queue entry.
+
+/// Admin commands (NVMe figure 139; OC section 3).
+pub mod admin {
+    /// Delete I/O Submission Queue.
+    pub const DELETE_SQ: u8 = 0x00;
+    /// Create I/O Submission Queue.
+    pub const CREATE_SQ: u8 = 0x01;
+    /// Get Log Page.
+    pub const GET_LOG_PAGE: u8 = 0x02;
+    /// Delete I/O Completion Queue.
+    pub const DELETE_CQ: u8 = 0x04;
+    /// Create I/O Completion Queue.
+    pub const CREATE_CQ: u8 = 0x05;
+    /// Identify.
+    pub const IDENTIFY: u8 = 0x06;
+    /// Abort.
+    pub const ABORT: u8 = 0x08;
+    /// Set Features.
+    pub const SET_FEATURES: u8 = 0x09;
+    /// Get Features.
+    pub const GET_FEATURES: u8 = 0x0a;
+    /// Asynchronous Event Request.
+    pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
+    /// Get LBA Status.
+    pub const GET_LBA_STATUS: u8 = 0x86;
+    /// Geometry (OC section 3.1).
+    pub const GEOMETRY: u8 = 0xe2;
+}
+
+/// NVM command set commands (NVMe figure 346; OC section 4).
+pub mod io {
+    /// Flush.
+    pub const FLUSH: u8 = 0x00;
+    /// Write.
+    pub const WRITE: u8 = 0x01;
+    /// Read.
+    pub const READ: u8 = 0x02;
+    /// Write Zeroes.
+    pub const WRITE_ZEROES: u8 = 0x08;
+    /// Dataset Management (deallocate; on an open-channel drive: chunk reset).
+    pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// Vector Chunk Reset.
+    pub const VECTOR_RESET: u8 = 0x90;
+    /// Vector Chunk Write.
+    pub const VECTOR_WRITE: u8 = 0x91;
+    /// Vector Chunk Read.
+    pub const VECTOR_READ: u8 = 0x92;
+    /// Vector Chunk Copy.
+    pub const VECTOR_COPY: u8 = 0x93;
+}

@@ -1,0 +1,305 @@
+//! The completion ring: [`CompletionDrive`] posts, [`CompletionHost`] reaps.
+//!
+//! The host knows a new entry by its phase tag, which flips with every pass over the ring; the half
+//! of the entry that holds the tag is written last, with release order.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nvme::Cqe;
+
+use crate::{InvalidDoorbell, Iova, Port, Region, Unregistered};
+
+const ENTRY: usize = 16;
+
+#[derive(Debug)]
+struct Ring {
+    port: Arc<Port>,
+    region: Arc<Region>,
+    base: usize,
+    depth: u16,
+    qid: u16,
+}
+
+impl Ring {
+    fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Ring, Unregistered> {
+        let bytes = u64::from(depth) * ENTRY as u64;
+        if !at.0.is_multiple_of(crate::PAGE as u64) || depth < 2 {
+            return Err(Unregistered { iova: at, len: bytes });
+        }
+        let buffer = port.memory().find(at, bytes)?;
+        let (region, base) = (buffer.region.clone(), buffer.offset);
+        Ok(Ring { port: port.clone(), region, base, depth, qid })
+    }
+
+    #[inline]
+    fn entry(&self, index: u16) -> usize {
+        self.base + usize::from(index) * ENTRY
+    }
+}
+
+/// The drive's end of a completion ring.
+#[derive(Debug)]
+pub struct CompletionDrive {
+    ring: Ring,
+    tail: u16,
+    head: u16,
+    phase: bool,
+    vector: Option<u16>,
+    posted: bool,
+}
+
+/// The host has not reaped: the drive keeps the completion and tries again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the completion queue is full")]
+pub struct CompletionFull;
+
+impl CompletionDrive {
+    /// The drive's end of queue `qid`, whose memory is at `at` and must be zero; `vector` is raised
+    /// after completions have been posted.
+    ///
+    /// # Errors
+    /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
+    pub fn open(
+        port: &Arc<Port>,
+        qid: u16,
+        at: Iova,
+        depth: u16,
+        vector: Option<u16>,
+    ) -> Result<Self, Unregistered> {
+        let ring = Ring::open(port, qid, at, depth)?;
+        port.doorbells().half_word(Port::cq_doorbell(qid)).store(0, Ordering::Relaxed);
+        Ok(CompletionDrive { ring, tail: 0, head: 0, phase: true, vector, posted: false })
+    }
+
+    /// Posts a completion.
+    ///
+    /// # Errors
+    /// [`CompletionFull`]; a head doorbell outside of the ring counts as no progress.
+    #[inline]
+    pub fn post(&mut self, cqe: Cqe) -> Result<(), CompletionFull> {
+        let next = if self.tail + 1 == self.ring.depth { 0 } else { self.tail + 1 };
+        if next == self.head && !self.look().is_ok_and(|head| next != head) {
+            return Err(CompletionFull);
+        }
+        let [low, high] = cqe.to_words(self.phase);
+        let at = self.ring.entry(self.tail);
+        self.ring.region.word(at).store(low, Ordering::Relaxed);
+        self.ring.region.word(at + 8).store(high, Ordering::Release);
+        if next == 0 {
+            self.phase = !self.phase;
+        }
+        self.tail = next;
+        self.posted = true;
+        Ok(())
+    }
+
+    /// Raises the interrupt vector if something was posted since the last call.
+    #[inline]
+    pub fn notify(&mut self) {
+        if self.posted {
+            self.posted = false;
+            if let Some(vector) = self.vector {
+                self.ring.port.interrupt(vector);
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<u16, InvalidDoorbell> {
+        let ring = &self.ring;
+        let value = ring
+            .port
+            .doorbells()
+            .half_word(Port::cq_doorbell(ring.qid))
+            .load(Ordering::Acquire);
+        if value >= u32::from(ring.depth) {
+            return Err(InvalidDoorbell { qid: ring.qid, value, depth: ring.depth });
+        }
+        self.head = value as u16;
+        Ok(self.head)
+    }
+}
+
+/// The host's end of a completion ring.
+#[derive(Debug)]
+pub struct CompletionHost {
+    ring: Ring,
+    head: u16,
+    phase: bool,
+    reaped: bool,
+}
+
+impl CompletionHost {
+    /// The host's end of queue `qid`, whose memory is at `at` and must be zero.
+    ///
+    /// # Errors
+    /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
+    pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, Unregistered> {
+        let ring = Ring::open(port, qid, at, depth)?;
+        Ok(CompletionHost { ring, head: 0, phase: true, reaped: false })
+    }
+
+    /// Takes the next completion. Its entry goes back to the drive with
+    /// [`release`](CompletionHost::release).
+    #[inline]
+    pub fn pop(&mut self) -> Option<Cqe> {
+        let at = self.ring.entry(self.head);
+        let high = self.ring.region.word(at + 8).load(Ordering::Acquire);
+        if Cqe::phase(high) != self.phase {
+            return None;
+        }
+        let low = self.ring.region.word(at).load(Ordering::Relaxed);
+        self.head += 1;
+        if self.head == self.ring.depth {
+            self.head = 0;
+            self.phase = !self.phase;
+        }
+        self.reaped = true;
+        Some(Cqe::from_words([low, high]))
+    }
+
+    /// Rings the head doorbell if something was reaped since the last call. Wakes a drive that
+    /// waits for room.
+    #[inline]
+    pub fn release(&mut self) {
+        if self.reaped {
+            self.reaped = false;
+            let doorbells = self.ring.port.doorbells();
+            doorbells
+                .half_word(Port::cq_doorbell(self.ring.qid))
+                .store(self.head.into(), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::{Sqe, Status};
+
+    use super::*;
+    use crate::{PAGE, SubmissionDrive, SubmissionFull, SubmissionHost};
+
+    fn queue(depth: u16) -> (SubmissionHost, CompletionHost, SubmissionDrive, CompletionDrive) {
+        let port = Port::new().unwrap();
+        let memory = Region::anonymous(128 * PAGE).unwrap();
+        let at = port.memory().register(&memory).unwrap();
+        let cq = at.offset(64 * PAGE as u64);
+        (
+            SubmissionHost::open(&port, 1, at, depth).unwrap(),
+            CompletionHost::open(&port, 1, cq, depth).unwrap(),
+            SubmissionDrive::open(&port, 1, at, depth).unwrap(),
+            CompletionDrive::open(&port, 1, cq, depth, None).unwrap(),
+        )
+    }
+
+    #[test]
+    fn commands_and_completions_go_round_many_times() {
+        for depth in [2, 3, 64, 1000] {
+            let (mut sq, mut cq, mut dsq, mut dcq) = queue(depth);
+            let (mut sent, mut done) = (0u64, 0u64);
+            while done < 5_000 {
+                while sent - done < u64::from(depth) && sq.free() > 0 {
+                    let mut sqe = Sqe::new(2, 1);
+                    sqe.cid = (sent as u16).into();
+                    sqe.set_slba(sent);
+                    sq.push(&sqe).unwrap();
+                    sent += 1;
+                }
+                sq.ring();
+                dsq.look().unwrap();
+                while let Some(sqe) = dsq.fetch() {
+                    let cqe = Cqe {
+                        result: sqe.slba() * 3,
+                        sq_head: dsq.head(),
+                        sq_id: 1,
+                        cid: sqe.cid.get(),
+                        status: Status::SUCCESS,
+                    };
+                    dcq.post(cqe).unwrap();
+                }
+                while let Some(cqe) = cq.pop() {
+                    assert_eq!((cqe.result, cqe.cid), (done * 3, done as u16));
+                    sq.fetched(cqe.sq_head);
+                    done += 1;
+                }
+                cq.release();
+            }
+        }
+    }
+
+    #[test]
+    fn full_rings_push_back() {
+        let (mut sq, mut cq, mut dsq, mut dcq) = queue(4);
+        for _ in 0..3 {
+            sq.push(&Sqe::default()).unwrap();
+        }
+        assert_eq!(sq.push(&Sqe::default()), Err(SubmissionFull));
+        assert_eq!(dsq.look().unwrap(), 0, "nothing before the doorbell");
+        sq.ring();
+        assert_eq!(dsq.look().unwrap(), 3);
+        for _ in 0..3 {
+            dcq.post(Cqe::default()).unwrap();
+        }
+        assert_eq!(dcq.post(Cqe::default()), Err(CompletionFull));
+        assert!(cq.pop().is_some());
+        assert_eq!(dcq.post(Cqe::default()), Err(CompletionFull), "popped but not released");
+        cq.release();
+        dcq.post(Cqe::default()).unwrap();
+    }
+
+    #[test]
+    fn a_wild_doorbell_is_an_error_and_not_a_wild_read() {
+        let (_sq, _cq, mut dsq, _dcq) = queue(4);
+        for value in [4, 5, u32::MAX] {
+            dsq.ring_for_test(value);
+            assert_eq!(dsq.look(), Err(InvalidDoorbell { qid: 1, value, depth: 4 }));
+            assert!(dsq.fetch().is_none());
+        }
+    }
+
+    #[test]
+    fn rings_outside_registered_memory_are_refused() {
+        let port = Port::new().unwrap();
+        let at = port.memory().register(&Region::anonymous(PAGE).unwrap()).unwrap();
+        assert!(SubmissionDrive::open(&port, 1, at, 64).is_ok());
+        assert!(SubmissionDrive::open(&port, 1, at, 65).is_err());
+        assert!(SubmissionDrive::open(&port, 1, at.offset(64), 2).is_err(), "not page aligned");
+        assert!(SubmissionDrive::open(&port, 1, at, 1).is_err(), "a ring of one holds nothing");
+        assert!(CompletionDrive::open(&port, 1, Iova(0), 2, None).is_err());
+    }
+
+    #[test]
+    fn two_threads_lose_nothing() {
+        const COUNT: u64 = 200_000;
+        let (mut sq, mut cq, mut dsq, mut dcq) = queue(32);
+        let drive = std::thread::spawn(move || {
+            let mut left = COUNT;
+            while left > 0 {
+                dsq.look().unwrap();
+                while let Some(sqe) = dsq.fetch() {
+                    let cqe = Cqe { result: sqe.slba(), sq_head: dsq.head(), ..Cqe::default() };
+                    while dcq.post(cqe).is_err() {
+                        std::hint::spin_loop();
+                    }
+                    left -= 1;
+                }
+            }
+        });
+        let (mut sent, mut done) = (0, 0);
+        while done < COUNT {
+            let mut sqe = Sqe::new(2, 1);
+            sqe.set_slba(sent);
+            if sent < COUNT && sq.push(&sqe).is_ok() {
+                sent += 1;
+                sq.ring();
+            }
+            while let Some(cqe) = cq.pop() {
+                assert_eq!(cqe.result, done);
+                sq.fetched(cqe.sq_head);
+                done += 1;
+            }
+            cq.release();
+        }
+        drive.join().unwrap();
+    }
+}

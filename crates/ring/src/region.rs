@@ -1,0 +1,305 @@
+//! [`Region`]: a piece of memory that host and drive may both touch.
+
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// A mapping of memory, shared by reference.
+///
+/// Accesses are by value and bounds-checked, so a region never hands out a Rust reference to bytes
+/// that another thread or process may change; words that both sides use to agree on something are
+/// handed out as atomics.
+///
+/// # Panics
+/// Every access method panics when the range is outside the region: ranges that come from a user,
+/// a guest or a drive are checked against [`AddressSpace`](crate::AddressSpace) first.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+    /// A file mapping gives its blocks back by punching, anonymous memory by `MADV_DONTNEED`.
+    file: Option<File>,
+}
+
+// SAFETY: the mapping belongs to the region until it is dropped, is valid from any thread, and the
+// region gives out no references to plain bytes. Concurrent copies into overlapping ranges may tear
+// data that both sides agreed to fight over, as with any DMA buffer, but touch nothing else.
+unsafe impl Send for Region {}
+// SAFETY: see above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Zeroed private memory, backed by nothing until touched.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns; `InvalidInput` for a length of zero.
+    pub fn anonymous(len: usize) -> io::Result<Arc<Region>> {
+        Ok(Arc::new(Region::map_anonymous(len)?))
+    }
+
+    pub(crate) fn map_anonymous(len: usize) -> io::Result<Region> {
+        if len == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of 0 bytes"));
+        }
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
+        let region = Region { base, len, file: None };
+        if len >= 2 << 20 {
+            // SAFETY: advice on our own mapping; refusal (no huge pages here) costs only speed.
+            let _ = unsafe {
+                rustix::mm::madvise(region.base.as_ptr().cast(), len, Advice::LinuxHugepage)
+            };
+        }
+        Ok(region)
+    }
+
+    /// `len` bytes of `file` from its start, shared with the file: what is written survives the
+    /// process. The file must be at least that long.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns; `InvalidInput` for a length of zero or past the end of the file.
+    pub fn file(file: File, len: usize) -> io::Result<Arc<Region>> {
+        if len == 0 || file.metadata()?.len() < len as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a region that is empty or longer than its file",
+            ));
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. Another
+        // process that truncates the file makes an access raise SIGBUS: image files are locked.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
+        Ok(Arc::new(Region { base, len, file: Some(file) }))
+    }
+
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The mapped file, if there is one.
+    pub fn backing(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// Where the mapping starts.
+    #[inline]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "bytes {offset}..+{len} of a region of {}",
+            self.len
+        );
+        // SAFETY: the offset is within the mapping, or one past its end for a length of zero.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Copies bytes out.
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        let from = self.at(offset, into.len());
+        // SAFETY: `from` is valid for the length; `into` is ours and cannot be part of the mapping,
+        // of which no references exist.
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies bytes in.
+    #[inline]
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        let to = self.at(offset, from.len());
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+
+    /// Copies bytes from one region to another, or within one.
+    #[inline]
+    pub fn copy(from: &Region, from_offset: usize, to: &Region, to_offset: usize, len: usize) {
+        let (from, to) = (from.at(from_offset, len), to.at(to_offset, len));
+        // SAFETY: both ranges are valid for the length; `copy` allows overlap.
+        unsafe { std::ptr::copy(from, to, len) }
+    }
+
+    /// Sets bytes to one value.
+    pub fn fill(&self, offset: usize, len: usize, byte: u8) {
+        let to = self.at(offset, len);
+        // SAFETY: the range is valid for the length.
+        unsafe { std::ptr::write_bytes(to, byte, len) }
+    }
+
+    /// A 64-bit word, little endian in memory as this project supports only such machines.
+    ///
+    /// # Panics
+    /// When `offset` is not a multiple of 8, or out of range.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "word at odd offset {offset}");
+        let at = self.at(offset, 8);
+        // SAFETY: valid, aligned (mappings start on a page), and atomics may be shared; the
+        // reference lives no longer than the region.
+        unsafe { AtomicU64::from_ptr(at.cast()) }
+    }
+
+    /// A 32-bit word, for doorbells.
+    ///
+    /// # Panics
+    /// When `offset` is not a multiple of 4, or out of range.
+    #[inline]
+    pub fn half_word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4), "half word at odd offset {offset}");
+        let at = self.at(offset, 4);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(at.cast()) }
+    }
+
+    /// Gives the memory, or the file's blocks, of the pages wholly inside the range back; they
+    /// read as zeros afterwards. Bytes at the ragged ends are zeroed.
+    ///
+    /// # Errors
+    /// What `fallocate(2)` or `madvise(2)` return.
+    pub fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
+        self.at(offset, len);
+        let (start, end) = (offset.next_multiple_of(crate::PAGE), (offset + len) & !(crate::PAGE - 1));
+        if start >= end {
+            self.fill(offset, len, 0);
+            return Ok(());
+        }
+        self.fill(offset, start - offset, 0);
+        self.fill(end, offset + len - end, 0);
+        match &self.file {
+            Some(file) => rustix::fs::fallocate(
+                file,
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
+                start as u64,
+                (end - start) as u64,
+            )?,
+            // SAFETY: whole pages of our own anonymous mapping; they become zero pages, and no
+            // reference to plain bytes of them exists.
+            None => unsafe {
+                rustix::mm::madvise(
+                    self.at(start, end - start).cast(),
+                    end - start,
+                    Advice::LinuxDontNeed,
+                )?;
+            },
+        }
+        Ok(())
+    }
+
+    /// Makes sure that storing to the range cannot fail for want of space.
+    ///
+    /// # Errors
+    /// What `fallocate(2)` returns, for a file on a full file system `ENOSPC`.
+    pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
+        self.at(offset, len);
+        if let Some(file) = &self.file {
+            rustix::fs::fallocate(
+                file,
+                rustix::fs::FallocateFlags::KEEP_SIZE,
+                offset as u64,
+                len as u64,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything written is on the file's device. Nothing to do for memory.
+    ///
+    /// # Errors
+    /// What `fsync(2)` returns.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), File::sync_all)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing refers to it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_go_in_and_come_out() {
+        let (a, b) = (Region::anonymous(8192).unwrap(), Region::anonymous(4096).unwrap());
+        a.write(4090, b"straddles");
+        Region::copy(&a, 4090, &b, 7, 9);
+        let mut out = [0; 9];
+        b.read(7, &mut out);
+        assert_eq!(&out, b"straddles");
+        b.fill(8, 3, b'x');
+        b.read(7, &mut out);
+        assert_eq!(&out, b"sxxxddles");
+    }
+
+    #[test]
+    #[should_panic(expected = "of a region of 4096")]
+    fn a_range_past_the_end_is_refused() {
+        Region::anonymous(4096).unwrap().write(4000, &[0; 97]);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a region of 4096")]
+    fn a_range_that_wraps_is_refused() {
+        Region::anonymous(4096).unwrap().fill(usize::MAX, 2, 0);
+    }
+
+    #[test]
+    fn discarded_ranges_read_as_zeros_in_memory_and_in_a_file() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(5 * 4096).unwrap();
+        for region in [Region::anonymous(5 * 4096).unwrap(), Region::file(file, 5 * 4096).unwrap()] {
+            region.reserve(0, region.len()).unwrap();
+            region.fill(0, region.len(), 7);
+            region.discard(100, 3 * 4096).unwrap();
+            region.discard(4 * 4096 + 8, 8).unwrap();
+            let mut all = vec![0; region.len()];
+            region.read(0, &mut all);
+            for (i, byte) in all.iter().enumerate() {
+                let gone = (100..100 + 3 * 4096).contains(&i) || (16392..16400).contains(&i);
+                assert_eq!(*byte == 0, gone, "byte {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_region_longer_than_its_file_is_refused() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        assert_eq!(Region::file(file, 4097).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(Region::anonymous(0).is_err());
+    }
+}

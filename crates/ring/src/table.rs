@@ -1,0 +1,69 @@
+//! [`Table`]: a large array of words.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+use crate::Region;
+
+/// An array of `u32` that is zero until touched and lives on huge pages where there are some: a
+/// mapping table of a 2 TB drive costs memory only for what is mapped, and a random look-up one
+/// cache miss rather than two.
+#[derive(Debug)]
+pub struct Table {
+    /// `None` for a table of no words, since a mapping is never empty.
+    region: Option<Region>,
+    len: usize,
+}
+
+impl Table {
+    /// `len` words of zero.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns.
+    pub fn zeroed(len: usize) -> io::Result<Table> {
+        let region = if len == 0 { None } else { Some(Region::map_anonymous(len * 4)?) };
+        Ok(Table { region, len })
+    }
+}
+
+impl Deref for Table {
+    type Target = [u32];
+    #[inline]
+    fn deref(&self) -> &[u32] {
+        match &self.region {
+            // SAFETY: the private mapping holds `len` words, is aligned to a page, was zeroed by
+            // the kernel, and is reachable only through this table, which is borrowed.
+            Some(r) => unsafe {
+                std::slice::from_raw_parts(r.base().cast(), self.len)
+            },
+            None => &[],
+        }
+    }
+}
+
+impl DerefMut for Table {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u32] {
+        match &self.region {
+            // SAFETY: as in `deref`, and the table is borrowed mutably.
+            Some(r) => unsafe { std::slice::from_raw_parts_mut(r.base().cast(), self.len) },
+            None => &mut [],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_zero_until_written() {
+        let mut t = Table::zeroed(3_000_000).unwrap();
+        assert_eq!(t.len(), 3_000_000);
+        assert_eq!(t[2_999_999], 0);
+        t[2_999_999] = 7;
+        assert_eq!(t[2_999_999], 7);
+        assert!(t[..2_999_999].iter().all(|w| *w == 0));
+        assert!(Table::zeroed(0).unwrap().is_empty());
+    }
+}
