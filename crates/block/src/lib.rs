@@ -17,5 +17,5 @@ mod raw;
 mod request;
 
 pub use device::{Busy, Device, Limits};
-pub use raw::Raw;
+pub use raw::{Raw, RawError};
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request};

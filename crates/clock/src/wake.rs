@@ -72,7 +72,7 @@ impl Parker {
         let mut fds = Vec::with_capacity(others.len() + 1);
         fds.push(PollFd::new(&self.shared.event, PollFlags::IN));
         fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-        let limit = (timeout != Nanos::MAX).then(|| Timespec {
+        let limit = (timeout != Nanos::MAX).then_some(Timespec {
             tv_sec: (timeout.0 / 1_000_000_000) as i64,
             tv_nsec: (timeout.0 % 1_000_000_000) as i64,
         });

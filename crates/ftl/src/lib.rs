@@ -1,1 +1,60 @@
-//! placeholder
+//! Flash translation: a page-mapped, log-structured translation layer over any flash that can
+//! program, read and erase. A drive with the block personality runs it over its own parallel units;
+//! `pblk` runs the same code on the host, over vector commands (rule: one mechanism, two places).
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`config`](FtlConfig) | over-provisioning, victim policy, streams, limits |
+//! | [`shape`](Shape) | what the layer knows of the flash; capacity |
+//! | [`flash`](Flash) | the seam to the flash below, and to the memory of requests |
+//! | [`oob`](Oob) | what is written beside every sector, and recovery reads back |
+//! | [`map`](Map) | logical to physical and back |
+//! | [`write_ring`](Entry) | the write buffer: slots between acknowledgement and the media |
+//! | `lines` | the unit of reclamation: one chunk on each active parallel unit |
+//! | [`victim`](VictimPolicy) | which line is reclaimed next |
+//! | [`limiter`](RateLimiter) | how users and garbage collection share the flash |
+//! | [`ftl`](Ftl) | the layer: requests in, flash operations out |
+//! | `collect` | garbage collection |
+//! | [`recover`](Recovery) | the map from what is on the media after power was lost |
+//! | [`stats`](FtlStats) | what was written for whom |
+//!
+//! # The path of a write
+//!
+//! [`Ftl::write`] queues it; [`Ftl::kick`] admits its sectors into the user's ring as the
+//! [`RateLimiter`] allows, points the map at the ring's slots and acknowledges. When a write unit is
+//! full (or a flush pads it), `kick` picks a parallel unit of the open line that has room and calls
+//! [`Flash::program`]. [`Ftl::program_done`] makes it durable; once the unit's paired pages are
+//! programmed too, the map moves from the slot to the physical sector and the slot is free again.
+//!
+//! # The path of a read
+//!
+//! [`Ftl::read`] looks every sector up once: a hole reads as zeros, a slot is copied, the rest goes
+//! to [`Flash::read`] in one call.
+
+#![forbid(unsafe_code)]
+
+mod collect;
+mod config;
+mod flash;
+mod ftl;
+mod limiter;
+mod lines;
+mod map;
+mod oob;
+mod recover;
+mod shape;
+mod stats;
+mod victim;
+mod write_ring;
+
+pub use config::{FtlConfig, VictimPolicyKind};
+pub use flash::{Flash, OpId, ReadTarget};
+pub use ftl::{Done, Ftl, NewFtlError};
+pub use limiter::RateLimiter;
+pub use map::{Location, Map};
+pub use oob::Oob;
+pub use recover::{Found, Recovery};
+pub use shape::{CapacityError, Layout, Shape};
+pub use stats::FtlStats;
+pub use victim::{CostBenefit, Fifo, Greedy, VictimPolicy};
+pub use write_ring::Entry;

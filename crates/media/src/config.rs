@@ -286,7 +286,11 @@ impl NandConfig {
             }
         }
         let unfit = |what, value: u32, allowed: String| {
-            Err(GeometryError::Unfit { what, value: value.into(), allowed })
+            Err(GeometryError::Unfit {
+                what,
+                value: value.into(),
+                allowed,
+            })
         };
         if !g.sector_bytes.is_power_of_two() || !(512..=65536).contains(&g.sector_bytes) {
             return unfit(
@@ -306,10 +310,19 @@ impl NandConfig {
             return unfit(
                 "pages",
                 g.pages,
-                format!("it must be a multiple of the {} bits of a cell", self.cell.bits()),
+                format!(
+                    "it must be a multiple of the {} bits of a cell",
+                    self.cell.bits()
+                ),
             );
         }
-        let wide = u64::from(g.pages) * u64::from(g.planes) * u64::from(g.sectors_per_page());
+        // Counts may be anything here, so products stop at the largest number.
+        let product = |first: u64, counts: [u32; 3]| {
+            counts
+                .iter()
+                .fold(first, |product, n| product.saturating_mul(u64::from(*n)))
+        };
+        let wide = product(1, [g.pages, g.planes, g.sectors_per_page()]);
         if wide > 1 << 24 {
             return Err(GeometryError::Unfit {
                 what: "sectors per chunk",
@@ -317,7 +330,7 @@ impl NandConfig {
                 allowed: "a chunk has at most 16777216".into(),
             });
         }
-        let sectors = wide * u64::from(g.chunks) * u64::from(g.channels) * u64::from(g.pus);
+        let sectors = product(wide, [g.chunks, g.channels, g.pus]);
         if sectors >= MAX_SECTORS {
             return Err(GeometryError::Unfit {
                 what: "sectors of the medium",

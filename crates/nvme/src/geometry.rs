@@ -47,7 +47,11 @@ pub struct Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}/{}", self.group, self.pu, self.chunk, self.sector)
+        write!(
+            f,
+            "{}/{}/{}/{}",
+            self.group, self.pu, self.chunk, self.sector
+        )
     }
 }
 
@@ -157,9 +161,14 @@ impl Geometry {
     /// The address with this flat form; `None` past the end.
     #[inline]
     pub fn from_flat(&self, flat: u64) -> Option<Address> {
-        let (rest, sector) =
-            (flat / u64::from(self.sectors), (flat % u64::from(self.sectors)) as u32);
-        let (pu, chunk) = (rest / u64::from(self.chunks), (rest % u64::from(self.chunks)) as u32);
+        let (rest, sector) = (
+            flat / u64::from(self.sectors),
+            (flat % u64::from(self.sectors)) as u32,
+        );
+        let (pu, chunk) = (
+            rest / u64::from(self.chunks),
+            (rest % u64::from(self.chunks)) as u32,
+        );
         let (group, pu) = (pu / u64::from(self.pus), (pu % u64::from(self.pus)) as u32);
         (group < u64::from(self.groups)).then_some(Address {
             group: group as u32,
@@ -204,7 +213,15 @@ mod tests {
 
     #[test]
     fn flat_addresses_have_no_holes() {
-        let g = Geometry { groups: 3, pus: 2, chunks: 5, sectors: 7, ws_min: 7, ws_opt: 7, ..westlake() };
+        let g = Geometry {
+            groups: 3,
+            pus: 2,
+            chunks: 5,
+            sectors: 7,
+            ws_min: 7,
+            ws_opt: 7,
+            ..westlake()
+        };
         g.check().unwrap();
         for flat in 0..g.total_sectors() {
             let a = g.from_flat(flat).unwrap();
@@ -224,7 +241,15 @@ mod tests {
         );
         assert!(Geometry { sectors: 4095, ..g }.check().is_err());
         assert!(Geometry { ws_opt: 24, ..g }.check().is_err());
-        let huge = Geometry { groups: u32::MAX, pus: u32::MAX, chunks: u32::MAX, ..g };
-        assert!(matches!(huge.check(), Err(GeometryError::TooManyBits { bits: 108 })));
+        let huge = Geometry {
+            groups: u32::MAX,
+            pus: u32::MAX,
+            chunks: u32::MAX,
+            ..g
+        };
+        assert!(matches!(
+            huge.check(),
+            Err(GeometryError::TooManyBits { bits: 108 })
+        ));
     }
 }

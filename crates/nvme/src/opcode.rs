@@ -40,6 +40,8 @@ pub mod io {
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management (deallocate; on an open-channel drive: chunk reset).
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// LBA status on an I/O queue (vendor specific; as the admin command Get LBA Status).
+    pub const LBA_STATUS: u8 = 0x86;
     /// Vector Chunk Reset.
     pub const VECTOR_RESET: u8 = 0x90;
     /// Vector Chunk Write.

@@ -60,6 +60,8 @@ statuses! {
     ABORTED = 0x007, "command abort requested";
     /// Aborted because its submission queue was deleted.
     ABORTED_SQ_DELETED = 0x008, "command aborted due to SQ deletion";
+    /// The command may not follow those before it.
+    COMMAND_SEQUENCE = 0x00c, "command sequence error";
     /// The namespace does not exist.
     INVALID_NAMESPACE = 0x00b, "invalid namespace or format";
     /// An SGL descriptor has a type or sub-type that is not supported.
@@ -82,6 +84,8 @@ statuses! {
     INVALID_QID = 0x101, "invalid queue identifier";
     /// The queue size is zero or too large.
     INVALID_QUEUE_SIZE = 0x102, "invalid queue size";
+    /// More asynchronous event requests than the drive holds.
+    TOO_MANY_EVENT_REQUESTS = 0x105, "asynchronous event request limit exceeded";
     /// The interrupt vector is out of range.
     INVALID_VECTOR = 0x108, "invalid interrupt vector";
     /// The log page does not exist.
@@ -94,18 +98,21 @@ statuses! {
     FEATURE_NOT_CHANGEABLE = 0x10e, "feature not changeable";
     /// The attributes conflict (NVM command set).
     CONFLICTING_ATTRIBUTES = 0x180, "conflicting attributes";
-    /// A write or reset to a chunk that is offline (OC section 4).
-    OFFLINE_CHUNK = 0x1c0, "offline chunk";
-    /// A reset of a chunk in a state that does not allow it (OC section 4).
-    INVALID_RESET = 0x1c1, "invalid reset";
     /// A program or erase failed on the media, or the medium takes no more writes.
     WRITE_FAULT = 0x280, "write fault";
     /// Error correction gave up, or the page is torn.
     UNRECOVERED_READ = 0x281, "unrecovered read error";
     /// The sector is not written, or not readable before its pair is programmed.
     UNWRITTEN = 0x287, "deallocated or unwritten logical block";
+    /// A reset made the chunk go offline, or it already was (OC section 4, media errors).
+    OFFLINE_CHUNK = 0x2c0, "offline chunk";
+    /// A reset of a chunk in a state that does not allow it (OC section 4, media errors).
+    INVALID_RESET = 0x2c1, "invalid reset";
     /// A read succeeded, but the data should be moved soon (OC section 4, media errors).
     HIGH_ECC = 0x2d0, "high ECC";
+    /// A program failed and the chunk stays open: writing goes on with the next write unit (OC
+    /// section 4, media errors).
+    WRITE_NEXT_UNIT = 0x2f0, "write fault, write next unit";
     /// A program failed and the chunk is closed early; what is below its write pointer stays
     /// readable (OC section 4, media errors).
     CHUNK_CLOSED_EARLY = 0x2f1, "write fault, chunk closed early";
@@ -198,7 +205,11 @@ mod tests {
 
     #[test]
     fn bits_survive_the_wire_and_types_are_told_apart() {
-        for s in [Status::SUCCESS, Status::UNRECOVERED_READ.do_not_retry(), Status::INVALID_QID] {
+        for s in [
+            Status::SUCCESS,
+            Status::UNRECOVERED_READ.do_not_retry(),
+            Status::INVALID_QID,
+        ] {
             assert_eq!(Status::from_bits(s.to_bits()), s);
         }
         assert_eq!(Status::UNRECOVERED_READ.kind(), StatusType::Media);

@@ -1,1 +1,20 @@
-//! placeholder
+//! Sluice: a software-defined SSD and the user-space I/O stack that drives it.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`scenario`] | one TOML file that picks a choice at every seam, and the jobs to run |
+//! | [`presets`] | the drives that come with Sluice |
+//! | [`limits`] | what a drive can do at most, in closed form |
+//! | [`report`] | what a run found: a table, a page |
+//! | [`trace_file`] | what happened, event by event, for Perfetto |
+//! | [`cli`] | the command line |
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod limits;
+pub mod presets;
+pub mod report;
+pub mod scenario;
+pub mod text;
+pub mod trace_file;

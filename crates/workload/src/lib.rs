@@ -1,1 +1,50 @@
-//! placeholder
+//! What runs on a block device, and what it measured: jobs in fio's words, traces, and results in
+//! fio's format.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`job`](JobSpec) | one job as described, with fio's meaning of every word |
+//! | `parse`, `options`, [`units`] | fio job files, option by option, and their numbers |
+//! | [`trace`](TraceReader) | fio iologs, MSR Cambridge and MQSim traces, streamed |
+//! | `source`, `pattern`, `area` | what a job does next, where, and in which part of the device |
+//! | [`host`](Host), `worker` | runs jobs on a device, in virtual or real time; one job's CPU and slots |
+//! | `verify` | what was written where, and whether it comes back |
+//! | [`histogram`](Histogram), [`series`](Series), `recorder` | latencies; throughput over time; both of one job |
+//! | [`result`](RunResult), [`fio_json`](to_fio_json) | the numbers, and fio 3.33's JSON of them |
+//! | `error` | what can be wrong with a job, a trace or a run |
+
+#![forbid(unsafe_code)]
+
+mod area;
+mod error;
+mod fio_json;
+mod histogram;
+mod host;
+mod job;
+mod options;
+mod parse;
+mod pattern;
+mod recorder;
+mod result;
+mod series;
+mod source;
+mod trace;
+pub mod units;
+mod verify;
+mod worker;
+
+pub use error::{HostError, JobError, Place};
+pub use fio_json::{FIO_VERSION, to_fio_json};
+pub use histogram::{Bucket, Histogram};
+pub use host::{Host, HostCosts};
+pub use job::{
+    Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, Rate, Replay,
+    Tolerance, Zone,
+};
+pub use parse::{Jobs, parse_job_file, parse_jobs};
+pub use result::{
+    Cause, DEPTH_LEVELS, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,
+};
+pub use series::{Interval, MAX_INTERVALS, Series};
+pub use trace::{TraceAction, TraceError, TraceFit, TraceFormat, TraceOp, TraceReader};
+pub use verify::Mismatch;

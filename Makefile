@@ -1,0 +1,43 @@
+# The commands of this repository. `make` alone lists them.
+# Needs a Rust toolchain and a C compiler; `make test` installs what else the tests need.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+
+DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
+TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs
+
+.PHONY: help demo test test-long test-packages bench fmt lint docs
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## one drive, three ways to manage its flash: a table, and report.html
+	$(CARGO) build --release --package sluice --bin sluice
+	"$${CARGO_TARGET_DIR:-target}/release/sluice" sim $(DEMO) --report report.html
+	@echo "The plots are in report.html."
+
+test: test-packages ## install what the tests need, and run them
+	$(CARGO) test --workspace
+
+test-long: test-packages ## the same with the tests that take minutes
+	$(CARGO) test --workspace --release -- --include-ignored
+
+test-packages: # Debian packages with the programs that the tests drive, only if missing
+	scripts/apt-install $(TEST_PACKAGES)
+
+bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
+	$(CARGO) build --release --package sluice --bin sluice
+	@for group in sim live ring; do \
+	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || exit 1; \
+	done
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+lint: ## what CI checks besides the tests
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+docs: ## build the library's documentation; warnings are errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps

@@ -1,0 +1,74 @@
+//! What the raw path costs per request, host side, driver included.
+
+use clock::{Component, Nanos};
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use driver::{DriveInfo, QueuePair};
+use nvme::{Cqe, Status};
+use ring::{CompletionDrive, Iova, PAGE, Port, Region, SubmissionDrive};
+use sluice_block::{Device, Payload, Raw, Request};
+
+fn main() {
+    divan::main();
+}
+
+const DEPTH: u16 = 256;
+/// Batches per measurement: one takes less than the timer can tell.
+const BATCHES: u32 = 1000;
+
+/// Batches of `batch` reads there and back, both ends on one core; the drive's end fetches and
+/// answers, nothing more. The bench `round_trip` of the driver, less than this, is without `Raw`;
+/// `bare_rings` is without the driver.
+#[divan::bench(args = [1, 8, 32])]
+fn reads(bencher: Bencher<'_, '_>, batch: u16) {
+    let port = Port::new().unwrap();
+    let memory = Region::anonymous(16 * PAGE).unwrap();
+    let at = port.memory().register(&memory).unwrap();
+    let cq_at = at.offset(8 * PAGE as u64);
+    let pair = QueuePair::open(&port, 1, (at, cq_at), DEPTH, None).unwrap();
+    let mut sq = SubmissionDrive::open(&port, 1, at, DEPTH).unwrap();
+    let mut cq = CompletionDrive::open(&port, 1, cq_at, DEPTH, None).unwrap();
+    let info = DriveInfo {
+        serial: String::new(),
+        model: String::new(),
+        firmware: String::new(),
+        nsid: 1,
+        sector_bytes: 4096,
+        oob_bytes: 0,
+        sectors: 1 << 30,
+        max_sectors: 32,
+        optimal_sectors: 1,
+        volatile_cache: false,
+        io_queues: 1,
+        max_outstanding: 0,
+        open_channel: None,
+    };
+    let mut raw = Raw::new(&info, pair, port).unwrap();
+    bencher
+        .counter(ItemsCount::new(u32::from(batch) * BATCHES))
+        .bench_local(|| {
+            for _ in 0..BATCHES {
+                for tag in 0..u64::from(batch) {
+                    let data = Payload::At(Iova(1 << 40));
+                    raw.submit(Nanos::ZERO, Request::read(black_box(tag), 1, data, tag))
+                        .unwrap();
+                }
+                raw.poll(Nanos::ZERO);
+                sq.look().unwrap();
+                while let Some(sqe) = sq.fetch() {
+                    let (cid, sq_head) = (sqe.cid.get(), sq.head());
+                    cq.post(Cqe {
+                        result: 0,
+                        sq_head,
+                        sq_id: 1,
+                        cid,
+                        status: Status::SUCCESS,
+                    })
+                    .unwrap();
+                }
+                while let Some(done) = raw.reap() {
+                    black_box(done);
+                }
+            }
+        });
+}

@@ -1,0 +1,397 @@
+//! [`AdminState`]: what a drive answers to admin commands.
+//!
+//! Passive: it moves no data and knows no queue. The controller parses the command, asks here, and
+//! copies the answer to where the command points; it keeps the queues itself and asks here only
+//! whether a new one's numbers are in range. Owns the features' values and the error log.
+//! Guarantee: every answer is the one that NVMe section 5 (OC section 3 for chunks and geometry)
+//! gives for a controller with one namespace, and no request makes it allocate more than one page
+//! of the log that it asks for.
+
+use std::collections::VecDeque;
+
+use clock::Nanos;
+use nvme::feature::{self, ErrorRecovery, QueueCounts, capability};
+use nvme::{
+    ChunkDescriptor, ErrorEntry, FeatureSelect, FirmwareLog, GeometryError, GeometryPage,
+    HealthLog, IDENTIFY_BYTES, NamespaceList, Status, cns, log_page,
+};
+
+mod facts;
+
+pub(crate) use facts::{DriveFacts, HealthCounters};
+
+/// The one namespace.
+const NSID: u32 = 1;
+/// All namespaces (NVMe section 6.1.2).
+const ALL: u32 = u32::MAX;
+const FIRMWARE: [u8; 8] = *b"1.0     ";
+/// Entries kept of the error log.
+const ERRORS: usize = 64;
+/// Asynchronous event requests that the controller holds.
+pub(crate) const EVENT_REQUESTS: usize = 4;
+/// NVMe 1.4.
+const VERSION: u32 = 0x0001_0400;
+/// Kelvins: what the drive always measures, warns at, and stops at.
+const TEMPERATURE: u16 = 313;
+const TEMPERATURE_WARNING: u16 = 343;
+const TEMPERATURE_CRITICAL: u16 = 353;
+
+/// Spare capacity, percent, below which the health log warns.
+const SPARE_THRESHOLD: u8 = 10;
+
+/// The admin side of a drive.
+#[derive(Debug)]
+pub(crate) struct AdminState {
+    facts: DriveFacts,
+    geometry: Option<GeometryPage>,
+    arbitration: u32,
+    error_recovery: u32,
+    cache_enabled: bool,
+    queues: QueueCounts,
+    temperature_threshold: u32,
+    write_atomicity: u32,
+    async_events: u32,
+    /// Newest first.
+    errors: VecDeque<ErrorEntry>,
+    /// Errors ever noted.
+    error_count: u64,
+}
+
+/// The bytes of an answer to Identify or Geometry.
+pub(crate) type Description = Box<[u8; IDENTIFY_BYTES]>;
+
+impl AdminState {
+    /// The state after a reset.
+    ///
+    /// # Errors
+    /// What about the geometry the Geometry command cannot tell.
+    pub(crate) fn new(facts: DriveFacts) -> Result<AdminState, GeometryError> {
+        let geometry = match &facts.geometry {
+            None => None,
+            Some(geometry) => {
+                let mut page = GeometryPage::new(geometry, &facts.timing)?;
+                page.mccap = GeometryPage::MCCAP_COPY.into();
+                (page.maxoc, page.maxocpu) = (
+                    facts.max_open_chunks.0.into(),
+                    facts.max_open_chunks.1.into(),
+                );
+                Some(page)
+            }
+        };
+        Ok(AdminState {
+            geometry,
+            arbitration: facts.arbitration.to_value(),
+            error_recovery: 0,
+            cache_enabled: facts.volatile_cache,
+            queues: QueueCounts {
+                submission: facts.io_queues,
+                completion: facts.io_queues,
+            },
+            temperature_threshold: TEMPERATURE_WARNING.into(),
+            write_atomicity: 0,
+            async_events: 0,
+            errors: VecDeque::with_capacity(ERRORS),
+            error_count: 0,
+            facts,
+        })
+    }
+
+    /// Whether the host has left the volatile cache on: if not, writes complete when they are
+    /// durable.
+    pub(crate) fn cache_enabled(&self) -> bool {
+        self.cache_enabled
+    }
+
+    /// How queues are to be served.
+    pub(crate) fn arbitration(&self) -> feature::Arbitration {
+        feature::Arbitration::from_value(self.arbitration)
+    }
+
+    /// Answers Identify. `mapped` is how many sectors are in use.
+    pub(crate) fn identify(&self, cns: u8, nsid: u32, mapped: u64) -> Result<Description, Status> {
+        match cns {
+            cns::CONTROLLER => {
+                let burst = self.arbitration().burst_log2;
+                Ok(Box::new(self.facts.controller(burst).to_bytes()))
+            }
+            cns::NAMESPACE if nsid == NSID => Ok(Box::new(self.facts.namespace(mapped).to_bytes())),
+            // Above these two there is no identifier (NVMe section 5.15.2.3).
+            cns::ACTIVE_NAMESPACES if nsid < ALL - 1 => {
+                Ok(Box::new(NamespaceList::above(nsid, &[NSID]).to_bytes()))
+            }
+            cns::NAMESPACE | cns::ACTIVE_NAMESPACES => Err(Status::INVALID_NAMESPACE),
+            _ => Err(Status::INVALID_FIELD),
+        }
+    }
+
+    /// Answers Geometry.
+    pub(crate) fn geometry(&self, nsid: u32) -> Result<Description, Status> {
+        match self.geometry {
+            // A drive of another personality does not know the command.
+            None => Err(Status::INVALID_OPCODE),
+            Some(page) if nsid == NSID => Ok(Box::new(page.to_bytes())),
+            Some(_) => Err(Status::INVALID_NAMESPACE),
+        }
+    }
+
+    /// Answers Get Log Page with up to `bytes` bytes from `offset` on, fewer at the end of the
+    /// page.
+    /// `chunk` describes the n-th chunk of an open-channel drive, in the order of addresses.
+    pub(crate) fn log_page(
+        &self,
+        (lid, nsid): (u8, u32),
+        offset: u64,
+        bytes: u64,
+        health: &HealthCounters,
+        chunk: &mut dyn FnMut(u64) -> ChunkDescriptor,
+    ) -> Result<Vec<u8>, Status> {
+        let page = match lid {
+            log_page::ERROR => self.error_log(),
+            log_page::HEALTH if matches!(nsid, 0 | NSID | ALL) => {
+                self.health(health).to_bytes().into()
+            }
+            log_page::HEALTH => return Err(Status::INVALID_NAMESPACE),
+            log_page::FIRMWARE => FirmwareLog::one_slot(FIRMWARE).to_bytes().into(),
+            log_page::CHUNK_INFORMATION => {
+                let Some(geometry) = &self.facts.geometry else {
+                    return Err(Status::INVALID_LOG_PAGE);
+                };
+                if nsid != NSID {
+                    return Err(Status::INVALID_NAMESPACE);
+                }
+                return chunk_log(geometry.total_chunks(), offset, bytes, chunk);
+            }
+            _ => return Err(Status::INVALID_LOG_PAGE),
+        };
+        let (from, to) = piece(page.len() as u64, offset, bytes)?;
+        Ok(page[from as usize..to as usize].to_vec())
+    }
+
+    fn error_log(&self) -> Vec<u8> {
+        let mut page: Vec<u8> = self.errors.iter().flat_map(|e| e.to_bytes()).collect();
+        page.resize(ERRORS * ErrorEntry::BYTES, 0);
+        page
+    }
+
+    fn health(&self, counters: &HealthCounters) -> HealthLog {
+        let count = |n: u64| u128::from(n).into();
+        let minutes = |t: Nanos| count(t.0 / 60_000_000_000);
+        let mut log = HealthLog::zeroed();
+        let low = counters.spare_percent < SPARE_THRESHOLD;
+        let worn = counters.used_percent >= 100;
+        let hot = u32::from(TEMPERATURE) >= self.temperature_threshold;
+        log.critical_warning = u8::from(low)
+            | u8::from(hot) << 1
+            | u8::from(worn) << 2
+            | u8::from(counters.read_only) << 3;
+        log.temperature = TEMPERATURE.into();
+        log.available_spare = counters.spare_percent.min(100);
+        log.spare_threshold = SPARE_THRESHOLD;
+        log.percentage_used = counters.used_percent;
+        log.data_units_read = HealthLog::data_units(counters.bytes_read);
+        log.data_units_written = HealthLog::data_units(counters.bytes_written);
+        log.host_reads = count(counters.reads);
+        log.host_writes = count(counters.writes);
+        log.busy_minutes = minutes(counters.busy);
+        log.power_cycles = count(counters.power_cycles);
+        log.power_on_hours = count(counters.powered.0 / 3_600_000_000_000);
+        log.unsafe_shutdowns = count(counters.power_cuts);
+        log.media_errors = count(counters.media_errors);
+        log.error_entries = count(self.error_count);
+        log
+    }
+
+    /// Keeps a command's failure for the error log.
+    pub(crate) fn note_error(&mut self, sqid: u16, cid: u16, status: Status, lba: u64) {
+        self.error_count += 1;
+        self.errors.truncate(ERRORS - 1);
+        self.errors.push_front(ErrorEntry::new(
+            self.error_count,
+            sqid,
+            cid,
+            status,
+            NSID,
+            lba,
+        ));
+    }
+
+    /// Answers Get Features.
+    pub(crate) fn get_feature(
+        &self,
+        fid: u8,
+        select: FeatureSelect,
+        member: u32,
+    ) -> Result<u32, Status> {
+        let changeable = capability::CHANGEABLE;
+        let queues = self.facts.io_queues;
+        // Value in force, value after a reset, and what can be done with it.
+        let (current, default, can) = match fid {
+            feature::ARBITRATION => (
+                self.arbitration,
+                self.facts.arbitration.to_value(),
+                changeable,
+            ),
+            feature::POWER_MANAGEMENT => (0, 0, 0),
+            feature::TEMPERATURE_THRESHOLD => (
+                self.temperature_threshold,
+                TEMPERATURE_WARNING.into(),
+                changeable,
+            ),
+            feature::ERROR_RECOVERY => (self.error_recovery, 0, changeable),
+            feature::VOLATILE_WRITE_CACHE if self.facts.volatile_cache => {
+                (self.cache_enabled.into(), 1, changeable)
+            }
+            feature::NUMBER_OF_QUEUES => {
+                let all = QueueCounts {
+                    submission: queues,
+                    completion: queues,
+                };
+                (self.queues.to_value(), all.to_value(), changeable)
+            }
+            feature::INTERRUPT_COALESCING => (0, 0, 0),
+            feature::INTERRUPT_VECTOR => {
+                if self.check_vector(member as u16).is_err() {
+                    return Err(Status::INVALID_FIELD);
+                }
+                // Never coalesced.
+                let value = u32::from(member as u16) | 1 << 16;
+                (value, value, 0)
+            }
+            feature::WRITE_ATOMICITY => (self.write_atomicity, 0, changeable),
+            feature::ASYNC_EVENT => (self.async_events, 0, changeable),
+            _ => return Err(Status::INVALID_FIELD),
+        };
+        Ok(match select {
+            FeatureSelect::Current => current,
+            // Nothing is saved, so what a reset brings back is the default.
+            FeatureSelect::Default | FeatureSelect::Saved => default,
+            FeatureSelect::Capabilities => can,
+        })
+    }
+
+    /// Carries out Set Features and returns the completion's result. `queues_exist` says whether
+    /// the host has made I/O queues already.
+    pub(crate) fn set_feature(
+        &mut self,
+        fid: u8,
+        save: bool,
+        value: u32,
+        queues_exist: bool,
+    ) -> Result<u32, Status> {
+        let can = self.get_feature(fid, FeatureSelect::Capabilities, value)?;
+        if save {
+            return Err(Status::FEATURE_NOT_SAVEABLE);
+        }
+        if can & capability::CHANGEABLE == 0 {
+            return Err(Status::FEATURE_NOT_CHANGEABLE);
+        }
+        match fid {
+            feature::ARBITRATION => {
+                self.arbitration = feature::Arbitration::from_value(value).to_value();
+            }
+            feature::TEMPERATURE_THRESHOLD => {
+                // Only the over-temperature threshold of the composite temperature.
+                if value > 0xffff {
+                    return Err(Status::INVALID_FIELD);
+                }
+                self.temperature_threshold = value;
+            }
+            feature::ERROR_RECOVERY => {
+                let recovery = ErrorRecovery::from_value(value);
+                if recovery.unwritten_is_error {
+                    return Err(Status::INVALID_FIELD);
+                }
+                self.error_recovery = recovery.to_value();
+            }
+            feature::VOLATILE_WRITE_CACHE => self.cache_enabled = value & 1 != 0,
+            feature::NUMBER_OF_QUEUES => {
+                if queues_exist {
+                    return Err(Status::COMMAND_SEQUENCE);
+                }
+                let asked = QueueCounts::from_value(value).ok_or(Status::INVALID_FIELD)?;
+                let all = self.facts.io_queues;
+                self.queues = QueueCounts {
+                    submission: asked.submission.min(all),
+                    completion: asked.completion.min(all),
+                };
+                return Ok(self.queues.to_value());
+            }
+            feature::WRITE_ATOMICITY => self.write_atomicity = value & 1,
+            feature::ASYNC_EVENT => self.async_events = value,
+            _ => return Err(Status::FEATURE_NOT_CHANGEABLE),
+        }
+        Ok(0)
+    }
+
+    /// Whether a completion queue may have these numbers. That the identifier is free is for the
+    /// controller to say.
+    pub(crate) fn check_create_cq(
+        &self,
+        qid: u16,
+        entries: u32,
+        vector: Option<u16>,
+    ) -> Result<(), Status> {
+        check_queue(qid, self.queues.completion, entries, self.facts.queue_depth)?;
+        vector.map_or(Ok(()), |v| self.check_vector(v))
+    }
+
+    /// Whether a submission queue may have these numbers. That the identifier is free, and that the
+    /// completion queue exists ([`Status::INVALID_CQ`]), is for the controller to say.
+    pub(crate) fn check_create_sq(&self, qid: u16, entries: u32, cqid: u16) -> Result<(), Status> {
+        check_queue(qid, self.queues.submission, entries, self.facts.queue_depth)?;
+        if cqid == 0 || cqid > self.queues.completion {
+            // Out of range is another status than not there (NVMe section 5.4).
+            return Err(Status::INVALID_QID);
+        }
+        Ok(())
+    }
+
+    /// One vector for each I/O queue and the admin queue.
+    fn check_vector(&self, vector: u16) -> Result<(), Status> {
+        if vector > self.facts.io_queues {
+            Err(Status::INVALID_VECTOR)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn check_queue(qid: u16, queues: u16, entries: u32, depth: u16) -> Result<(), Status> {
+    if qid == 0 || qid > queues {
+        Err(Status::INVALID_QID)
+    } else if entries < 2 || entries > depth.into() {
+        Err(Status::INVALID_QUEUE_SIZE)
+    } else {
+        Ok(())
+    }
+}
+
+/// First byte and end of what a read of `bytes` from `offset` on returns of a page of `len` bytes.
+fn piece(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
+    if offset > len {
+        return Err(Status::INVALID_FIELD);
+    }
+    Ok((offset, offset.saturating_add(bytes).min(len)))
+}
+
+/// A piece of the chunk information page.
+fn chunk_log(
+    chunks: u64,
+    offset: u64,
+    bytes: u64,
+    chunk: &mut dyn FnMut(u64) -> ChunkDescriptor,
+) -> Result<Vec<u8>, Status> {
+    let size = ChunkDescriptor::BYTES as u64;
+    let (from, to) = piece(chunks.saturating_mul(size), offset, bytes)?;
+    let mut answer = Vec::with_capacity((to - from) as usize);
+    for n in from / size..to.div_ceil(size) {
+        let descriptor = chunk(n).to_bytes();
+        let first = from.saturating_sub(n * size) as usize;
+        let end = (to - n * size).min(size) as usize;
+        answer.extend_from_slice(&descriptor[first..end]);
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! [`DriveConfig`]: what describes a drive. Plain values; [`DriveConfig::check`] says what cannot be.
+
+use clock::Nanos;
+use ftl::FtlConfig;
+use media::MediaConfig;
+
+/// What the drive exposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PersonalityKind {
+    /// Acknowledges at once, or after a fixed latency; has no media.
+    Null,
+    /// A block device: the drive manages its flash.
+    Block,
+    /// Physical page addresses: the host manages the flash (OC; LightNVM paper section 3).
+    OpenChannel,
+}
+
+/// How a parallel unit chooses among the operations that wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PuPolicy {
+    /// In order of arrival.
+    Fifo,
+    /// Reads before programs and erases; optionally a read suspends a running program or erase.
+    ReadsFirst {
+        /// Whether and at what cost running programs and erases are suspended.
+        suspend: Option<SuspendConfig>,
+    },
+}
+
+/// Program and erase suspend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuspendConfig {
+    /// Time from the request until the array can read.
+    pub suspend: Nanos,
+    /// Time that the interrupted operation loses when it resumes.
+    pub resume: Nanos,
+    /// Suspensions of one operation at most, after which it runs to its end.
+    pub max_per_operation: u32,
+}
+
+/// Which submission queue is served next (NVMe section 4.13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arbitration {
+    /// Every queue in turn, up to `burst` commands each.
+    RoundRobin {
+        /// Commands taken from one queue in a row.
+        burst: u16,
+    },
+    /// Urgent queues first, then high, medium and low by weight.
+    Weighted {
+        /// Commands taken from one queue in a row.
+        burst: u16,
+        /// Turns of high-priority queues per round.
+        high: u16,
+        /// Turns of medium-priority queues per round.
+        medium: u16,
+        /// Turns of low-priority queues per round.
+        low: u16,
+    },
+}
+
+/// The controller's own costs and limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControllerConfig {
+    /// Time to fetch and decode a command; commands are fetched one at a time.
+    pub fetch: Nanos,
+    /// Time from the end of a command to its completion entry.
+    pub complete: Nanos,
+    /// Bytes per second between host memory and the drive, shared by both directions; 0 for no
+    /// limit.
+    pub dma_bytes_per_sec: u64,
+    /// I/O queue pairs that a host may create.
+    pub io_queues: u16,
+    /// Entries per queue at most.
+    pub queue_depth: u16,
+    /// Which submission queue is served next.
+    pub arbitration: Arbitration,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> ControllerConfig {
+        ControllerConfig {
+            fetch: Nanos(0),
+            complete: Nanos(0),
+            dma_bytes_per_sec: 0,
+            io_queues: 128,
+            queue_depth: 4096,
+            arbitration: Arbitration::RoundRobin { burst: 8 },
+        }
+    }
+}
+
+/// The drive-side write buffer of the block personality.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteBuffer {
+    /// Writes complete when they are on the media.
+    None,
+    /// Writes complete when they are in the buffer, which a power cut empties.
+    Volatile {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Writes complete when they are in the buffer, which survives a power cut (capacitors).
+    PowerLossProtected {
+        /// Bytes.
+        bytes: u64,
+    },
+}
+
+/// The null personality's timing: thesis chapter 6 section 5 measures such a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NullConfig {
+    /// Time of every command.
+    pub latency: Nanos,
+    /// Bytes per second, all commands together; 0 for no limit.
+    pub bytes_per_sec: u64,
+}
+
+/// A drive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriveConfig {
+    /// What it is called in results; also its serial number.
+    pub name: String,
+    /// What it exposes.
+    pub personality: PersonalityKind,
+    /// What stores the bits.
+    pub media: MediaConfig,
+    /// The controller.
+    pub controller: ControllerConfig,
+    /// How parallel units choose.
+    pub pu_policy: PuPolicy,
+    /// Whether a read of a page in the PU's page register skips the array.
+    pub page_register: bool,
+    /// Whether the data of a program may be transferred while the array is still busy.
+    pub cache_program: bool,
+    /// The write buffer of the block personality.
+    pub write_buffer: WriteBuffer,
+    /// The flash translation layer of the block personality.
+    pub ftl: FtlConfig,
+    /// Timing of the null personality.
+    pub null: NullConfig,
+}

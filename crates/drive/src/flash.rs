@@ -1,0 +1,564 @@
+//! [`FlashArray`]: parallel units and channels in time (DESIGN: how time is modelled).
+//!
+//! A parallel unit runs one array operation at a time and takes the next one by its policy; a
+//! channel carries one transfer at a time, in the order in which transfers become ready. The data
+//! of a program goes into the unit's cache register first, which may overlap with the program before
+//! it; a read leaves its page in the page register until the array does something else.
+//!
+//! An *operation* is what its owner asked for and hears of once: reads are split into *parts*, one
+//! per page and parallel unit.
+
+use std::collections::VecDeque;
+
+use clock::{Nanos, TimerQueue};
+use media::{ChunkId, Nand, Psn};
+
+use crate::pu::{Active, NONE, Phase, Pu};
+use crate::trace::{Span, SpanKind, Trace};
+use crate::{DriveConfig, PuPolicy};
+
+/// Who asked for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The drive's translation layer.
+    Ftl(ftl::OpId),
+    /// A host's command.
+    Command(u32),
+}
+
+/// An operation has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpDone {
+    pub(crate) owner: Owner,
+    /// The operation, for [`FlashArray::addresses`]; valid until the next call.
+    pub(crate) op: u32,
+    pub(crate) what: What,
+    /// Bit `i` stands for the `i`-th address.
+    pub(crate) failed: u64,
+    /// The first failure.
+    pub(crate) status: nvme::Status,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Read,
+    Program,
+    Erase,
+}
+
+/// An operation under way.
+#[derive(Clone, Debug)]
+struct Op {
+    owner: Owner,
+    what: What,
+    parts: u32,
+    failed: u64,
+    status: nvme::Status,
+    count: u8,
+    /// Physical sectors, and their places in the owner's memory.
+    addresses: [(u32, u32); 64],
+}
+
+/// The piece of an operation that one parallel unit executes at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    op: u32,
+    pub(crate) what: What,
+    chunk: u32,
+    /// Page for reads, write unit for programs.
+    page: u32,
+    planes: u64,
+    first: u8,
+    count: u8,
+    /// How often it has been suspended.
+    pub(crate) suspended: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The array operation of this epoch has ended.
+    Array { pu: u32, epoch: u32 },
+    /// Data has left the page register.
+    Out { pu: u32 },
+    /// Data has arrived in the cache register.
+    Staged { pu: u32 },
+    /// The array is free for a read.
+    Suspended { pu: u32, epoch: u32 },
+}
+
+/// A channel: free from this instant on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Channel {
+    free: Nanos,
+    /// Time spent transferring.
+    pub(crate) busy: Nanos,
+}
+
+#[derive(Debug)]
+pub(crate) struct FlashArray {
+    pub(crate) nand: Nand,
+    pub(crate) pus: Vec<Pu>,
+    pub(crate) channels: Vec<Channel>,
+    ops: Vec<Op>,
+    free_ops: Vec<u32>,
+    parts: Vec<Part>,
+    free_parts: Vec<u32>,
+    timers: TimerQueue<Event>,
+    done: VecDeque<OpDone>,
+    policy: PuPolicy,
+    page_register: bool,
+    cache_program: bool,
+    pus_per_channel: u32,
+    stripe: u32,
+    sectors_per_page: u32,
+    unit: u32,
+    sector_bytes: u32,
+    /// All operations take no time: for preconditioning.
+    pub(crate) instant: bool,
+    pub(crate) trace: Trace,
+}
+
+impl FlashArray {
+    pub(crate) fn new(nand: Nand, config: &DriveConfig) -> FlashArray {
+        let g = nand.config().geometry;
+        let pus = g.total_pus() as usize;
+        FlashArray {
+            pus: vec![Pu::default(); pus],
+            channels: vec![Channel::default(); g.channels as usize],
+            ops: Vec::new(),
+            free_ops: Vec::new(),
+            parts: Vec::new(),
+            free_parts: Vec::new(),
+            timers: TimerQueue::with_capacity(4 * pus),
+            done: VecDeque::with_capacity(64),
+            policy: config.pu_policy,
+            page_register: config.page_register,
+            cache_program: config.cache_program,
+            pus_per_channel: g.pus,
+            stripe: g.sectors_per_stripe(),
+            sectors_per_page: g.sectors_per_page(),
+            unit: nand.config().write_unit(),
+            sector_bytes: g.sector_bytes,
+            instant: false,
+            trace: Trace::default(),
+            nand,
+        }
+    }
+
+    /// When the next operation moves on.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Nanos {
+        if self.done.is_empty() { self.timers.next_at() } else { Nanos::ZERO }
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free_ops.len() == self.ops.len() && self.done.is_empty()
+    }
+
+    /// Operations waiting or running on a parallel unit.
+    pub(crate) fn depth(&self, pu: u32) -> usize {
+        self.pus[pu as usize].depth()
+    }
+
+    /// The addresses of an operation that has just ended.
+    #[inline]
+    pub(crate) fn addresses(&self, op: u32) -> &[(u32, u32)] {
+        let op = &self.ops[op as usize];
+        &op.addresses[..usize::from(op.count)]
+    }
+
+    fn new_op(&mut self, owner: Owner, what: What) -> u32 {
+        let blank = |op: &mut Op| {
+            (op.owner, op.what, op.parts, op.failed) = (owner, what, 0, 0);
+            (op.status, op.count) = (nvme::Status::SUCCESS, 0);
+        };
+        match self.free_ops.pop() {
+            Some(id) => {
+                blank(&mut self.ops[id as usize]);
+                id
+            }
+            None => {
+                self.ops.push(Op {
+                    owner,
+                    what,
+                    parts: 0,
+                    failed: 0,
+                    status: nvme::Status::SUCCESS,
+                    count: 0,
+                    addresses: [(0, 0); 64],
+                });
+                (self.ops.len() - 1) as u32
+            }
+        }
+    }
+
+    fn new_part(&mut self, part: Part) -> u32 {
+        self.ops[part.op as usize].parts += 1;
+        match self.free_parts.pop() {
+            Some(id) => {
+                self.parts[id as usize] = part;
+                id
+            }
+            None => {
+                self.parts.push(part);
+                (self.parts.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Reads up to 64 sectors: physical sector and place. Neighbours in the list that are on one
+    /// page are read together.
+    pub(crate) fn read(&mut self, now: Nanos, owner: Owner, addresses: &[(u32, u32)]) {
+        let op = self.new_op(owner, What::Read);
+        let slot = &mut self.ops[op as usize];
+        slot.count = addresses.len() as u8;
+        slot.addresses[..addresses.len()].copy_from_slice(addresses);
+        let mut i = 0;
+        while i < addresses.len() {
+            let (chunk, sector) = self.nand.layout().split(Psn(addresses[i].0));
+            let page = sector / self.stripe;
+            let first = i;
+            let page_start = addresses[i].0 - sector % self.stripe;
+            let mut planes = 0u64;
+            while i < addresses.len() && addresses[i].0.wrapping_sub(page_start) < self.stripe {
+                planes |= 1 << ((addresses[i].0 - page_start) / self.sectors_per_page);
+                i += 1;
+            }
+            let count = (i - first) as u8;
+            let part = Part {
+                op,
+                what: What::Read,
+                chunk: chunk.0,
+                page,
+                planes,
+                first: first as u8,
+                count,
+                suspended: 0,
+            };
+            self.submit(now, part);
+        }
+    }
+
+    /// Programs one write unit of a chunk, whose data has been staged on the media.
+    pub(crate) fn program(&mut self, now: Nanos, owner: Owner, chunk: u32, sector: u32) {
+        let op = self.new_op(owner, What::Program);
+        let count = self.unit.min(64) as u8;
+        self.ops[op as usize].count = 0;
+        let page = sector / self.unit;
+        let what = What::Program;
+        let part = Part { op, what, chunk, page, planes: 0, first: 0, count, suspended: 0 };
+        self.submit(now, part);
+    }
+
+    /// Erases a chunk.
+    pub(crate) fn erase(&mut self, now: Nanos, owner: Owner, chunk: u32) {
+        let op = self.new_op(owner, What::Erase);
+        let what = What::Erase;
+        let part = Part { op, what, chunk, page: 0, planes: 0, first: 0, count: 1, suspended: 0 };
+        self.submit(now, part);
+    }
+
+    fn submit(&mut self, now: Nanos, part: Part) {
+        let pu = self.nand.layout().pu_of(ChunkId(part.chunk));
+        let reads_first = !matches!(self.policy, PuPolicy::Fifo);
+        let id = self.new_part(part);
+        let unit = &mut self.pus[pu as usize];
+        if reads_first && part.what == What::Read {
+            unit.reads.push_back(id);
+            self.suspend(now, pu);
+        } else {
+            unit.queue.push_back(id);
+            self.stage_ahead(now, pu);
+        }
+        self.dispatch(now, pu);
+    }
+
+    /// Interrupts a running program or erase for a read, if the policy allows it.
+    fn suspend(&mut self, now: Nanos, pu: u32) {
+        let PuPolicy::ReadsFirst { suspend: Some(limits) } = self.policy else { return };
+        let unit = &mut self.pus[pu as usize];
+        let Some(active) = unit.active else { return };
+        let part = &mut self.parts[active.part as usize];
+        if active.phase != Phase::Array
+            || part.what == What::Read
+            || part.suspended >= limits.max_per_operation
+        {
+            return;
+        }
+        part.suspended += 1;
+        unit.epoch += 1;
+        let remaining = unit.ends.since(now) + limits.resume;
+        unit.account(part.what, now.since(unit.ends) + limits.suspend + limits.resume);
+        unit.suspended = Some((active.part, remaining));
+        unit.active = Some(Active { part: active.part, phase: Phase::Suspending });
+        let event = Event::Suspended { pu, epoch: unit.epoch };
+        let delay = if self.instant { Nanos::ZERO } else { limits.suspend };
+        self.timers.push(now + delay, event);
+    }
+
+    /// Starts the transfer of the next program's data while the array is programming.
+    fn stage_ahead(&mut self, now: Nanos, pu: u32) {
+        if !self.cache_program {
+            return;
+        }
+        let unit = &self.pus[pu as usize];
+        let programming = |part: u32| self.parts[part as usize].what == What::Program;
+        let busy = unit.active.is_some_and(|a| programming(a.part))
+            || unit.suspended.is_some_and(|(part, _)| programming(part));
+        let Some(&next) = unit.queue.front() else { return };
+        if busy && unit.staged == NONE && programming(next) {
+            self.pus[pu as usize].queue.pop_front();
+            self.stage(now, pu, next);
+        }
+    }
+
+    /// Transfers a program's data into the cache register.
+    fn stage(&mut self, now: Nanos, pu: u32, part: u32) {
+        let unit = &mut self.pus[pu as usize];
+        unit.staged = part;
+        unit.staged_ready = false;
+        let bytes = u64::from(self.unit) * u64::from(self.sector_bytes);
+        let end = self.transfer(now, pu, bytes);
+        if end == now {
+            self.pus[pu as usize].staged_ready = true;
+        } else {
+            self.timers.push(end, Event::Staged { pu });
+        }
+    }
+
+    /// Reserves the channel for a transfer and says when it ends. Transfers become ready in the
+    /// order of time, so that reserving on the spot serves them first come, first served.
+    #[inline]
+    fn transfer(&mut self, now: Nanos, pu: u32, bytes: u64) -> Nanos {
+        let rate = self.nand.config().timing.channel_bytes_per_sec;
+        if self.instant || rate == 0 {
+            return now;
+        }
+        let number = pu / self.pus_per_channel;
+        let channel = &mut self.channels[number as usize];
+        let time = Nanos::transfer(bytes, rate);
+        let start = channel.free.max(now);
+        channel.free = start + time;
+        channel.busy += time;
+        self.trace.span(Span { start, time, kind: SpanKind::Transfer, at: number });
+        channel.free
+    }
+
+    /// Gives an idle parallel unit its next work.
+    fn dispatch(&mut self, now: Nanos, pu: u32) {
+        loop {
+            let unit = &mut self.pus[pu as usize];
+            if unit.active.is_some() {
+                return;
+            }
+            if let Some(part) = unit.reads.pop_front() {
+                self.start_read(now, pu, part);
+            } else if let Some((part, remaining)) = unit.suspended.take() {
+                self.run_array(now, pu, part, remaining);
+            } else if unit.staged != NONE {
+                if !unit.staged_ready {
+                    return;
+                }
+                let part = std::mem::replace(&mut unit.staged, NONE);
+                self.start_program(now, pu, part);
+            } else if let Some(part) = unit.queue.pop_front() {
+                match self.parts[part as usize].what {
+                    What::Read => self.start_read(now, pu, part),
+                    What::Program => self.stage(now, pu, part),
+                    What::Erase => self.start_erase(now, pu, part),
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn start_read(&mut self, now: Nanos, pu: u32, id: u32) {
+        let part = self.parts[id as usize];
+        if self.page_register && self.pus[pu as usize].holds(part.chunk, part.page, part.planes) {
+            self.pus[pu as usize].register_hits += 1;
+            self.pus[pu as usize].active = Some(Active { part: id, phase: Phase::Out });
+            return self.send_out(now, pu, id);
+        }
+        let config = self.nand.config();
+        let time = config.timing.read[config.page_type(part.page)];
+        self.pus[pu as usize].load(part.chunk, part.page, part.planes);
+        self.run_array(now, pu, id, time);
+    }
+
+    fn start_program(&mut self, now: Nanos, pu: u32, id: u32) {
+        let part = self.parts[id as usize];
+        self.pus[pu as usize].forget_register();
+        if let Err(e) = self.nand.begin_program(ChunkId(part.chunk), part.page) {
+            return self.end_part(id, u64::MAX >> (64 - u32::from(part.count)), e.status());
+        }
+        let config = self.nand.config();
+        let time = if config.one_shot {
+            config.timing.program[0]
+        } else {
+            config.timing.program[config.page_type(part.page)]
+        };
+        self.run_array(now, pu, id, time);
+        self.stage_ahead(now, pu);
+    }
+
+    fn start_erase(&mut self, now: Nanos, pu: u32, id: u32) {
+        let part = self.parts[id as usize];
+        self.pus[pu as usize].forget_register();
+        if let Err(e) = self.nand.begin_erase(ChunkId(part.chunk)) {
+            return self.end_part(id, 1, e.status());
+        }
+        let time = self.nand.config().timing.erase;
+        self.run_array(now, pu, id, time);
+    }
+
+    fn run_array(&mut self, now: Nanos, pu: u32, id: u32, time: Nanos) {
+        let time = if self.instant { Nanos::ZERO } else { time };
+        let what = self.parts[id as usize].what;
+        let unit = &mut self.pus[pu as usize];
+        unit.active = Some(Active { part: id, phase: Phase::Array });
+        unit.ends = now + time;
+        unit.account(what, time);
+        let event = Event::Array { pu, epoch: unit.epoch };
+        self.timers.push(unit.ends, event);
+        let kind = match what {
+            What::Read => SpanKind::Read,
+            What::Program => SpanKind::Program,
+            What::Erase => SpanKind::Erase,
+        };
+        self.trace.span(Span { start: now, time, kind, at: pu });
+    }
+
+    /// Checks what has been read and sends it over the channel.
+    fn send_out(&mut self, now: Nanos, pu: u32, id: u32) {
+        let part = self.parts[id as usize];
+        let op = &mut self.ops[part.op as usize];
+        for i in part.first..part.first + part.count {
+            let psn = Psn(op.addresses[usize::from(i)].0);
+            if let Err(e) = self.nand.check_read(psn) {
+                op.failed |= 1 << i;
+                if op.status.is_success() {
+                    op.status = e.status();
+                }
+            }
+        }
+        let bytes = u64::from(part.count) * u64::from(self.sector_bytes);
+        let end = self.transfer(now, pu, bytes);
+        if end == now {
+            self.read_out(now, pu);
+        } else {
+            let time = end.since(now);
+            self.pus[pu as usize].account(What::Read, time);
+            self.timers.push(end, Event::Out { pu });
+        }
+    }
+
+    fn read_out(&mut self, _now: Nanos, pu: u32) {
+        if let Some(active) = self.pus[pu as usize].active.take() {
+            self.end_part(active.part, 0, nvme::Status::SUCCESS);
+        }
+    }
+
+    fn array_done(&mut self, now: Nanos, pu: u32) {
+        let Some(active) = self.pus[pu as usize].active else { return };
+        let part = self.parts[active.part as usize];
+        let chunk = ChunkId(part.chunk);
+        let result = match part.what {
+            What::Read => {
+                self.pus[pu as usize].active =
+                    Some(Active { part: active.part, phase: Phase::Out });
+                return self.send_out(now, pu, active.part);
+            }
+            What::Program => self.nand.end_program(chunk, part.page),
+            What::Erase => self.nand.end_erase(chunk),
+        };
+        self.pus[pu as usize].active = None;
+        match result {
+            Ok(()) => self.end_part(active.part, 0, nvme::Status::SUCCESS),
+            Err(e) => {
+                let all = u64::MAX >> (64 - u32::from(part.count));
+                self.end_part(active.part, all, e.status());
+            }
+        }
+    }
+
+    fn end_part(&mut self, id: u32, failed: u64, status: nvme::Status) {
+        let part = self.parts[id as usize];
+        self.free_parts.push(id);
+        let op = &mut self.ops[part.op as usize];
+        op.failed |= failed << part.first;
+        if op.status.is_success() {
+            op.status = status;
+        }
+        op.parts -= 1;
+        if op.parts == 0 {
+            let (owner, what, failed, status) = (op.owner, op.what, op.failed, op.status);
+            self.done.push_back(OpDone { owner, op: part.op, what, failed, status });
+        }
+    }
+
+    /// Moves on whatever is due at `now`, at the time it was due, until an operation has ended;
+    /// returns it with that time.
+    #[inline]
+    pub(crate) fn next_done(&mut self, now: Nanos) -> Option<(Nanos, OpDone)> {
+        let mut at = now;
+        loop {
+            if let Some(done) = self.done.pop_front() {
+                // The operation stays readable until its slot is taken again.
+                self.free_ops.push(done.op);
+                return Some((at, done));
+            }
+            let (due, event) = self.timers.pop_due(now)?;
+            at = due;
+            self.happen(due, event);
+        }
+    }
+
+    fn happen(&mut self, at: Nanos, event: Event) {
+        let pu = match event {
+            Event::Array { pu, epoch } => {
+                if self.pus[pu as usize].epoch != epoch {
+                    // Suspended since.
+                    return;
+                }
+                self.array_done(at, pu);
+                pu
+            }
+            Event::Out { pu } => {
+                self.read_out(at, pu);
+                pu
+            }
+            Event::Staged { pu } => {
+                self.pus[pu as usize].staged_ready = true;
+                pu
+            }
+            Event::Suspended { pu, epoch } => {
+                if self.pus[pu as usize].epoch != epoch {
+                    return;
+                }
+                self.pus[pu as usize].active = None;
+                pu
+            }
+        };
+        self.dispatch(at, pu);
+    }
+
+    /// Forgets everything under way: power is gone.
+    pub(crate) fn power_cut(&mut self) {
+        for pu in &mut self.pus {
+            *pu = Pu { busy: pu.busy, register_hits: pu.register_hits, ..Pu::default() };
+        }
+        for channel in &mut self.channels {
+            channel.free = Nanos::ZERO;
+        }
+        self.ops.clear();
+        self.free_ops.clear();
+        self.parts.clear();
+        self.free_parts.clear();
+        self.timers.clear();
+        self.done.clear();
+        self.nand.power_cut();
+    }
+}

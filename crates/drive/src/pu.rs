@@ -1,0 +1,104 @@
+//! [`Pu`]: a parallel unit's queues, registers and what its array is doing.
+
+use std::collections::VecDeque;
+
+use clock::Nanos;
+
+use crate::flash::What;
+
+/// No part.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Where the part that has the array is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// In the array.
+    Array,
+    /// On its way out over the channel; the page register is in use.
+    Out,
+    /// Being interrupted.
+    Suspending,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Active {
+    pub(crate) part: u32,
+    pub(crate) phase: Phase,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pu {
+    /// Parts that wait, in order of arrival.
+    pub(crate) queue: VecDeque<u32>,
+    /// Reads that wait, if reads go first.
+    pub(crate) reads: VecDeque<u32>,
+    pub(crate) active: Option<Active>,
+    /// The program whose data is in the cache register, or on its way there.
+    pub(crate) staged: u32,
+    pub(crate) staged_ready: bool,
+    /// The interrupted operation and the time it still needs.
+    pub(crate) suspended: Option<(u32, Nanos)>,
+    /// Counts interruptions: an end announced before one is void.
+    pub(crate) epoch: u32,
+    /// When the array operation ends.
+    pub(crate) ends: Nanos,
+    /// Chunk and page in the page register, and of which planes.
+    register: Option<(u32, u32, u64)>,
+    pub(crate) register_hits: u64,
+    /// Time spent reading (transfers out included), programming, erasing.
+    pub(crate) busy: [Nanos; 3],
+}
+
+impl Default for Pu {
+    fn default() -> Pu {
+        Pu {
+            queue: VecDeque::new(),
+            reads: VecDeque::new(),
+            active: None,
+            staged: NONE,
+            staged_ready: false,
+            suspended: None,
+            epoch: 0,
+            ends: Nanos::ZERO,
+            register: None,
+            register_hits: 0,
+            busy: [Nanos::ZERO; 3],
+        }
+    }
+}
+
+impl Pu {
+    #[inline]
+    pub(crate) fn account(&mut self, what: What, time: Nanos) {
+        self.busy[what as usize] += time;
+    }
+
+    /// Whether a page is in the page register.
+    #[inline]
+    pub(crate) fn holds(&self, chunk: u32, page: u32, planes: u64) -> bool {
+        self.register.is_some_and(|(c, p, loaded)| {
+            c == chunk && p == page && planes & !loaded == 0
+        })
+    }
+
+    /// The page register is loaded with a page.
+    #[inline]
+    pub(crate) fn load(&mut self, chunk: u32, page: u32, planes: u64) {
+        self.register = Some((chunk, page, planes));
+    }
+
+    /// The page register has been used for something else.
+    #[inline]
+    pub(crate) fn forget_register(&mut self) {
+        self.register = None;
+    }
+
+    /// Parts waiting or running.
+    pub(crate) fn depth(&self) -> usize {
+        self.queue.len()
+            + self.reads.len()
+            + usize::from(self.active.is_some())
+            + usize::from(self.staged != NONE)
+            + usize::from(self.suspended.is_some())
+    }
+}

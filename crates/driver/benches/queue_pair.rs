@@ -1,0 +1,105 @@
+//! What the host's side of a queue pair costs per command: tag, entry, doorbell, completion.
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use nvme::{Cqe, SglDescriptor, Sqe, Status};
+use ring::{CompletionDrive, PAGE, Port, Region, SubmissionDrive};
+use sluice_driver::QueuePair;
+
+fn main() {
+    divan::main();
+}
+
+const DEPTH: u16 = 256;
+/// Batches per measurement: one takes less than the timer can tell.
+const BATCHES: u32 = 1000;
+
+fn ends() -> (QueuePair, SubmissionDrive, CompletionDrive) {
+    let port = Port::new().unwrap();
+    let memory = Region::anonymous(16 * PAGE).unwrap();
+    let at = port.memory().register(&memory).unwrap();
+    let cq = at.offset(8 * PAGE as u64);
+    (
+        QueuePair::open(&port, 1, (at, cq), DEPTH, None).unwrap(),
+        SubmissionDrive::open(&port, 1, at, DEPTH).unwrap(),
+        CompletionDrive::open(&port, 1, cq, DEPTH, None).unwrap(),
+    )
+}
+
+fn answer(cid: u16, sq_head: u16) -> Cqe {
+    Cqe {
+        result: 0,
+        sq_head,
+        sq_id: 1,
+        cid,
+        status: Status::SUCCESS,
+    }
+}
+
+/// Batches of `batch` reads there and back, both ends on one core; the drive's end fetches and
+/// answers, nothing more.
+#[divan::bench(args = [1, 8, 32])]
+fn round_trip(bencher: Bencher<'_, '_>, batch: u16) {
+    let (mut pair, mut sq, mut cq) = ends();
+    let block = SglDescriptor::DataBlock {
+        address: 1 << 40,
+        length: 4096,
+    };
+    bencher
+        .counter(ItemsCount::new(u32::from(batch) * BATCHES))
+        .bench_local(|| {
+            for _ in 0..BATCHES {
+                for user in 0..u64::from(batch) {
+                    let mut sqe = Sqe::read(1, black_box(user), 8);
+                    sqe.set_sgl(block);
+                    pair.submit(sqe, user).unwrap();
+                }
+                pair.ring();
+                sq.look().unwrap();
+                while let Some(sqe) = sq.fetch() {
+                    cq.post(answer(sqe.cid.get(), sq.head())).unwrap();
+                }
+                while let Some(done) = pair.reap() {
+                    black_box(done);
+                }
+            }
+        });
+}
+
+/// As above without the host's side: what remains of the difference is the driver's.
+#[divan::bench(args = [1, 8, 32])]
+fn bare_rings(bencher: Bencher<'_, '_>, batch: u16) {
+    let port = Port::new().unwrap();
+    let memory = Region::anonymous(16 * PAGE).unwrap();
+    let at = port.memory().register(&memory).unwrap();
+    let cq_at = at.offset(8 * PAGE as u64);
+    let mut host_sq = ring::SubmissionHost::open(&port, 1, at, DEPTH).unwrap();
+    let mut host_cq = ring::CompletionHost::open(&port, 1, cq_at, DEPTH).unwrap();
+    let mut sq = SubmissionDrive::open(&port, 1, at, DEPTH).unwrap();
+    let mut cq = CompletionDrive::open(&port, 1, cq_at, DEPTH, None).unwrap();
+    let block = SglDescriptor::DataBlock {
+        address: 1 << 40,
+        length: 4096,
+    };
+    bencher
+        .counter(ItemsCount::new(u32::from(batch) * BATCHES))
+        .bench_local(|| {
+            for _ in 0..BATCHES {
+                for user in 0..u64::from(batch) {
+                    let mut sqe = Sqe::read(1, black_box(user), 8);
+                    sqe.set_sgl(block);
+                    host_sq.push(&sqe).unwrap();
+                }
+                host_cq.release();
+                host_sq.ring();
+                sq.look().unwrap();
+                while let Some(sqe) = sq.fetch() {
+                    cq.post(answer(sqe.cid.get(), sq.head())).unwrap();
+                }
+                while let Some(cqe) = host_cq.pop() {
+                    host_sq.fetched(cqe.sq_head);
+                    black_box(cqe);
+                }
+            }
+        });
+}

@@ -1,0 +1,133 @@
+//! [`DriveInfo`]: what a drive says about itself, checked.
+
+use nvme::{Geometry, GeometryPage, IdentifyController, IdentifyNamespace, MediaTiming, PpaFormat};
+
+use crate::DriverError;
+
+/// What a host must know to use a drive. All numbers have been checked against each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveInfo {
+    /// Serial number: the drive's name in results.
+    pub serial: String,
+    /// Model number.
+    pub model: String,
+    /// Firmware revision.
+    pub firmware: String,
+    /// The namespace that is used: the drive's first.
+    pub nsid: u32,
+    /// Bytes per sector.
+    pub sector_bytes: u32,
+    /// Out-of-band bytes per sector.
+    pub oob_bytes: u32,
+    /// Sectors of the namespace; on an open-channel drive, sectors of the media.
+    pub sectors: u64,
+    /// Sectors of one transfer at most, 1 to 65,536.
+    pub max_sectors: u32,
+    /// Sectors that the media takes in one go.
+    pub optimal_sectors: u32,
+    /// Whether completed writes need a Flush to be durable.
+    pub volatile_cache: bool,
+    /// I/O queue pairs that the drive granted.
+    pub io_queues: u16,
+    /// Commands that may be outstanding on a queue; 0 if the drive does not say.
+    pub max_outstanding: u16,
+    /// Shape and address format, for an open-channel drive.
+    pub open_channel: Option<OpenChannel>,
+}
+
+/// What an open-channel drive says about its media.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenChannel {
+    /// Its shape.
+    pub geometry: Geometry,
+    /// Where the fields of its addresses are.
+    pub format: PpaFormat,
+    /// How long its media takes, in nanoseconds.
+    pub timing: MediaTiming,
+    /// Whether it copies sectors by itself (Vector Chunk Copy).
+    pub copies: bool,
+    /// Chunks that may be open at a time; 0 for no limit.
+    pub max_open_chunks: u32,
+}
+
+fn implausible(what: String) -> DriverError {
+    DriverError::Implausible { what }
+}
+
+impl DriveInfo {
+    /// Makes sense of what Identify and, for an open-channel drive, Geometry returned.
+    ///
+    /// # Errors
+    /// [`DriverError::Implausible`], [`DriverError::Geometry`].
+    pub(crate) fn new(
+        controller: &IdentifyController,
+        nsid: u32,
+        namespace: &IdentifyNamespace,
+        geometry: Option<&GeometryPage>,
+        io_queues: u16,
+    ) -> Result<DriveInfo, DriverError> {
+        let sector_bytes = namespace.block_bytes().ok_or_else(|| {
+            implausible(format!(
+                "that a sector has 2^{} bytes",
+                namespace.format().lbads
+            ))
+        })?;
+        let oob_bytes = u32::from(namespace.format().ms.get());
+        let open_channel = match geometry {
+            None => None,
+            Some(page) => {
+                let (geometry, format) = page.geometry(sector_bytes, oob_bytes)?;
+                Some(OpenChannel {
+                    geometry,
+                    format,
+                    timing: page.timing(),
+                    copies: page.mccap.get() & GeometryPage::MCCAP_COPY != 0,
+                    max_open_chunks: page.maxoc.get(),
+                })
+            }
+        };
+        // The namespace of an open-channel drive spans its address format, holes included.
+        let sectors = open_channel.map_or(namespace.nsze.get(), |o| o.geometry.total_sectors());
+        if sectors == 0 || sectors.checked_mul(sector_bytes.into()).is_none() {
+            return Err(implausible(format!(
+                "that it has {sectors} sectors of {sector_bytes} B"
+            )));
+        }
+        let sqes = controller.sqes;
+        if sqes & 0xf > 6 || sqes >> 4 < 6 {
+            return Err(implausible(format!(
+                "that its submission entries have sizes {sqes:#04x}"
+            )));
+        }
+        let page = ring::PAGE as u32;
+        let max_bytes = controller.max_transfer(page).unwrap_or(u64::MAX);
+        let max_sectors = (max_bytes / u64::from(sector_bytes)).min(nvme::MAX_BLOCKS.into()) as u32;
+        if max_sectors == 0 {
+            return Err(implausible(format!(
+                "that it transfers at most {max_bytes} B at a time, but its sectors have \
+                 {sector_bytes} B"
+            )));
+        }
+        let optimal = open_channel.map_or(namespace.optimal_write(), |o| o.geometry.ws_opt);
+        Ok(DriveInfo {
+            serial: controller.serial(),
+            model: controller.model(),
+            firmware: controller.firmware(),
+            nsid,
+            sector_bytes,
+            oob_bytes,
+            sectors,
+            max_sectors,
+            optimal_sectors: optimal,
+            volatile_cache: controller.volatile_cache(),
+            io_queues,
+            max_outstanding: controller.maxcmd.get(),
+            open_channel,
+        })
+    }
+
+    /// Bytes of the drive.
+    pub fn bytes(&self) -> u64 {
+        self.sectors * u64::from(self.sector_bytes)
+    }
+}

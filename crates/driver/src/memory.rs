@@ -1,0 +1,61 @@
+//! [`QueueMemory`]: the registered memory of a queue pair's two rings.
+
+use std::sync::Arc;
+
+use nvme::Sqe;
+use ring::{Iova, PAGE, Port, Region};
+
+use crate::DriverError;
+
+/// Bytes of a completion queue entry.
+const CQE_BYTES: usize = 16;
+
+/// One region with a submission ring and, from the next page on, a completion ring of the same
+/// depth. A port never forgets a registration, so memory of deleted queues is kept and used again.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueMemory {
+    region: Arc<Region>,
+    at: Iova,
+    depth: u16,
+}
+
+impl QueueMemory {
+    /// Zeroed memory for two rings of `depth` entries, registered with `port`.
+    ///
+    /// # Errors
+    /// [`DriverError::Memory`], [`DriverError::Register`].
+    pub(crate) fn new(port: &Port, depth: u16) -> Result<QueueMemory, DriverError> {
+        let bytes = submission_bytes(depth) + completion_bytes(depth);
+        let region = Region::anonymous(bytes).map_err(DriverError::Memory)?;
+        let at = port.memory().register(&region)?;
+        Ok(QueueMemory { region, at, depth })
+    }
+
+    /// Entries of each ring.
+    pub(crate) fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    /// Where the submission ring is.
+    pub(crate) fn submission(&self) -> Iova {
+        self.at
+    }
+
+    /// Where the completion ring is.
+    pub(crate) fn completion(&self) -> Iova {
+        self.at.offset(submission_bytes(self.depth) as u64)
+    }
+
+    /// Makes the memory as good as new: phase tags of an earlier queue would look like completions.
+    pub(crate) fn zero(&self) {
+        self.region.fill(0, self.region.len(), 0);
+    }
+}
+
+fn submission_bytes(depth: u16) -> usize {
+    (usize::from(depth) * size_of::<Sqe>()).next_multiple_of(PAGE)
+}
+
+fn completion_bytes(depth: u16) -> usize {
+    (usize::from(depth) * CQE_BYTES).next_multiple_of(PAGE)
+}

@@ -1,0 +1,204 @@
+//! [`QueuePair`]: submit many, ring once, reap many.
+//!
+//! Owned by whoever submits (rule R4): no lock, no atomic read-modify-write, no allocation and no
+//! system call per command, doorbells aside. Guarantee: every submitted command comes back exactly
+//! once, through [`reap`](QueuePair::reap) or, when the queue is given up,
+//! [`abandon`](QueuePair::abandon), whatever the drive writes into the completion queue.
+
+use std::sync::Arc;
+
+use nvme::{Cqe, Sqe, Status};
+use ring::{CompletionHost, Iova, Port, SubmissionHost, Unregistered};
+
+use crate::Tag;
+use crate::tag::Tags;
+
+/// A command that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// What [`QueuePair::submit`] was given.
+    pub user: u64,
+    /// Dwords 0 and 1 of the completion: on an open-channel drive, one status bit per address.
+    pub result: u64,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// As many commands are outstanding as the queue holds; reap some first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue pair is full")]
+pub struct QueueFull;
+
+/// The host's end of a submission queue and its completion queue.
+#[derive(Debug)]
+pub struct QueuePair {
+    sq: SubmissionHost,
+    cq: CompletionHost,
+    tags: Tags,
+    qid: u16,
+    depth: u16,
+    vector: Option<u16>,
+    /// Commands pushed since the doorbell was last rung.
+    pushed: u16,
+    stray: u64,
+}
+
+impl QueuePair {
+    /// The host's end of queue `qid`, which the drive knows by now; its rings are at `submission`
+    /// and
+    /// `completion`, both of `depth` entries and zero.
+    ///
+    /// # Errors
+    /// [`Unregistered`] when a ring is not registered, not page aligned, or shorter than that.
+    pub fn open(
+        port: &Arc<Port>,
+        qid: u16,
+        (submission, completion): (Iova, Iova),
+        depth: u16,
+        vector: Option<u16>,
+    ) -> Result<QueuePair, Unregistered> {
+        Ok(QueuePair {
+            sq: SubmissionHost::open(port, qid, submission, depth)?,
+            cq: CompletionHost::open(port, qid, completion, depth)?,
+            // A ring of `depth` entries holds one less; with a tag for each of these, neither ring
+            // can overflow.
+            tags: Tags::new(depth - 1),
+            qid,
+            depth,
+            vector,
+            pushed: 0,
+            stray: 0,
+        })
+    }
+
+    /// The queue's identifier.
+    pub fn qid(&self) -> u16 {
+        self.qid
+    }
+
+    /// Entries of each ring.
+    pub fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    /// Commands that can be outstanding: one less than the rings have entries.
+    pub fn capacity(&self) -> u16 {
+        self.tags.count()
+    }
+
+    /// The interrupt vector that the drive raises after completions.
+    pub fn vector(&self) -> Option<u16> {
+        self.vector
+    }
+
+    /// Commands outstanding.
+    #[inline]
+    pub fn outstanding(&self) -> u16 {
+        self.tags.outstanding()
+    }
+
+    /// Completions that named no outstanding command of this queue: faults of the drive, dropped.
+    pub fn stray_completions(&self) -> u64 {
+        self.stray
+    }
+
+    /// The tag that the next [`submit`](QueuePair::submit) will take, for commands that point to
+    /// memory kept per tag; `None` when the queue is full.
+    #[inline]
+    pub fn next_tag(&self) -> Option<Tag> {
+        self.tags.peek()
+    }
+
+    /// Puts a command into the submission ring under a tag of its own, which becomes its command
+    /// identifier. The drive sees it after [`ring`](QueuePair::ring); `user` comes back with its
+    /// completion.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; the command was not taken.
+    #[inline]
+    pub fn submit(&mut self, mut sqe: Sqe, user: u64) -> Result<Tag, QueueFull> {
+        let tag = self.tags.peek().ok_or(QueueFull)?;
+        sqe.cid = tag.0.into();
+        self.sq.push(&sqe).map_err(|_| QueueFull)?;
+        self.tags.take(user);
+        self.pushed += 1;
+        Ok(tag)
+    }
+
+    /// Rings the doorbell if commands were submitted since the last call, once for all of them, and
+    /// wakes the drive if it sleeps. Returns whether it did.
+    ///
+    /// Reaped entries go back to the drive first, so that a completion ring always has room for
+    /// every command that the drive has been told of.
+    #[inline]
+    pub fn ring(&mut self) -> bool {
+        if self.pushed == 0 {
+            return false;
+        }
+        self.cq.release();
+        self.pushed = 0;
+        self.sq.ring();
+        true
+    }
+
+    /// Takes the next completion. Its entry goes back to the drive with the next
+    /// [`ring`](QueuePair::ring) or [`release`](QueuePair::release).
+    ///
+    /// A completion for a tag that is not outstanding, or for another queue, is counted
+    /// ([`stray_completions`](QueuePair::stray_completions)) and skipped.
+    #[inline]
+    pub fn reap(&mut self) -> Option<Completed> {
+        let cqe = self.cq.pop()?;
+        match self.accept(cqe) {
+            Some(completed) => Some(completed),
+            None => self.reap_after_stray(),
+        }
+    }
+
+    /// Gives reaped entries back to the drive. Only needed when nothing is submitted any more.
+    #[inline]
+    pub fn release(&mut self) {
+        self.cq.release();
+    }
+
+    /// Gives up every outstanding command: each call returns one, with `status`, until none is
+    /// left. What the drive still writes for them counts as stray.
+    pub fn abandon(&mut self, status: Status) -> Option<Completed> {
+        let tag = self.tags.first_outstanding()?;
+        let user = self.tags.put(tag)?;
+        Some(Completed {
+            user,
+            result: 0,
+            status,
+        })
+    }
+
+    #[inline]
+    fn accept(&mut self, cqe: Cqe) -> Option<Completed> {
+        if cqe.sq_id != self.qid {
+            return None;
+        }
+        let user = self.tags.put(Tag(cqe.cid))?;
+        self.sq.fetched(cqe.sq_head);
+        Some(Completed {
+            user,
+            result: cqe.result,
+            status: cqe.status,
+        })
+    }
+
+    /// Counts a stray completion and goes on behind it, once round the ring at most: a drive that
+    /// writes faster than this reads cannot keep it here.
+    #[cold]
+    fn reap_after_stray(&mut self) -> Option<Completed> {
+        self.stray += 1;
+        for _ in 1..self.depth {
+            let cqe = self.cq.pop()?;
+            if let Some(completed) = self.accept(cqe) {
+                return Some(completed);
+            }
+            self.stray += 1;
+        }
+        None
+    }
+}

@@ -1,0 +1,439 @@
+//! A small drive for tests: answers at once, keeps its sectors in a vector, and misbehaves on cue.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test binary uses another part of it"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nvme::feature::{self, QueueCounts};
+use nvme::{
+    AdminCommand, ChunkDescriptor, ChunkState, Cqe, DataPointer, DsmRange, Geometry, GeometryPage,
+    HealthLog, IdentifyController, IdentifyNamespace, IoCommand, LbaStatusDescriptor, MediaTiming,
+    NamespaceList, SglDescriptor, Sqe, Status, cns, log_page,
+};
+use ring::{CompletionDrive, Iova, PAGE, Port, SubmissionDrive};
+
+pub const SECTOR: usize = 4096;
+
+/// How the drive misbehaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Answers no admin command with this opcode.
+    pub ignore_admin: Option<u8>,
+    /// Refuses admin commands with this opcode.
+    pub refuse_admin: Option<(u8, Status)>,
+    /// Takes I/O commands but does not answer them.
+    pub hold_io: bool,
+    /// Answers each I/O command this many times more.
+    pub repeat: u16,
+    /// Adds this to the command identifier of answers to I/O commands.
+    pub wrong_cid: u16,
+    /// Names another queue in answers to I/O commands.
+    pub wrong_queue: bool,
+    /// Fails I/O commands.
+    pub fail_io: Option<Status>,
+}
+
+pub struct MockDrive {
+    port: Arc<Port>,
+    admin: (SubmissionDrive, CompletionDrive),
+    completions: BTreeMap<u16, CompletionDrive>,
+    submissions: BTreeMap<u16, SubmissionDrive>,
+    pub controller: IdentifyController,
+    pub namespace: IdentifyNamespace,
+    pub geometry: Option<GeometryPage>,
+    pub queues: u16,
+    pub faults: Faults,
+    pub sectors: Vec<u8>,
+    pub mapped: Vec<bool>,
+    pub flushes: u64,
+    pub fua: u64,
+    held: Vec<Cqe>,
+    features: BTreeMap<u8, u32>,
+}
+
+impl MockDrive {
+    pub fn new(port: &Arc<Port>, sectors: usize) -> MockDrive {
+        let (sq, depth) = port.admin_submission();
+        let (cq, _) = port.admin_completion();
+        let mut controller = IdentifyController::zeroed();
+        controller.set_serial("mock-1");
+        controller.set_model("Mock");
+        controller.set_firmware("1.0");
+        controller.mdts = 5;
+        (controller.sqes, controller.cqes) = (0x66, 0x44);
+        controller.vwc = 1;
+        controller.maxcmd = 256.into();
+        let mut namespace = IdentifyNamespace::zeroed();
+        namespace.nsze = (sectors as u64).into();
+        namespace.lbaf[0].lbads = 12;
+        MockDrive {
+            admin: (
+                SubmissionDrive::open(port, 0, sq, depth).unwrap(),
+                CompletionDrive::open(port, 0, cq, depth, None).unwrap(),
+            ),
+            port: port.clone(),
+            completions: BTreeMap::new(),
+            submissions: BTreeMap::new(),
+            controller,
+            namespace,
+            geometry: None,
+            queues: 4,
+            faults: Faults::default(),
+            sectors: vec![0; sectors * SECTOR],
+            mapped: vec![false; sectors],
+            flushes: 0,
+            fua: 0,
+            held: Vec::new(),
+            features: BTreeMap::new(),
+        }
+    }
+
+    /// An open-channel drive of this shape; vectors are answered but move nothing.
+    pub fn open_channel(port: &Arc<Port>, geometry: &Geometry) -> MockDrive {
+        let mut drive = MockDrive::new(port, 1);
+        drive.namespace.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;
+        drive.namespace.lbaf[0].ms = (geometry.oob_bytes as u16).into();
+        let timing = MediaTiming {
+            read_typical: 70_000,
+            ..MediaTiming::default()
+        };
+        drive.geometry = Some(GeometryPage::new(geometry, &timing).unwrap());
+        drive
+    }
+
+    /// Does everything that there is to do.
+    pub fn poll(&mut self) -> bool {
+        let mut moved = false;
+        while self.admin.0.look().unwrap() > 0 {
+            while let Some(sqe) = self.admin.0.fetch() {
+                moved = true;
+                self.admin_command(&sqe);
+            }
+        }
+        let qids: Vec<u16> = self.submissions.keys().copied().collect();
+        for qid in qids {
+            while let Some(sqe) = self.next(qid) {
+                moved = true;
+                self.io_command(qid, &sqe);
+            }
+        }
+        moved
+    }
+
+    /// As [`poll`](MockDrive::poll), for who does not care whether anything moved.
+    pub fn pump(&mut self) {
+        self.poll();
+    }
+
+    fn next(&mut self, qid: u16) -> Option<Sqe> {
+        let sq = self.submissions.get_mut(&qid).unwrap();
+        if sq.waiting() == 0 && sq.look().unwrap() == 0 {
+            return None;
+        }
+        sq.fetch()
+    }
+
+    fn admin_command(&mut self, sqe: &Sqe) {
+        if self.faults.ignore_admin == Some(sqe.opcode) {
+            return;
+        }
+        let outcome = match self.faults.refuse_admin {
+            Some((opcode, status)) if opcode == sqe.opcode => Err(status),
+            _ => AdminCommand::parse(sqe).and_then(|c| self.administer(c, sqe)),
+        };
+        let (result, status) = match outcome {
+            Ok(result) => (result, Status::SUCCESS),
+            Err(status) => (0, status),
+        };
+        let (sq_head, cid) = (self.admin.0.head(), sqe.cid.get());
+        self.admin
+            .1
+            .post(Cqe {
+                result,
+                sq_head,
+                sq_id: 0,
+                cid,
+                status,
+            })
+            .unwrap();
+    }
+
+    fn administer(&mut self, command: AdminCommand, sqe: &Sqe) -> Result<u64, Status> {
+        match command {
+            AdminCommand::Identify {
+                cns: cns::CONTROLLER,
+                ..
+            } => {
+                let bytes = self.controller.to_bytes();
+                self.answer(sqe, &bytes)
+            }
+            AdminCommand::Identify {
+                cns: cns::NAMESPACE,
+                nsid: 1,
+            } => {
+                let bytes = self.namespace.to_bytes();
+                self.answer(sqe, &bytes)
+            }
+            AdminCommand::Identify {
+                cns: cns::ACTIVE_NAMESPACES,
+                nsid,
+            } => self.answer(sqe, &NamespaceList::above(nsid, &[1]).to_bytes()),
+            AdminCommand::Geometry { nsid: 1 } => {
+                let page = self.geometry.ok_or(Status::INVALID_OPCODE)?;
+                self.answer(sqe, &page.to_bytes())
+            }
+            AdminCommand::SetFeatures {
+                fid: feature::NUMBER_OF_QUEUES,
+                ..
+            } => {
+                let counts = QueueCounts {
+                    submission: self.queues,
+                    completion: self.queues,
+                };
+                Ok(counts.to_value().into())
+            }
+            AdminCommand::SetFeatures { fid, value, .. } => {
+                self.features.insert(fid, value);
+                Ok(0)
+            }
+            AdminCommand::GetFeatures { fid, .. } => self
+                .features
+                .get(&fid)
+                .map(|v| u64::from(*v))
+                .ok_or(Status::INVALID_FIELD),
+            AdminCommand::GetLogPage {
+                lid: log_page::HEALTH,
+                bytes,
+                offset,
+                ..
+            } => {
+                let mut log = HealthLog::zeroed();
+                log.percentage_used = 7;
+                let page = &log.to_bytes()[offset as usize..][..bytes as usize];
+                self.answer(sqe, page)
+            }
+            AdminCommand::GetLogPage {
+                lid: log_page::CHUNK_INFORMATION,
+                bytes,
+                offset,
+                ..
+            } => {
+                let first = offset / ChunkDescriptor::BYTES as u64;
+                let chunks: Vec<u8> = (0..bytes / ChunkDescriptor::BYTES as u64)
+                    .flat_map(|i| {
+                        let chunk = ChunkDescriptor {
+                            state: ChunkState::Free.to_bits(),
+                            wp: (first + i).into(),
+                            ..ChunkDescriptor::default()
+                        };
+                        chunk.to_bytes()
+                    })
+                    .collect();
+                self.answer(sqe, &chunks)
+            }
+            AdminCommand::GetLogPage { .. } => Err(Status::INVALID_LOG_PAGE),
+            AdminCommand::CreateCq {
+                qid,
+                entries,
+                at,
+                vector,
+            } => {
+                let depth = entries as u16;
+                let cq = CompletionDrive::open(&self.port, qid, Iova(at), depth, vector)
+                    .map_err(|_| Status::INVALID_FIELD)?;
+                self.completions.insert(qid, cq);
+                Ok(0)
+            }
+            AdminCommand::CreateSq {
+                qid,
+                entries,
+                at,
+                cqid,
+                ..
+            } => {
+                assert_eq!(qid, cqid);
+                let sq = SubmissionDrive::open(&self.port, qid, Iova(at), entries as u16)
+                    .map_err(|_| Status::INVALID_FIELD)?;
+                self.submissions.insert(qid, sq);
+                Ok(0)
+            }
+            AdminCommand::DeleteSq { qid } => {
+                self.submissions.remove(&qid).ok_or(Status::INVALID_QID)?;
+                // Half of what is held is answered, the rest is lost.
+                let held = std::mem::take(&mut self.held);
+                for cqe in held.iter().take(held.len() / 2) {
+                    let cq = self.completions.get_mut(&qid).unwrap();
+                    cq.post(Cqe {
+                        status: Status::ABORTED_SQ_DELETED,
+                        ..*cqe
+                    })
+                    .unwrap();
+                }
+                Ok(0)
+            }
+            AdminCommand::DeleteCq { qid } => self
+                .completions
+                .remove(&qid)
+                .map(|_| 0)
+                .ok_or(Status::INVALID_QID),
+            _ => Err(Status::INVALID_FIELD),
+        }
+    }
+
+    /// Writes to where the two PRP entries point.
+    fn answer(&self, sqe: &Sqe, bytes: &[u8]) -> Result<u64, Status> {
+        let DataPointer::Prp(first, second) = sqe.data() else {
+            return Err(Status::INVALID_FIELD);
+        };
+        let (head, tail) = bytes.split_at(bytes.len().min(PAGE));
+        let memory = self.port.memory();
+        memory
+            .write(Iova(first), head)
+            .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        if !tail.is_empty() {
+            memory
+                .write(Iova(second), tail)
+                .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        }
+        Ok(0)
+    }
+
+    fn io_command(&mut self, qid: u16, sqe: &Sqe) {
+        let faults = self.faults;
+        let outcome = match faults.fail_io {
+            Some(status) => Err(status),
+            None => IoCommand::parse(sqe).and_then(|c| self.execute(c, sqe)),
+        };
+        let (result, status) = match outcome {
+            Ok(result) => (result, Status::SUCCESS),
+            Err(status) => (0, status),
+        };
+        let cqe = Cqe {
+            result,
+            sq_head: self.submissions[&qid].head(),
+            sq_id: qid + u16::from(faults.wrong_queue),
+            cid: sqe.cid.get().wrapping_add(faults.wrong_cid),
+            status,
+        };
+        if faults.hold_io {
+            self.held.push(cqe);
+            return;
+        }
+        let cq = self.completions.get_mut(&qid).unwrap();
+        for _ in 0..=faults.repeat {
+            cq.post(cqe).unwrap();
+        }
+        cq.notify();
+    }
+
+    fn range(&self, slba: u64, nlb: u32) -> Result<std::ops::Range<usize>, Status> {
+        let end = slba
+            .checked_add(nlb.into())
+            .ok_or(Status::LBA_OUT_OF_RANGE)?;
+        let all = self.mapped.len() as u64;
+        if end > all {
+            Err(Status::LBA_OUT_OF_RANGE)
+        } else {
+            Ok(slba as usize..end as usize)
+        }
+    }
+
+    fn execute(&mut self, command: IoCommand, sqe: &Sqe) -> Result<u64, Status> {
+        match command {
+            IoCommand::Flush => self.flushes += 1,
+            IoCommand::Write { slba, nlb, fua } => {
+                let range = self.range(slba, nlb)?;
+                self.fua += u64::from(fua);
+                if let Some(at) = sgl(sqe, range.len() * SECTOR)? {
+                    let bytes = &mut self.sectors[range.start * SECTOR..range.end * SECTOR];
+                    self.port
+                        .memory()
+                        .read(at, bytes)
+                        .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                }
+                self.mapped[range].fill(true);
+            }
+            IoCommand::Read { slba, nlb, .. } => {
+                let range = self.range(slba, nlb)?;
+                if let Some(at) = sgl(sqe, range.len() * SECTOR)? {
+                    let bytes = &self.sectors[range.start * SECTOR..range.end * SECTOR];
+                    self.port
+                        .memory()
+                        .write(at, bytes)
+                        .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                }
+            }
+            IoCommand::WriteZeroes {
+                slba,
+                nlb,
+                deallocate,
+                ..
+            } => {
+                let range = self.range(slba, nlb)?;
+                self.sectors[range.start * SECTOR..range.end * SECTOR].fill(0);
+                self.mapped[range].fill(!deallocate);
+            }
+            IoCommand::DatasetManagement {
+                ranges: 1,
+                deallocate: true,
+            } => {
+                let at = sgl(sqe, DsmRange::BYTES)?.ok_or(Status::INVALID_FIELD)?;
+                let mut bytes = [0; DsmRange::BYTES];
+                let memory = self.port.memory();
+                memory
+                    .read(at, &mut bytes)
+                    .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                let range = DsmRange::from_bytes(bytes);
+                let range = self.range(range.slba.get(), range.nlb.get())?;
+                self.sectors[range.start * SECTOR..range.end * SECTOR].fill(0);
+                self.mapped[range].fill(false);
+            }
+            IoCommand::LbaStatus {
+                slba,
+                nlb,
+                max_descriptors,
+            } => {
+                let range = self.range(slba, nlb)?;
+                let mut runs: Vec<LbaStatusDescriptor> = Vec::new();
+                for lba in range {
+                    match runs.last_mut() {
+                        Some(run) if run.is_mapped() == self.mapped[lba] => run.nlb += 1,
+                        _ => runs.push(LbaStatusDescriptor::new(lba as u64, 1, self.mapped[lba])),
+                    }
+                }
+                runs.truncate(max_descriptors as usize);
+                let bytes = max_descriptors as usize * LbaStatusDescriptor::BYTES;
+                let at = sgl(sqe, bytes)?.ok_or(Status::INVALID_FIELD)?;
+                let list: Vec<u8> = runs.iter().flat_map(|r| r.to_bytes()).collect();
+                let memory = self.port.memory();
+                memory
+                    .write(at, &list)
+                    .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                return Ok(runs.len() as u64);
+            }
+            IoCommand::VectorRead { .. } | IoCommand::VectorWrite { .. } => return Ok(u64::MAX),
+            _ => return Err(Status::INVALID_OPCODE),
+        }
+        Ok(0)
+    }
+}
+
+/// The address of a data block of exactly `bytes`; `None` for a bit bucket.
+fn sgl(sqe: &Sqe, bytes: usize) -> Result<Option<Iova>, Status> {
+    match sqe.data() {
+        DataPointer::Sgl(SglDescriptor::DataBlock { address, length })
+            if length as usize == bytes =>
+        {
+            Ok(Some(Iova(address)))
+        }
+        DataPointer::Sgl(SglDescriptor::BitBucket { length }) if length as usize == bytes => {
+            Ok(None)
+        }
+        _ => Err(Status::SGL_LENGTH_INVALID),
+    }
+}

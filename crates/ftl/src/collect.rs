@@ -1,0 +1,312 @@
+//! Garbage collection (LightNVM paper section 4.2.4): takes victims while free space is low, reads
+//! their valid sectors into a ring of its own, and erases a victim when all of them are durable
+//! elsewhere.
+//!
+//! The reverse map is what was written, not what is valid: a sector is valid if its logical sector
+//! still points at it, looked up for a whole write unit at a time so that the cache misses overlap.
+
+use std::collections::VecDeque;
+
+use clock::Nanos;
+use nvme::Status;
+
+use crate::flash::OpKind;
+use crate::ftl::{GC, USER, Waiter};
+use crate::lines::{LineState, NONE};
+use crate::{Entry, Flash, Ftl, Layout, Location, OpId, ReadTarget};
+
+#[derive(Debug)]
+pub(crate) struct Collector {
+    /// Lines being scanned, oldest first.
+    victims: VecDeque<Scan>,
+    reads: Vec<GcRead>,
+    free_reads: Vec<u32>,
+    /// Sectors that may be on their way at once.
+    window: u32,
+    addresses: Vec<(u32, u32)>,
+    /// Lines whose sectors are all read but not all durable elsewhere.
+    draining: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Scan {
+    line: u32,
+    /// Next write unit: all members' first units, then all members' second, and so on.
+    unit: u32,
+    member: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct GcRead {
+    line: u32,
+    first_slot: u32,
+    count: u32,
+}
+
+impl Collector {
+    pub(crate) fn new(layout: &Layout) -> Collector {
+        Collector {
+            victims: VecDeque::new(),
+            reads: Vec::new(),
+            free_reads: Vec::new(),
+            window: layout.gc_units,
+            addresses: Vec::with_capacity(64),
+            draining: 0,
+        }
+    }
+
+    /// Whether sectors are being found or read, so that users will earn quota.
+    pub(crate) fn is_moving(&self) -> bool {
+        !self.victims.is_empty() || self.reading() > 0
+    }
+
+    pub(crate) fn reading(&self) -> u32 {
+        (self.reads.len() - self.free_reads.len()) as u32
+    }
+}
+
+impl Ftl {
+    /// Starts reads of victims as far as the window and the ring allow.
+    pub(crate) fn collect(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        let mut moved = false;
+        // A full write unit must always fit: reads are never split.
+        while self.rings[GC].free() >= self.shape.unit
+            && self.collector.reading() < self.collector.window
+        {
+            if self.collector.victims.is_empty() && !self.take_victim() {
+                break;
+            }
+            moved = true;
+            self.scan_unit(now, flash);
+        }
+        self.push_tail(flash);
+        moved
+    }
+
+    fn take_victim(&mut self) -> bool {
+        let hurt = !self.lines.hurt.is_empty();
+        // Space that victims already drained will give back counts as free.
+        let coming = u64::from(self.collector.draining) * u64::from(self.layout.line_sectors);
+        let free = self.free_sectors();
+        if !hurt && !self.limiter.collects(free + coming) {
+            return false;
+        }
+        // A further victim only if its data fits beside what is on its way: else the space would be
+        // spread over victims none of which gets done.
+        let on_its_way = self.rings[GC].unmapped() + u64::from(self.layout.line_sectors);
+        if self.collector.draining > 0 && free < on_its_way {
+            return false;
+        }
+        let Some(line) = self.lines.take_victim() else { return false };
+        self.collector.victims.push_back(Scan { line, unit: 0, member: 0 });
+        true
+    }
+
+    /// Looks at one write unit of the oldest victim and reads what is valid in it.
+    fn scan_unit(&mut self, now: Nanos, flash: &mut impl Flash) {
+        let Some(scan) = self.collector.victims.front_mut() else { return };
+        let line_id = scan.line;
+        let line = &self.lines.lines[line_id as usize];
+        if line.valid == 0 {
+            // What is still being read has been overwritten.
+            return self.scanned(now, line_id, flash);
+        }
+        let chunk = line.chunks[scan.member as usize];
+        let sector = scan.unit * self.shape.unit;
+        scan.member += 1;
+        if scan.member as usize == line.chunks.len() {
+            scan.member = 0;
+            scan.unit += 1;
+        }
+        let last = scan.unit * self.shape.unit >= self.shape.sectors;
+        let first_psn = self.shape.first_psn(chunk) + sector;
+        let mut found: [(u32, u32); 64] = [(0, 0); 64];
+        let mut count = 0;
+        if sector < self.lines.chunks[chunk as usize].persisted {
+            for psn in first_psn..first_psn + self.shape.unit {
+                if let Some(lba) = self.map.reverse(psn) {
+                    found[count] = (psn, lba);
+                    count += 1;
+                }
+            }
+        }
+        let mut addresses = std::mem::take(&mut self.collector.addresses);
+        let mut first_slot = NONE;
+        for &(psn, lba) in &found[..count] {
+            if !self.map.points_at(lba, psn) {
+                continue;
+            }
+            let entry = Entry { lba_plus_1: lba + 1, source: psn, ..Entry::default() };
+            let slot = self.rings[GC].push(entry, true, 0);
+            if first_slot == NONE {
+                first_slot = slot;
+            }
+            addresses.push((psn, slot));
+        }
+        if !addresses.is_empty() {
+            let count = addresses.len() as u32;
+            let read = GcRead { line: line_id, first_slot, count };
+            let index = match self.collector.free_reads.pop() {
+                Some(index) => {
+                    self.collector.reads[index as usize] = read;
+                    index
+                }
+                None => {
+                    self.collector.reads.push(read);
+                    (self.collector.reads.len() - 1) as u32
+                }
+            };
+            self.lines.lines[line_id as usize].moves += count;
+            flash.read(now, OpId::new(OpKind::GcRead, index), &addresses, ReadTarget::Slots);
+            addresses.clear();
+        }
+        self.collector.addresses = addresses;
+        if last {
+            self.scanned(now, line_id, flash);
+        }
+    }
+
+    /// The oldest victim has nothing left to be read.
+    fn scanned(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
+        self.collector.victims.pop_front();
+        self.collector.draining += 1;
+        self.lines.lines[line as usize].state = LineState::Draining;
+        self.reclaim_if_moved(now, line, flash);
+    }
+
+    /// Sectors of a victim have been read.
+    pub(crate) fn gc_read_done(&mut self, index: u32, failed: u64, flash: &mut impl Flash) {
+        let read = self.collector.reads[index as usize];
+        self.collector.free_reads.push(index);
+        let mut moved = 0;
+        for i in 0..read.count {
+            let slot = self.gc_slot(read.first_slot, i);
+            let unit = self.rings[GC].unit_of_slot(slot);
+            let entry = *self.rings[GC].entry_mut(slot);
+            let lba = entry.lba_plus_1 - 1;
+            let lost = failed >> i & 1 != 0;
+            let sequence = flash.moved(entry.source, slot);
+            let line = &mut self.lines.lines[read.line as usize];
+            if self.map.points_at(lba, entry.source) {
+                self.map.set(lba, Location::Buffer(slot));
+                line.valid -= 1;
+                let poison = lost || self.map.poisoned(entry.source);
+                // A sector that cannot be read has no number; any new one is newer than its copies.
+                let sequence = if lost { self.sequence } else { sequence };
+                self.sequence += u64::from(lost);
+                let entry = self.rings[GC].entry_mut(slot);
+                (entry.sequence, entry.poison) = (sequence, poison);
+                self.stats.lost += u64::from(lost);
+                moved += 1;
+            } else {
+                // Overwritten or trimmed meanwhile: the slot is written as padding.
+                self.rings[GC].entry_mut(slot).lba_plus_1 = 0;
+                self.stats.padding += 1;
+            }
+            self.rings[GC].units[unit].pending -= 1;
+        }
+        self.stats.gc_moves += moved;
+        let free = self.free_sectors();
+        self.limiter.moved(moved as u32, free);
+    }
+
+    /// The `i`-th slot after `first`, around the end of the ring.
+    fn gc_slot(&self, first: u32, i: u32) -> u32 {
+        let base = self.rings[USER].capacity();
+        let slot = first + i;
+        if slot >= base + self.rings[GC].capacity() { slot - self.rings[GC].capacity() } else { slot }
+    }
+
+    /// Pads the ring's last unit when nothing else will fill it and space is short, so that victims
+    /// get done.
+    fn push_tail(&mut self, flash: &mut impl Flash) {
+        if self.collector.draining == 0
+            || !self.collector.victims.is_empty()
+            || self.collector.reading() > 0
+            || self.limiter.share(self.free_sectors()) > 0.5
+        {
+            return;
+        }
+        for _ in 0..self.rings[GC].missing() {
+            let slot = self.rings[GC].push(Entry { source: NONE, ..Entry::default() }, false, 0);
+            flash.store(slot, &[]);
+            self.stats.padding += 1;
+        }
+    }
+
+    /// A unit is durable: the victims that its sectors came from are nearer to their end.
+    pub(crate) fn note_moves_durable(&mut self, name: u32, flash: &mut impl Flash, now: Nanos) {
+        if (name >> 28) as usize != GC {
+            return;
+        }
+        let unit = name & 0x0fff_ffff;
+        for i in 0..self.shape.unit as usize {
+            let source = self.rings[GC].entries(unit)[i].source;
+            if source != NONE {
+                let line = self.lines.line_of[self.shape.chunk_of(source) as usize];
+                self.lines.lines[line as usize].moves -= 1;
+                if self.lines.lines[line as usize].moves == 0 {
+                    self.reclaim_if_moved(now, line, flash);
+                }
+            }
+        }
+    }
+
+    /// Erases a victim that has been scanned and whose sectors are all durable elsewhere.
+    fn reclaim_if_moved(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
+        let l = &mut self.lines.lines[line as usize];
+        if l.state != LineState::Draining || l.moves > 0 {
+            return;
+        }
+        debug_assert_eq!(l.valid, 0, "line {line} is reclaimed with valid sectors");
+        if l.trimmed || l.after > self.rings[USER].durable() {
+            let trimmed = l.trimmed;
+            self.wait_durable(Waiter::Line(line), trimmed);
+        } else {
+            self.erase_line(now, line, flash);
+        }
+    }
+
+    /// Erases the chunks of a line that nothing depends on any more.
+    pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
+        self.collector.draining -= 1;
+        self.stats.lines_reclaimed += 1;
+        let chunks = std::mem::take(&mut self.lines.lines[line as usize].chunks);
+        for &chunk in &chunks {
+            if self.lines.chunks[chunk as usize].bad {
+                self.stats.retired_chunks += 1;
+                self.lines.line_of[chunk as usize] = NONE;
+            } else {
+                self.lines.lines[line as usize].erasing += 1;
+                self.lines.erasing += 1;
+                flash.erase(now, OpId::new(OpKind::Erase, chunk), chunk);
+            }
+        }
+        let l = &mut self.lines.lines[line as usize];
+        l.chunks = chunks;
+        if l.erasing == 0 {
+            self.lines.release(line);
+        }
+    }
+
+    /// An erase has ended. [`kick`](Ftl::kick) afterwards.
+    pub fn erase_done(&mut self, op: OpId, status: Status) {
+        let chunk = op.index();
+        let line = self.lines.line_of[chunk as usize];
+        self.lines.erasing -= 1;
+        self.stats.erases += 1;
+        if status.is_success() {
+            self.lines.add_free(chunk);
+        } else {
+            self.stats.erase_failures += 1;
+            self.stats.retired_chunks += 1;
+            self.lines.line_of[chunk as usize] = NONE;
+            self.lines.chunks[chunk as usize].bad = true;
+        }
+        let l = &mut self.lines.lines[line as usize];
+        l.erasing -= 1;
+        if l.erasing == 0 {
+            self.lines.release(line);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! [`FtlConfig`]: the choices of a flash translation layer.
+
+/// Which closed line is reclaimed next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VictimPolicyKind {
+    /// The line with the fewest valid sectors (LightNVM paper section 4.2.4).
+    Greedy,
+    /// The line with the best ratio of space gained times age to copying cost.
+    CostBenefit,
+    /// The line that was closed longest ago.
+    Fifo,
+}
+
+/// The choices of a flash translation layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FtlConfig {
+    /// Spare space: physical sectors over logical sectors, minus 1. Lines that are always held in
+    /// reserve (`reserve_lines`) and bad chunks do not count as physical.
+    pub over_provisioning: f64,
+    /// Parallel units that are written at the same time; a line is one chunk on each of them. 0 for
+    /// all.
+    pub active_pus: u32,
+    /// Which line is reclaimed next.
+    pub victim_policy: VictimPolicyKind,
+    /// Whether moved (cold) data goes to lines of its own, apart from the user's (hot) writes.
+    pub hot_cold: bool,
+    /// Free lines that only garbage collection may use.
+    pub reserve_lines: u32,
+    /// Free lines beyond the reserve at which garbage collection starts; between here and the
+    /// reserve the rate limiter shares the write bandwidth.
+    pub gc_start_lines: u32,
+    /// Sectors of the users' write buffer; at least, and with 0 just, what the geometry needs: for
+    /// every active parallel unit the write units that wait for their pair, and three more.
+    pub buffer_sectors: u32,
+    /// Write units that garbage collection may have in flight; 0 for twice the parallel units.
+    pub gc_window_units: u32,
+}
+
+impl Default for FtlConfig {
+    fn default() -> FtlConfig {
+        FtlConfig {
+            over_provisioning: 0.11,
+            active_pus: 0,
+            victim_policy: VictimPolicyKind::Greedy,
+            hot_cold: true,
+            reserve_lines: 2,
+            gc_start_lines: 2,
+            buffer_sectors: 0,
+            gc_window_units: 0,
+        }
+    }
+}

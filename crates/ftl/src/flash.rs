@@ -1,0 +1,103 @@
+//! [`Flash`]: the seam between the translation layer and what is below it.
+
+use clock::Nanos;
+
+use crate::Entry;
+
+/// Names a flash operation of the layer; given back when it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct OpId(pub u32);
+
+const KIND: u32 = 30;
+const INDEX: u32 = (1 << KIND) - 1;
+
+/// What an operation is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    UserRead,
+    GcRead,
+    Program,
+    Erase,
+}
+
+impl OpId {
+    pub(crate) fn new(kind: OpKind, index: u32) -> OpId {
+        debug_assert!(index <= INDEX);
+        OpId((kind as u32) << KIND | index)
+    }
+
+    pub(crate) fn kind(self) -> OpKind {
+        match self.0 >> KIND {
+            0 => OpKind::UserRead,
+            1 => OpKind::GcRead,
+            2 => OpKind::Program,
+            _ => OpKind::Erase,
+        }
+    }
+
+    pub(crate) fn index(self) -> u32 {
+        self.0 & INDEX
+    }
+}
+
+/// Where sectors that are read go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadTarget {
+    /// To the memory of the request with this tag; second halves of the addresses are sector
+    /// numbers in the request.
+    Request(u64),
+    /// To write-buffer slots; second halves of the addresses are slots.
+    Slots,
+}
+
+/// The flash below, and the memory of requests above.
+///
+/// Operations are started by these calls and reported later through [`Ftl::read_done`],
+/// [`Ftl::program_done`] and [`Ftl::erase_done`]; never from within the call. Addresses are flat
+/// physical sector numbers ([`nvme::Geometry::flat`]).
+///
+/// The flash must execute operations on one parallel unit so that an erase does not overtake a read
+/// or program issued before it; otherwise order is free.
+///
+/// [`Ftl::read_done`]: crate::Ftl::read_done
+/// [`Ftl::program_done`]: crate::Ftl::program_done
+/// [`Ftl::erase_done`]: crate::Ftl::erase_done
+pub trait Flash {
+    /// Whether contents are kept at all: without, nothing is copied and nothing can be recovered.
+    fn keeps_data(&self) -> bool;
+
+    /// Programs one write unit of `chunk` from `sector` on: `entries[i]`, whose data is in slot
+    /// `first_slot + i`.
+    fn program(
+        &mut self,
+        now: Nanos,
+        op: OpId,
+        chunk: u32,
+        sector: u32,
+        first_slot: u32,
+        entries: &[Entry],
+    );
+
+    /// Reads up to 64 sectors: pairs of physical sector and place in the target.
+    fn read(&mut self, now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget);
+
+    /// Erases a chunk.
+    fn erase(&mut self, now: Nanos, op: OpId, chunk: u32);
+
+    /// Copies sector number `sector` of a write request into a slot.
+    fn take(&mut self, request: u64, sector: u32, slot: u32);
+
+    /// Copies a slot to sector number `sector` of a read request.
+    fn give(&mut self, request: u64, sector: u32, slot: u32);
+
+    /// Zeros sector number `sector` of a read request.
+    fn give_zeroes(&mut self, request: u64, sector: u32);
+
+    /// Puts bytes of the layer's own into a slot; an empty slice stands for zeros.
+    fn store(&mut self, slot: u32, bytes: &[u8]);
+
+    /// A read into slots is done: makes sure that the data of `psn` is in `slot`, and returns the
+    /// sequence number in its out-of-band bytes (0 if contents are not kept).
+    fn moved(&mut self, psn: u32, slot: u32) -> u64;
+}

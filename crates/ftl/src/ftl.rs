@@ -1,0 +1,903 @@
+//! [`Ftl`]: requests in, flash operations out.
+
+use std::collections::VecDeque;
+use std::io;
+
+use clock::Nanos;
+use nvme::Status;
+
+use crate::collect::Collector;
+use crate::flash::OpKind;
+use crate::lines::{Lines, NONE, OpenLine};
+use crate::write_ring::{UnitState, WriteRing};
+use crate::{
+    Entry, Flash, FtlConfig, FtlStats, Layout, Location, Map, OpId, RateLimiter, ReadTarget, Shape,
+};
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The request's tag.
+    pub tag: u64,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// Which ring: the user's, or garbage collection's.
+pub(crate) const USER: usize = 0;
+pub(crate) const GC: usize = 1;
+
+/// Programs outstanding per parallel unit at most: one in the array, one in the cache register.
+const PROGRAMS_PER_PU: u8 = 2;
+
+/// Names a program of padding from outside of the rings; the rest of the name is its chunk.
+const PADDING: u32 = 1 << 29;
+
+/// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of a whole drive stops nobody.
+const TRIM_SLICE: u32 = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+enum PendingKind {
+    Write,
+    Zeroes,
+    Trim,
+}
+
+/// A request that changes the map, admitted in order of arrival.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    kind: PendingKind,
+    tag: u64,
+    lba: u32,
+    done: u32,
+    sectors: u32,
+    durable: bool,
+}
+
+/// Who waits for durability.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waiter {
+    /// A request.
+    Request(u64),
+    /// A drained line, which can be erased then. Nobody hurries for it.
+    Line(u32),
+}
+
+/// Somebody who waits for everything before a position of the user's ring to be durable.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    position: u64,
+    waiter: Waiter,
+    /// A flush: the trim state is written next, once the data that it speaks of is durable.
+    then_trim_state: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct UserRead {
+    tag: u64,
+    outstanding: u32,
+    status: Status,
+}
+
+/// A page-mapped translation layer. See the crate's first page for the path of a request.
+#[derive(Debug)]
+pub struct Ftl {
+    pub(crate) shape: Shape,
+    pub(crate) config: FtlConfig,
+    pub(crate) layout: Layout,
+    pub(crate) map: Map,
+    pub(crate) lines: Lines,
+    pub(crate) rings: [WriteRing; 2],
+    /// Open lines by stream: users' (and everybody's without hot/cold separation), moved data's.
+    pub(crate) open: [VecDeque<OpenLine>; 2],
+    pub(crate) collector: Collector,
+    pub(crate) limiter: RateLimiter,
+    pub(crate) programs_on: Vec<u8>,
+    programs: u32,
+    pub(crate) stats: FtlStats,
+    pub(crate) sequence: u64,
+    pending: VecDeque<Pending>,
+    reads: Vec<UserRead>,
+    free_reads: Vec<u32>,
+    /// Requests that wait for a position of the user's ring to become durable, in order of it.
+    waiting: VecDeque<Waiting>,
+    completed: VecDeque<Done>,
+    addresses: Vec<(u32, u32)>,
+    /// Units whose program failed and which must be written again before any other.
+    retry: VecDeque<(usize, u32)>,
+    /// Regions trimmed since their trim state was last written, those that must be written once
+    /// more, and the sequence number that was next when a region was last trimmed.
+    dirty_regions: Vec<u32>,
+    dirty_again: Vec<u32>,
+    trimmed_at: Vec<u64>,
+    /// Position of the user's ring behind the last trim state.
+    trim_state_at: u64,
+    /// Requests among those waiting: begun units are padded for them.
+    urgent: u32,
+}
+
+impl Ftl {
+    /// A layer over erased flash: `good` says which chunks can be used.
+    ///
+    /// # Errors
+    /// [`crate::CapacityError`], or what `mmap(2)` returns for the tables.
+    pub fn new(
+        shape: Shape,
+        config: FtlConfig,
+        good: impl Fn(u32) -> bool,
+    ) -> Result<Ftl, NewFtlError> {
+        let chunks: Vec<u32> = (0..shape.total_chunks()).filter(|c| good(*c)).collect();
+        let layout = Layout::of(&shape, &config, chunks.len() as u32)?;
+        let mut ftl = Ftl::empty(shape, config, layout)?;
+        for chunk in chunks {
+            ftl.lines.add_free(chunk);
+        }
+        Ok(ftl)
+    }
+
+    /// A layer without any chunk, for recovery to fill.
+    pub(crate) fn empty(shape: Shape, config: FtlConfig, layout: Layout) -> io::Result<Ftl> {
+        let user = WriteRing::new(&shape, layout.user_units, 0);
+        let gc = WriteRing::new(&shape, layout.gc_units, user.capacity());
+        let line = u64::from(layout.line_sectors);
+        // Open room is counted as free; of garbage collection's stream up to a line is not users'.
+        let low = u64::from(config.reserve_lines.max(1) + u32::from(config.hot_cold)) * line
+            + u64::from(layout.slack);
+        let high = low + u64::from(config.gc_start_lines.max(1)) * line;
+        Ok(Ftl {
+            map: Map::new(layout.logical + layout.meta, shape.total_sectors())?,
+            lines: Lines::new(shape, &layout, config.victim_policy.build()),
+            collector: Collector::new(&layout),
+            limiter: RateLimiter::new(low, high, user.capacity()),
+            rings: [user, gc],
+            open: [VecDeque::new(), VecDeque::new()],
+            programs_on: vec![0; shape.pus as usize],
+            programs: 0,
+            stats: FtlStats::default(),
+            sequence: 1,
+            pending: VecDeque::new(),
+            reads: Vec::new(),
+            free_reads: Vec::new(),
+            waiting: VecDeque::new(),
+            completed: VecDeque::new(),
+            addresses: Vec::with_capacity(64),
+            retry: VecDeque::new(),
+            dirty_regions: Vec::new(),
+            dirty_again: Vec::new(),
+            trimmed_at: vec![0; layout.meta as usize],
+            trim_state_at: 0,
+            urgent: 0,
+            shape,
+            config,
+            layout,
+        })
+    }
+
+    /// Sectors that users see.
+    pub fn sectors(&self) -> u64 {
+        self.layout.logical.into()
+    }
+
+    /// What the configuration made of the flash.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The flash as the layer sees it.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &FtlStats {
+        &self.stats
+    }
+
+    /// Slots of the write buffer, all rings together; the last write unit is never written to and
+    /// must be zeros.
+    pub fn slots(&self) -> u32 {
+        self.rings[USER].capacity() + self.rings[GC].capacity() + self.shape.unit
+    }
+
+    /// Sectors of the users' write buffer that are in use.
+    pub fn buffered(&self) -> u32 {
+        self.rings[USER].used()
+    }
+
+    /// Free lines, those being erased included, in whole lines and fractions of the open ones.
+    pub fn free_lines(&self) -> f64 {
+        self.free_sectors() as f64 / f64::from(self.layout.line_sectors)
+    }
+
+    /// Logical sectors that are mapped.
+    pub fn mapped(&self) -> u64 {
+        self.map.mapped
+    }
+
+    /// Whether nothing is outstanding: no request, and no operation of the flash. Moved sectors may
+    /// still wait for others to fill their write unit.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+            && self.urgent == 0
+            && self.completed.is_empty()
+            && self.free_reads.len() == self.reads.len()
+            && self.programs == 0
+            && self.lines.erasing == 0
+            && !self.collector.is_moving()
+    }
+
+    /// Takes a request that has ended.
+    #[inline]
+    pub fn take_done(&mut self) -> Option<Done> {
+        self.completed.pop_front()
+    }
+
+    /// Sectors that can be written, now or when erases under way have ended, less those that have
+    /// been promised: what is admitted has its space.
+    #[inline]
+    pub(crate) fn free_sectors(&self) -> u64 {
+        let chunks = self.lines.free_chunks() + self.lines.erasing;
+        self.space(chunks).saturating_sub(self.rings[USER].unmapped())
+    }
+
+    /// Sectors of this many chunks and of the room in open lines.
+    fn space(&self, chunks: u32) -> u64 {
+        let open: u32 = self.open.iter().flatten().map(|o| o.room).sum();
+        u64::from(chunks) * u64::from(self.shape.sectors)
+            + u64::from(open) * u64::from(self.shape.unit)
+    }
+
+    /// Whether garbage collection may place a write unit: not in the space that users' admitted
+    /// data needs, because lines that are drained already may wait for that data to be durable.
+    fn spares_a_unit(&self) -> bool {
+        let unit = u64::from(self.shape.unit);
+        let promised = self.rings[USER].unmapped().next_multiple_of(unit) + unit;
+        self.space(self.lines.free_chunks()) >= promised
+    }
+
+    fn in_range(&self, lba: u64, sectors: u32) -> bool {
+        lba.checked_add(sectors.into()).is_some_and(|end| end <= self.sectors())
+    }
+
+    #[inline]
+    fn complete(&mut self, tag: u64, status: Status) {
+        self.completed.push_back(Done { tag, status });
+    }
+
+    /// Reads `sectors` from `lba` into the memory of request `tag`.
+    #[inline]
+    pub fn read(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
+        if !self.in_range(lba, sectors) {
+            return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        self.stats.user_reads += u64::from(sectors);
+        let index = self.free_reads.pop().unwrap_or_else(|| {
+            self.reads.push(UserRead { tag, outstanding: 0, status: Status::SUCCESS });
+            (self.reads.len() - 1) as u32
+        });
+        let op = OpId::new(OpKind::UserRead, index);
+        let mut read = UserRead { tag, outstanding: 0, status: Status::SUCCESS };
+        let mut addresses = std::mem::take(&mut self.addresses);
+        for i in 0..sectors {
+            match self.map.get(lba as u32 + i) {
+                Location::Unmapped => {
+                    self.stats.unmapped_reads += 1;
+                    flash.give_zeroes(tag, i);
+                }
+                Location::Buffer(slot) => {
+                    self.stats.buffer_hits += 1;
+                    if self.entry(slot).poison {
+                        read.status = Status::UNRECOVERED_READ;
+                    }
+                    flash.give(tag, i, slot);
+                }
+                Location::Flash(psn) => {
+                    if self.map.poisoned(psn) {
+                        read.status = Status::UNRECOVERED_READ;
+                        continue;
+                    }
+                    addresses.push((psn, i));
+                    if addresses.len() == 64 {
+                        flash.read(now, op, &addresses, ReadTarget::Request(tag));
+                        read.outstanding += 1;
+                        addresses.clear();
+                    }
+                }
+            }
+        }
+        if !addresses.is_empty() {
+            flash.read(now, op, &addresses, ReadTarget::Request(tag));
+            read.outstanding += 1;
+            addresses.clear();
+        }
+        self.addresses = addresses;
+        if read.outstanding == 0 {
+            self.free_reads.push(index);
+            self.complete(tag, read.status);
+        } else {
+            self.reads[index as usize] = read;
+        }
+    }
+
+    #[inline]
+    fn entry(&self, slot: u32) -> &Entry {
+        self.rings[usize::from(slot >= self.rings[USER].capacity())].entry(slot)
+    }
+
+    /// Writes `sectors` at `lba`; the data is taken from request `tag` during a
+    /// [`kick`](Ftl::kick). Completes when it is in the write buffer, or with `durable` when it is
+    /// on the media.
+    #[inline]
+    pub fn write(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
+        self.enqueue(PendingKind::Write, tag, lba, sectors, durable);
+    }
+
+    /// Writes zeros, as mapped sectors.
+    pub fn write_zeroes(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
+        self.enqueue(PendingKind::Zeroes, tag, lba, sectors, durable);
+    }
+
+    /// Unmaps sectors. The trim is as durable as a buffered write: a flush makes it so.
+    pub fn trim(&mut self, tag: u64, lba: u64, sectors: u32) {
+        self.enqueue(PendingKind::Trim, tag, lba, sectors, false);
+    }
+
+    #[inline]
+    fn enqueue(&mut self, kind: PendingKind, tag: u64, lba: u64, sectors: u32, durable: bool) {
+        if !self.in_range(lba, sectors) {
+            return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        self.pending.push_back(Pending { kind, tag, lba: lba as u32, done: 0, sectors, durable });
+    }
+
+    /// Makes everything that completed so far durable, trims included.
+    pub fn flush(&mut self, now: Nanos, tag: u64, flash: &mut impl Flash) {
+        self.stats.flushes += 1;
+        self.wait_durable(Waiter::Request(tag), true);
+        self.complete_durable(now, flash);
+        self.kick(now, flash);
+    }
+
+    pub(crate) fn wait_durable(&mut self, waiter: Waiter, then_trim_state: bool) {
+        let position = self.rings[USER].position();
+        self.waiting.push_back(Waiting { position, waiter, then_trim_state });
+        self.urgent += u32::from(matches!(waiter, Waiter::Request(_)));
+    }
+
+    /// Completes what waits for durability as far as it is reached.
+    fn complete_durable(&mut self, now: Nanos, flash: &mut impl Flash) {
+        while let Some(&w) = self.waiting.front() {
+            if w.position > self.rings[USER].durable() {
+                break;
+            }
+            if w.then_trim_state {
+                if !self.dirty_regions.is_empty() {
+                    self.write_trim_state(flash);
+                    if !self.dirty_regions.is_empty() {
+                        break;
+                    }
+                    std::mem::swap(&mut self.dirty_regions, &mut self.dirty_again);
+                }
+                // Somebody else may have written it, and wait for it, too.
+                if self.trim_state_at > self.rings[USER].durable() {
+                    self.stop_waiting();
+                    self.wait_durable(w.waiter, false);
+                    continue;
+                }
+            }
+            self.stop_waiting();
+            match w.waiter {
+                Waiter::Request(tag) => self.complete(tag, Status::SUCCESS),
+                Waiter::Line(line) => self.erase_line(now, line, flash),
+            }
+        }
+    }
+
+    fn stop_waiting(&mut self) {
+        if let Some(Waiting { waiter: Waiter::Request(_), .. }) = self.waiting.pop_front() {
+            self.urgent -= 1;
+        }
+    }
+
+    /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
+    /// whose space is needed.
+    fn pads(&self) -> bool {
+        self.urgent > 0
+            || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
+    }
+
+    /// Writes the trim state of regions that changed, as far as the ring has room.
+    fn write_trim_state(&mut self, flash: &mut impl Flash) {
+        while self.rings[USER].free() > 0 {
+            let Some(region) = self.dirty_regions.pop() else { return };
+            if self.trimmed_at[region as usize] > self.rings[USER].durable_sequence(self.sequence) {
+                // Trimmed again, since the data that somebody waited for was written: that trim may
+                // be of data that is not durable, and this state cannot take it back.
+                self.dirty_again.push(region);
+            } else {
+                self.trimmed_at[region as usize] = 0;
+            }
+            let bytes = if flash.keeps_data() { self.trim_state(region) } else { Vec::new() };
+            let slot = self.admit(self.layout.logical + region);
+            flash.store(slot, &bytes);
+            self.trim_state_at = self.rings[USER].position();
+            self.stats.metadata += 1;
+        }
+    }
+
+    /// The trim state of a region: see [`crate::recover`] for its bytes and why it is safe.
+    fn trim_state(&self, region: u32) -> Vec<u8> {
+        let durable = self.rings[USER].durable_sequence(self.sequence);
+        let size = Layout::region(&self.shape);
+        let first = region * size;
+        let count = size.min(self.layout.logical - first);
+        crate::recover::encode_trim_state(self.shape.sector_bytes, durable, count, |i| {
+            match self.map.get(first + i) {
+                Location::Unmapped => true,
+                Location::Buffer(slot) => {
+                    let entry = self.entry(slot);
+                    entry.fresh && entry.sequence >= durable
+                }
+                Location::Flash(_) => false,
+            }
+        })
+    }
+
+    /// Puts one sector into the user's ring and points the map at it.
+    #[inline]
+    fn admit(&mut self, lba: u32) -> u32 {
+        let fresh = match self.map.get(lba) {
+            Location::Unmapped => true,
+            Location::Buffer(slot) => self.entry(slot).fresh,
+            Location::Flash(psn) => {
+                self.lines.invalidate(psn, Some(self.rings[USER].position() + 1));
+                false
+            }
+        };
+        let sequence = self.sequence;
+        self.sequence += 1;
+        let entry = Entry { lba_plus_1: lba + 1, source: NONE, poison: false, fresh, sequence };
+        let slot = self.rings[USER].push(entry, false, sequence);
+        self.map.set(lba, Location::Buffer(slot));
+        slot
+    }
+
+    /// Admits, maps, programs and collects as far as possible. Call it after a batch of requests
+    /// and after operations are done.
+    pub fn kick(&mut self, now: Nanos, flash: &mut impl Flash) {
+        loop {
+            let admitted = self.admit_pending(flash);
+            if self.pads() {
+                self.complete_durable(now, flash);
+                self.pad(flash);
+            }
+            let mapped = self.program_ready(now, flash);
+            let collected = self.collect(now, flash);
+            if !admitted && !mapped && !collected && !self.unstick(now, flash) {
+                break;
+            }
+        }
+        self.fail_if_full();
+    }
+
+    fn admit_pending(&mut self, flash: &mut impl Flash) -> bool {
+        let mut moved = false;
+        while let Some(mut p) = self.pending.pop_front() {
+            let left = p.sectors - p.done;
+            let took = match p.kind {
+                PendingKind::Trim => self.trim_slice(p.lba + p.done, left.min(TRIM_SLICE)),
+                PendingKind::Write | PendingKind::Zeroes => {
+                    let free = self.free_sectors();
+                    let room = left.min(self.rings[USER].free());
+                    let idle = !self.collector.is_moving();
+                    let n = self.limiter.admits(room, free, idle);
+                    for i in p.done..p.done + n {
+                        let slot = self.admit(p.lba + i);
+                        match p.kind {
+                            PendingKind::Write => flash.take(p.tag, i, slot),
+                            _ => flash.store(slot, &[]),
+                        }
+                    }
+                    self.limiter.spend(n, free);
+                    self.stats.user_writes += u64::from(n);
+                    n
+                }
+            };
+            p.done += took;
+            moved |= took > 0;
+            if p.done < p.sectors {
+                self.pending.push_front(p);
+                // A trim goes on next time round; a write waits for room.
+                return moved;
+            }
+            if p.durable {
+                self.wait_durable(Waiter::Request(p.tag), false);
+            } else {
+                self.complete(p.tag, Status::SUCCESS);
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    fn trim_slice(&mut self, lba: u32, sectors: u32) -> u32 {
+        let region = Layout::region(&self.shape);
+        let mut at = lba;
+        while at < lba + sectors {
+            // Skip what is not mapped without asking for every sector.
+            let rest = self.map.words(at, lba + sectors - at);
+            let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
+            at += skip as u32;
+            if let Location::Flash(psn) = self.map.set(at, Location::Unmapped) {
+                self.lines.invalidate(psn, None);
+            }
+            self.stats.trimmed += 1;
+            let r = at / region;
+            if std::mem::replace(&mut self.trimmed_at[r as usize], self.sequence) == 0 {
+                self.dirty_regions.push(r);
+            }
+            at += 1;
+        }
+        sectors
+    }
+
+    /// Fills a begun unit with padding, because somebody waits for it to be durable.
+    fn pad(&mut self, flash: &mut impl Flash) {
+        for _ in 0..self.rings[USER].missing() {
+            let entry = Entry { source: NONE, ..Entry::default() };
+            let slot = self.rings[USER].push(entry, false, self.sequence);
+            flash.store(slot, &[]);
+            self.stats.padding += 1;
+        }
+    }
+
+    /// Starts programs for all units that are ready, as far as parallel units take them.
+    fn program_ready(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        let mut moved = false;
+        while let Some(&(ring, unit)) = self.retry.front() {
+            if !self.program_unit(now, ring, unit, flash) {
+                return moved;
+            }
+            self.retry.pop_front();
+            moved = true;
+        }
+        for ring in [GC, USER] {
+            while let Some(unit) = self.rings[ring].ready() {
+                if !self.program_unit(now, ring, unit, flash) {
+                    break;
+                }
+                self.rings[ring].advance_mapped();
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    fn program_unit(&mut self, now: Nanos, ring: usize, unit: u32, flash: &mut impl Flash) -> bool {
+        let stream = if self.config.hot_cold { ring } else { USER };
+        if ring == GC && !self.spares_a_unit() {
+            return false;
+        }
+        let Some((line, chunk, sector)) = self.place(stream) else { return false };
+        let first_psn = self.shape.first_psn(chunk) + sector;
+        for (psn, entry) in (first_psn..).zip(self.rings[ring].entries(unit)) {
+            self.map.set_reverse(psn, entry.lba_plus_1.checked_sub(1), entry.poison);
+        }
+        let name = (ring as u32) << 28 | unit;
+        // Behind the chunk's other units, so that they are released in order.
+        let last = self.lines.chunks[chunk as usize].last;
+        match last {
+            NONE => self.lines.chunks[chunk as usize].first = name,
+            last => self.unit_mut(last).next = name,
+        }
+        self.lines.chunks[chunk as usize].last = name;
+        let u = &mut self.rings[ring].units[unit as usize];
+        (u.state, u.chunk, u.sector, u.next) = (UnitState::Mapped, chunk, sector, NONE);
+        self.lines.lines[line as usize].programs += 1;
+        self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
+        self.programs += 1;
+        self.stats.programs += 1;
+        let op = OpId::new(OpKind::Program, name);
+        let ring = &self.rings[ring];
+        flash.program(now, op, chunk, sector, ring.slot_of_unit(unit), ring.entries(unit));
+        true
+    }
+
+    /// When a ring is full of units that wait for their pairs, nothing can be put into it that
+    /// would program those: padding does, from outside of the rings.
+    fn unstick(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        if self.programs > 0 {
+            return false;
+        }
+        let Some(chunk) = self.rings.iter().find_map(WriteRing::stuck_on) else { return false };
+        let mut open = self.open.iter_mut().flatten();
+        let Some((line, sector)) = open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
+        else {
+            return false;
+        };
+        self.drop_full(USER);
+        self.drop_full(GC);
+        let first_psn = self.shape.first_psn(chunk) + sector;
+        for psn in first_psn..first_psn + self.shape.unit {
+            self.map.set_reverse(psn, None, false);
+        }
+        self.lines.lines[line as usize].programs += 1;
+        self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
+        self.programs += 1;
+        self.stats.programs += 1;
+        self.stats.padding += u64::from(self.shape.unit);
+        let op = OpId::new(OpKind::Program, PADDING | chunk);
+        let slot = self.slots() - self.shape.unit;
+        let entries = &[Entry { source: NONE, ..Entry::default() }; 64];
+        flash.program(now, op, chunk, sector, slot, &entries[..self.shape.unit as usize]);
+        true
+    }
+
+    #[inline]
+    fn unit_mut(&mut self, name: u32) -> &mut crate::write_ring::Unit {
+        &mut self.rings[(name >> 28) as usize].units[(name & 0x0fff_ffff) as usize]
+    }
+
+    /// Finds a place for a write unit, opening a line when the open ones have none. When no chunk
+    /// is left, the other stream's open lines will do.
+    fn place(&mut self, stream: usize) -> Option<(u32, u32, u32)> {
+        loop {
+            let (placed, room) = self.place_in_open(stream);
+            if placed.is_some() {
+                return placed;
+            }
+            // A second line is opened only while the tail of the first is draining.
+            if room >= self.layout.active || self.open[stream].len() >= 2 && room > 0 {
+                return None;
+            }
+            // A line is opened narrower than it should be only when no chunk is on its way back.
+            if self.lines.free_chunks() < self.layout.active && self.lines.erasing > 0 {
+                return None;
+            }
+            match self.lines.open() {
+                Some(open) => self.open[stream].push_back(open),
+                None if room == 0 => return self.place_in_open(1 - stream).0,
+                None => return None,
+            }
+        }
+    }
+
+    /// A place in a stream's open lines, or how many write units they have room for.
+    fn place_in_open(&mut self, stream: usize) -> (Option<(u32, u32, u32)>, u32) {
+        let mut room = 0;
+        for open in self.open[stream].iter_mut().take(2) {
+            let busy = &self.programs_on;
+            let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
+            if let Some((chunk, sector)) = open.place(&self.shape, accepts) {
+                let line = open.line;
+                if open.room == 0 {
+                    self.drop_full(stream);
+                }
+                return (Some((line, chunk, sector)), 0);
+            }
+            room += open.room;
+        }
+        (None, room)
+    }
+
+    /// Forgets open lines that take no more; they close when their programs are done.
+    fn drop_full(&mut self, stream: usize) {
+        let lines = &mut self.lines;
+        self.open[stream].retain(|open| {
+            if open.room == 0 {
+                lines.lines[open.line as usize].full = true;
+            }
+            open.room > 0
+        });
+    }
+
+    /// A program has ended. [`kick`](Ftl::kick) afterwards.
+    pub fn program_done(&mut self, now: Nanos, op: OpId, status: Status, flash: &mut impl Flash) {
+        let name = op.index();
+        let padding = name & PADDING != 0;
+        let (chunk, sector) = if padding {
+            let chunk = name & !PADDING;
+            (chunk, self.lines.chunks[chunk as usize].persisted)
+        } else {
+            let unit = self.unit_mut(name);
+            (unit.chunk, unit.sector)
+        };
+        let line = self.lines.line_of[chunk as usize];
+        self.lines.lines[line as usize].programs -= 1;
+        self.programs_on[self.shape.pu_of(chunk) as usize] -= 1;
+        self.programs -= 1;
+        if status.is_success() {
+            self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
+            if !padding {
+                self.unit_mut(name).state = UnitState::Persisted;
+                self.note_moves_durable(name, flash, now);
+            }
+        } else {
+            self.program_failed(chunk);
+            if !padding {
+                self.write_again(name, chunk);
+            }
+        }
+        self.release_readable(chunk);
+        self.rings[USER].settle();
+        self.rings[GC].settle();
+        self.lines.close_if_done(line);
+        self.complete_durable(now, flash);
+    }
+
+    /// A chunk takes no more, is reclaimed next, and retired (LightNVM paper section 4.2.3).
+    fn program_failed(&mut self, chunk: u32) {
+        self.stats.program_failures += 1;
+        self.lines.chunks[chunk as usize].bad = true;
+        for stream in [USER, GC] {
+            for open in &mut self.open[stream] {
+                open.abandon(&self.shape, chunk);
+            }
+            self.drop_full(stream);
+        }
+        self.lines.lines[self.lines.line_of[chunk as usize] as usize].hurt = true;
+    }
+
+    /// A unit whose program failed is written elsewhere, ahead of everything newer.
+    fn write_again(&mut self, name: u32, chunk: u32) {
+        self.unlink(name, chunk);
+        let first_psn = self.shape.first_psn(chunk) + self.unit_mut(name).sector;
+        for psn in first_psn..first_psn + self.shape.unit {
+            self.map.set_reverse(psn, None, false);
+        }
+        self.retry.push_back(((name >> 28) as usize, name & 0x0fff_ffff));
+    }
+
+    fn unlink(&mut self, name: u32, chunk: u32) {
+        let (mut at, mut before) = (self.lines.chunks[chunk as usize].first, NONE);
+        while at != NONE {
+            let next = self.unit_mut(at).next;
+            if at == name {
+                match before {
+                    NONE => self.lines.chunks[chunk as usize].first = next,
+                    before => self.unit_mut(before).next = next,
+                }
+                if next == NONE {
+                    self.lines.chunks[chunk as usize].last = before;
+                }
+                return;
+            }
+            (before, at) = (at, next);
+        }
+    }
+
+    /// Points the map at the media for every unit of a chunk that can be read there now.
+    fn release_readable(&mut self, chunk: u32) {
+        loop {
+            let c = self.lines.chunks[chunk as usize];
+            if c.first == NONE {
+                return;
+            }
+            let unit = *self.unit_mut(c.first);
+            let whole = c.persisted == self.shape.sectors || c.bad;
+            let readable = whole || unit.sector + self.shape.unit + self.shape.pair <= c.persisted;
+            if unit.state != UnitState::Persisted || !readable {
+                return;
+            }
+            self.release_unit(c.first);
+            let chunk = &mut self.lines.chunks[chunk as usize];
+            chunk.first = unit.next;
+            if unit.next == NONE {
+                chunk.last = NONE;
+            }
+        }
+    }
+
+    fn release_unit(&mut self, name: u32) {
+        let (ring, unit) = ((name >> 28) as usize, name & 0x0fff_ffff);
+        let u = &mut self.rings[ring].units[unit as usize];
+        u.state = UnitState::Released;
+        let first_psn = self.shape.first_psn(u.chunk) + u.sector;
+        let line = self.lines.line_of[u.chunk as usize];
+        let first_slot = self.rings[ring].slot_of_unit(unit);
+        let mut valid = 0;
+        for (i, entry) in self.rings[ring].entries(unit).iter().enumerate() {
+            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
+            if self.map.get(lba) == Location::Buffer(first_slot + i as u32) {
+                self.map.set(lba, Location::Flash(first_psn + i as u32));
+                valid += 1;
+            }
+        }
+        self.lines.lines[line as usize].valid += valid;
+    }
+
+    /// A read has ended; [`kick`](Ftl::kick) afterwards if it was not a user's (`true`). Bit `i` of `failed` stands for the `i`-th address of the call.
+    #[inline]
+    pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
+        if op.kind() == OpKind::GcRead {
+            self.gc_read_done(op.index(), failed, flash);
+            return true;
+        }
+        let index = op.index();
+        let read = &mut self.reads[index as usize];
+        if failed != 0 {
+            read.status = Status::UNRECOVERED_READ;
+        }
+        read.outstanding -= 1;
+        if read.outstanding == 0 {
+            let done = Done { tag: read.tag, status: read.status };
+            self.free_reads.push(index);
+            self.completed.push_back(done);
+        }
+        false
+    }
+
+    /// Fails what can never go on: writes without space and flushes of data without space, when
+    /// nothing is under way that would give any back.
+    fn fail_if_full(&mut self) {
+        if self.pending.is_empty() && self.urgent == 0 {
+            return;
+        }
+        let under_way = self.lines.erasing > 0
+            || self.collector.reading() > 0
+            || self.programs > 0;
+        if under_way {
+            return;
+        }
+        while let Some(p) = self.pending.front() {
+            if matches!(p.kind, PendingKind::Trim) {
+                return;
+            }
+            let tag = p.tag;
+            self.pending.pop_front();
+            self.complete(tag, Status::CAPACITY_EXCEEDED);
+        }
+        for i in (0..self.waiting.len()).rev() {
+            if let Waiter::Request(tag) = self.waiting[i].waiter {
+                self.waiting.remove(i);
+                self.urgent -= 1;
+                self.complete(tag, Status::CAPACITY_EXCEEDED);
+            }
+        }
+    }
+
+    /// The state of the sectors from `lba` on: mapped or not, and for how many of `sectors`.
+    ///
+    /// # Panics
+    /// When the range is not within the users' sectors.
+    pub fn extent(&self, lba: u64, sectors: u32) -> (bool, u32) {
+        assert!(self.in_range(lba, sectors) && sectors > 0);
+        let words = self.map.words(lba as u32, sectors);
+        let mapped = words[0] != 0;
+        let end = words.iter().position(|w| (*w != 0) != mapped);
+        (mapped, end.map_or(sectors, |e| e as u32))
+    }
+}
+
+/// Why a layer could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum NewFtlError {
+    /// The flash cannot host it.
+    #[error(transparent)]
+    Capacity(#[from] crate::CapacityError),
+    /// No memory for the tables.
+    #[error("no memory for the mapping tables: {0}")]
+    Memory(#[from] io::Error),
+}
+impl Ftl {
+    /// One line about what the layer waits for, for a bug report.
+    pub fn debug_state(&self) -> String {
+        format!(
+            "{:?} free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
+             user ring durable {} of {}, free {}, gc ring free {} missing {}, {:?}",
+            self.lines.lines.iter().enumerate().filter(|(_, l)| l.state != crate::lines::LineState::Free).map(|(i, l)| (i, l.state, l.valid, l.sectors, l.full, l.programs)).collect::<Vec<_>>(),
+            self.free_sectors(),
+            self.limiter.share(self.free_sectors()),
+            self.lines.free_chunks(),
+            self.lines.erasing,
+            self.pending.front(),
+            self.waiting.front(),
+            self.rings[USER].durable(),
+            self.rings[USER].position(),
+            self.rings[USER].free(),
+            self.rings[GC].free(),
+            self.rings[GC].missing(),
+            self.collector,
+        )
+    }
+}

@@ -1,0 +1,73 @@
+//! [`Oob`]: what is written beside every sector.
+
+/// The sixteen out-of-band bytes of a sector: the reverse map, on the media.
+///
+/// ```text
+/// bytes 0..4   logical sector + 1, little endian; 0 for padding
+/// bytes 4..6   0x51ce, a mark
+/// byte  6      flags: bit 0 poison
+/// byte  7      0
+/// bytes 8..16  write sequence number, little endian
+/// ```
+/// The sequence number is drawn when a user's write is admitted and travels with the data when it
+/// is moved: of two copies of a sector the one with the larger number is newer, whichever line they
+/// are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Oob {
+    /// The logical sector; `None` for padding.
+    pub lba: Option<u32>,
+    /// The data was lost before it could be moved: reads of the sector fail.
+    pub poison: bool,
+    /// Write sequence number.
+    pub sequence: u64,
+}
+
+const MARK: u16 = 0x51ce;
+
+impl Oob {
+    /// Bytes of the encoding.
+    pub const BYTES: usize = 16;
+
+    /// The bytes for the media.
+    pub fn encode(&self) -> [u8; Oob::BYTES] {
+        let mut out = [0; Oob::BYTES];
+        out[..4].copy_from_slice(&self.lba.map_or(0, |l| l + 1).to_le_bytes());
+        out[4..6].copy_from_slice(&MARK.to_le_bytes());
+        out[6] = self.poison.into();
+        out[8..].copy_from_slice(&self.sequence.to_le_bytes());
+        out
+    }
+
+    /// Reads bytes from the media; `None` if they are not from this layer.
+    pub fn decode(bytes: &[u8]) -> Option<Oob> {
+        let bytes: &[u8; Oob::BYTES] = bytes.get(..Oob::BYTES)?.try_into().ok()?;
+        let [a, b, c, d, m0, m1, flags, zero, s @ ..] = *bytes;
+        if u16::from_le_bytes([m0, m1]) != MARK || flags > 1 || zero != 0 {
+            return None;
+        }
+        Some(Oob {
+            lba: u32::from_le_bytes([a, b, c, d]).checked_sub(1),
+            poison: flags & 1 != 0,
+            sequence: u64::from_le_bytes(s),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_the_media_and_foreign_bytes_are_told_apart() {
+        for oob in [
+            Oob { lba: None, poison: false, sequence: 0 },
+            Oob { lba: Some(0), poison: false, sequence: 1 },
+            Oob { lba: Some(0x6fff_ffff), poison: true, sequence: u64::MAX },
+        ] {
+            assert_eq!(Oob::decode(&oob.encode()), Some(oob));
+        }
+        assert_eq!(Oob::decode(&[0; 16]), None);
+        assert_eq!(Oob::decode(&[0xff; 16]), None);
+        assert_eq!(Oob::decode(&[0; 15]), None);
+    }
+}

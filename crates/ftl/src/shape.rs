@@ -1,0 +1,313 @@
+//! [`Shape`]: what the layer knows of the flash; [`Layout`]: what follows for capacity and buffers.
+
+use nvme::Geometry;
+
+use crate::FtlConfig;
+
+/// Division of 32-bit numbers by a number fixed at start-up, by multiplication (exact: Lemire,
+/// Kaser, Kurz, "Faster remainder by direct computation", 2019).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Divisor {
+    magic: u64,
+    by: u32,
+}
+
+impl Divisor {
+    pub(crate) fn new(by: u32) -> Divisor {
+        // 2^64 / by, rounded up; for 1 it wraps to 0 and is special.
+        Divisor { magic: (u64::MAX / u64::from(by.max(1))).wrapping_add(1), by: by.max(1) }
+    }
+
+    #[inline]
+    pub(crate) fn divide(self, n: u32) -> u32 {
+        if self.by == 1 {
+            return n;
+        }
+        ((u128::from(self.magic) * u128::from(n)) >> 64) as u32
+    }
+}
+
+/// The flash as the layer sees it: parallel units of chunks of sectors, written in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Channels; parallel units are numbered channel by channel.
+    pub channels: u32,
+    /// Parallel units, all channels together.
+    pub pus: u32,
+    /// Chunks per parallel unit.
+    pub chunks: u32,
+    /// Sectors per chunk.
+    pub sectors: u32,
+    /// Sectors per write unit.
+    pub unit: u32,
+    /// Sectors that must follow in a chunk before a sector can be read (`mw_cunits`).
+    pub pair: u32,
+    /// Bytes per sector.
+    pub sector_bytes: u32,
+    by_sectors: Divisor,
+    by_chunks: Divisor,
+}
+
+impl Shape {
+    /// The shape that a Geometry command reported.
+    pub fn of(g: &Geometry) -> Shape {
+        Shape {
+            channels: g.groups,
+            pus: g.total_pus(),
+            chunks: g.chunks,
+            sectors: g.sectors,
+            unit: g.ws_opt,
+            pair: g.mw_cunits,
+            sector_bytes: g.sector_bytes,
+            by_sectors: Divisor::new(g.sectors),
+            by_chunks: Divisor::new(g.chunks),
+        }
+    }
+
+    /// All chunks.
+    pub fn total_chunks(&self) -> u32 {
+        self.pus * self.chunks
+    }
+
+    /// All sectors.
+    pub fn total_sectors(&self) -> u64 {
+        u64::from(self.total_chunks()) * u64::from(self.sectors)
+    }
+
+    /// The chunk of a physical sector.
+    #[inline]
+    pub fn chunk_of(&self, psn: u32) -> u32 {
+        self.by_sectors.divide(psn)
+    }
+
+    /// The parallel unit of a chunk.
+    #[inline]
+    pub fn pu_of(&self, chunk: u32) -> u32 {
+        self.by_chunks.divide(chunk)
+    }
+
+    /// The first physical sector of a chunk.
+    #[inline]
+    pub fn first_psn(&self, chunk: u32) -> u32 {
+        chunk * self.sectors
+    }
+
+    /// Write units that must follow in a chunk before a unit can be read.
+    pub(crate) fn pair_units(&self) -> u32 {
+        self.pair.div_ceil(self.unit)
+    }
+
+    /// The `i`-th parallel unit in striping order: neighbours are on different channels.
+    pub fn striped_pu(&self, i: u32) -> u32 {
+        let per_channel = self.pus / self.channels;
+        i % self.channels * per_channel + i / self.channels
+    }
+}
+
+/// Why the flash cannot host a translation layer with this configuration.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CapacityError {
+    /// The write unit is too wide for a vector command.
+    #[error("a write unit of {unit} sectors does not fit a vector command of 64 addresses")]
+    UnitTooWide {
+        /// Sectors.
+        unit: u32,
+    },
+    /// More active parallel units than there are.
+    #[error("active_pus is {active}, but the drive has {pus} parallel units")]
+    TooManyActive {
+        /// Asked for.
+        active: u32,
+        /// There are.
+        pus: u32,
+    },
+    /// The over-provisioning is not a ratio.
+    #[error("over_provisioning is {value}, but it must be from 0 to 100 (physical / logical - 1)")]
+    OverProvisioning {
+        /// Asked for.
+        value: f64,
+    },
+    /// Nothing is left for data.
+    #[error(
+        "{chunks} good chunks make {lines} lines of {active} chunks; {held} lines are held in \
+         reserve (open lines and room for garbage collection), so that nothing is left at \
+         over_provisioning {over_provisioning} (physical / logical - 1)"
+    )]
+    TooSmall {
+        /// Good chunks.
+        chunks: u32,
+        /// Lines that they make.
+        lines: u32,
+        /// Chunks per line.
+        active: u32,
+        /// Lines held in reserve.
+        held: u32,
+        /// Asked for.
+        over_provisioning: f64,
+    },
+}
+
+/// What a configuration makes of a shape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Layout {
+    /// Parallel units written at the same time: chunks per line.
+    pub active: u32,
+    /// Lines that the good chunks make.
+    pub lines: u32,
+    /// Lines held in reserve: open ones, and those that only garbage collection may take.
+    pub held: u32,
+    /// Sectors of a full line.
+    pub line_sectors: u32,
+    /// Sectors held for padding and trim state.
+    pub slack: u32,
+    /// Sectors that users see.
+    pub logical: u32,
+    /// Further sectors, behind the users', that hold which sectors are trimmed.
+    pub meta: u32,
+    /// Write units of the user's ring.
+    pub user_units: u32,
+    /// Write units of garbage collection's ring.
+    pub gc_units: u32,
+}
+
+impl Layout {
+    /// Logical sectors whose trim state one metadata sector holds.
+    pub(crate) fn region(shape: &Shape) -> u32 {
+        (shape.sector_bytes - crate::recover::TRIM_STATE_HEADER as u32) * 8
+    }
+
+    /// The layout for `good_chunks` usable chunks.
+    ///
+    /// With L lines of which H are held, and N sectors per line:
+    /// `logical = (L - H) * N / (1 + over_provisioning)`, less one metadata sector per region.
+    ///
+    /// # Errors
+    /// [`CapacityError`].
+    pub fn of(shape: &Shape, config: &FtlConfig, good_chunks: u32) -> Result<Layout, CapacityError> {
+        if shape.unit > 64 {
+            return Err(CapacityError::UnitTooWide { unit: shape.unit });
+        }
+        if config.active_pus > shape.pus {
+            return Err(CapacityError::TooManyActive {
+                active: config.active_pus,
+                pus: shape.pus,
+            });
+        }
+        if !(0.0..=100.0).contains(&config.over_provisioning) {
+            return Err(CapacityError::OverProvisioning { value: config.over_provisioning });
+        }
+        let active = if config.active_pus == 0 { shape.pus } else { config.active_pus };
+        let lines = good_chunks / active;
+        // Per stream the line that fills up; and room for padding, that of power cuts included, and
+        // trim state: twice the units that wait for their pair on every active parallel unit.
+        let streams = 1 + u32::from(config.hot_cold);
+        let line_sectors = active * shape.sectors;
+        let slack = 2 * active * (shape.pair_units() + 1) * shape.unit;
+        let held = config.reserve_lines.max(1) + streams + slack.div_ceil(line_sectors);
+        let physical = u64::from(lines.saturating_sub(held)) * u64::from(line_sectors);
+        let total = (physical as f64 / (1.0 + config.over_provisioning)) as u64;
+        let region = u64::from(Layout::region(shape));
+        let meta = total.div_ceil(region + 1);
+        let logical = total - meta.min(total);
+        if logical == 0 {
+            return Err(CapacityError::TooSmall {
+                chunks: good_chunks,
+                lines,
+                active,
+                held,
+                over_provisioning: config.over_provisioning,
+            });
+        }
+        // Per active parallel unit: the units that wait for their pair, two programs under way, and
+        // one that fills up.
+        let least = active * (shape.pair_units() + 3);
+        let wanted = config.buffer_sectors.div_ceil(shape.unit);
+        let window =
+            if config.gc_window_units == 0 { 2 * shape.pus } else { config.gc_window_units };
+        Ok(Layout {
+            active,
+            lines,
+            held,
+            line_sectors,
+            slack,
+            logical: logical as u32,
+            meta: meta as u32,
+            user_units: least.max(wanted),
+            gc_units: least + window,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn geometry() -> Geometry {
+        Geometry {
+            groups: 4,
+            pus: 2,
+            chunks: 32,
+            sectors: 64,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 8,
+        }
+    }
+
+    #[test]
+    fn division_by_multiplication_is_exact() {
+        for by in [1, 2, 3, 5, 7, 48, 1067, 4096, 65_537, u32::MAX] {
+            let d = Divisor::new(by);
+            for n in [0, 1, by - 1, by, by.saturating_add(1), 1 << 31, u32::MAX - 1, u32::MAX] {
+                assert_eq!(d.divide(n), n / by, "{n} / {by}");
+            }
+            let mut n = 12_345u32;
+            for _ in 0..10_000 {
+                n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                assert_eq!(d.divide(n), n / by);
+            }
+        }
+    }
+
+    #[test]
+    fn striping_alternates_channels_and_reaches_every_unit_once() {
+        let shape = Shape::of(&geometry());
+        let order: Vec<u32> = (0..8).map(|i| shape.striped_pu(i)).collect();
+        assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7]);
+    }
+
+    #[test]
+    fn capacity_follows_the_convention() {
+        let shape = Shape::of(&geometry());
+        let config = FtlConfig { over_provisioning: 0.25, hot_cold: false, ..FtlConfig::default() };
+        let layout = Layout::of(&shape, &config, shape.total_chunks()).unwrap();
+        // 32 lines of 8 chunks of 64 sectors; 2 in reserve, 1 open, 1 for padding.
+        assert_eq!((layout.lines, layout.held, layout.line_sectors), (32, 4, 512));
+        assert_eq!(layout.logical + layout.meta, (28.0 * 512.0 / 1.25) as u32);
+        assert_eq!(layout.meta, 1);
+    }
+
+    #[test]
+    fn what_cannot_be_hosted_says_why() {
+        let shape = Shape::of(&geometry());
+        let config = FtlConfig::default();
+        assert!(matches!(
+            Layout::of(&shape, &config, 8 * 5),
+            Err(CapacityError::TooSmall { lines: 5, held: 5, .. })
+        ));
+        let active = FtlConfig { active_pus: 9, ..config };
+        assert_eq!(
+            Layout::of(&shape, &active, 256),
+            Err(CapacityError::TooManyActive { active: 9, pus: 8 })
+        );
+        for value in [-0.1, f64::NAN, f64::INFINITY] {
+            let config = FtlConfig { over_provisioning: value, ..config };
+            assert!(matches!(
+                Layout::of(&shape, &config, 256),
+                Err(CapacityError::OverProvisioning { .. })
+            ));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! [`FtlStats`]: what was written for whom.
+
+/// Counters since the layer was started, in sectors unless the name says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FtlStats {
+    /// Sectors that users wrote.
+    pub user_writes: u64,
+    /// Sectors that users read.
+    pub user_reads: u64,
+    /// Reads served from the write buffer.
+    pub buffer_hits: u64,
+    /// Reads of sectors that are not mapped.
+    pub unmapped_reads: u64,
+    /// Sectors trimmed that were mapped.
+    pub trimmed: u64,
+    /// Sectors that garbage collection moved.
+    pub gc_moves: u64,
+    /// Sectors of padding, for flushes.
+    pub padding: u64,
+    /// Sectors of trim state.
+    pub metadata: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Write units programmed.
+    pub programs: u64,
+    /// Chunks erased.
+    pub erases: u64,
+    /// Lines reclaimed.
+    pub lines_reclaimed: u64,
+    /// Programs that failed and were written again elsewhere.
+    pub program_failures: u64,
+    /// Erases that failed.
+    pub erase_failures: u64,
+    /// Chunks retired.
+    pub retired_chunks: u64,
+    /// Sectors that could not be read when they were to be moved.
+    pub lost: u64,
+}
+
+impl FtlStats {
+    /// Sectors programmed over sectors that users wrote; `None` before anything was written.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let all = self.user_writes + self.gc_moves + self.padding + self.metadata;
+        (self.user_writes > 0).then(|| all as f64 / self.user_writes as f64)
+    }
+
+    /// What happened since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &FtlStats) -> FtlStats {
+        FtlStats {
+            user_writes: self.user_writes - earlier.user_writes,
+            user_reads: self.user_reads - earlier.user_reads,
+            buffer_hits: self.buffer_hits - earlier.buffer_hits,
+            unmapped_reads: self.unmapped_reads - earlier.unmapped_reads,
+            trimmed: self.trimmed - earlier.trimmed,
+            gc_moves: self.gc_moves - earlier.gc_moves,
+            padding: self.padding - earlier.padding,
+            metadata: self.metadata - earlier.metadata,
+            flushes: self.flushes - earlier.flushes,
+            programs: self.programs - earlier.programs,
+            erases: self.erases - earlier.erases,
+            lines_reclaimed: self.lines_reclaimed - earlier.lines_reclaimed,
+            program_failures: self.program_failures - earlier.program_failures,
+            erase_failures: self.erase_failures - earlier.erase_failures,
+            retired_chunks: self.retired_chunks - earlier.retired_chunks,
+            lost: self.lost - earlier.lost,
+        }
+    }
+}

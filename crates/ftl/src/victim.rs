@@ -1,0 +1,319 @@
+//! [`VictimPolicy`]: which closed line is reclaimed next.
+
+use std::collections::VecDeque;
+
+use crate::VictimPolicyKind;
+
+/// Chooses victims among the closed lines. Told of every change, so that a choice need not look at
+/// every line.
+pub trait VictimPolicy: std::fmt::Debug + Send {
+    /// A line was closed, `at` a moment that only grows, with `valid` of its `sectors` valid.
+    fn closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64);
+
+    /// A closed line has fewer valid sectors than before.
+    fn invalidated(&mut self, line: u32, valid: u32);
+
+    /// Takes the next victim; `None` if no closed line would give space back. `now` is on the
+    /// scale of `at`.
+    fn take(&mut self, now: u64) -> Option<u32>;
+
+    /// Takes a line out of turn, because it must go.
+    fn remove(&mut self, line: u32);
+}
+
+impl VictimPolicyKind {
+    pub(crate) fn build(self) -> Box<dyn VictimPolicy> {
+        match self {
+            VictimPolicyKind::Greedy => Box::<Greedy>::default(),
+            VictimPolicyKind::CostBenefit => Box::<CostBenefit>::default(),
+            VictimPolicyKind::Fifo => Box::<Fifo>::default(),
+        }
+    }
+}
+
+/// The line with the smallest share of valid sectors; among equals the lowest number. Among lines of
+/// one size, as they all are but for bad chunks and power cuts, that is the fewest valid sectors.
+///
+/// A tournament tree over all lines: an invalidation goes up only as far as it changes a winner,
+/// which under random writes is two levels on average; a choice reads the root.
+#[derive(Clone, Debug, Default)]
+pub struct Greedy {
+    /// Leaves from `leaves.len()` on; an inner node holds the least of its two children.
+    tree: Vec<u32>,
+    /// Per line what a valid sector weighs, so that a full line weighs about the same whatever its
+    /// size, and what it weighs when full.
+    weights: Vec<(u32, u32)>,
+}
+
+const NOT_A_CANDIDATE: u32 = u32::MAX;
+
+impl Greedy {
+    fn leaves(&self) -> usize {
+        self.tree.len() / 2
+    }
+
+    fn grow(&mut self, line: usize) {
+        if line < self.leaves() {
+            return;
+        }
+        let leaves = (line + 1).next_power_of_two().max(64);
+        let mut tree = vec![NOT_A_CANDIDATE; 2 * leaves];
+        let old = self.leaves();
+        tree[leaves..leaves + old].copy_from_slice(&self.tree[old..]);
+        for i in (1..leaves).rev() {
+            tree[i] = tree[2 * i].min(tree[2 * i + 1]);
+        }
+        self.tree = tree;
+        self.weights.resize(leaves, (0, 0));
+    }
+
+    #[inline]
+    fn set(&mut self, line: u32, weight: u32) {
+        let mut i = self.leaves() + line as usize;
+        self.tree[i] = weight;
+        while i > 1 {
+            let least = self.tree[i].min(self.tree[i ^ 1]);
+            i /= 2;
+            if self.tree[i] == least {
+                return;
+            }
+            self.tree[i] = least;
+        }
+    }
+}
+
+impl VictimPolicy for Greedy {
+    fn closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
+        self.grow(line as usize);
+        let weight = (NOT_A_CANDIDATE - 1) / sectors.max(1);
+        self.weights[line as usize] = (weight, weight * sectors);
+        self.set(line, valid * weight);
+    }
+
+    #[inline]
+    fn invalidated(&mut self, line: u32, valid: u32) {
+        self.set(line, valid * self.weights[line as usize].0);
+    }
+
+    fn take(&mut self, _now: u64) -> Option<u32> {
+        let least = *self.tree.get(1)?;
+        if least == NOT_A_CANDIDATE {
+            return None;
+        }
+        let leaves = self.leaves();
+        let mut i = 1;
+        while i < leaves {
+            i = if self.tree[2 * i] == least { 2 * i } else { 2 * i + 1 };
+        }
+        let line = (i - leaves) as u32;
+        if least >= self.weights[line as usize].1 {
+            // Full, and with it every other one.
+            return None;
+        }
+        self.set(line, NOT_A_CANDIDATE);
+        Some(line)
+    }
+
+    fn remove(&mut self, line: u32) {
+        if (line as usize) < self.leaves() {
+            self.set(line, NOT_A_CANDIDATE);
+        }
+    }
+}
+
+/// The line with the largest `(1 - u) / 2u * age`, where `u` is its share of valid sectors
+/// (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system",
+/// section 3.6). Looks at every closed line per choice.
+#[derive(Clone, Debug, Default)]
+pub struct CostBenefit {
+    lines: Vec<Option<Candidate>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    valid: u32,
+    sectors: u32,
+    at: u64,
+}
+
+impl VictimPolicy for CostBenefit {
+    fn closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
+        if self.lines.len() <= line as usize {
+            self.lines.resize(line as usize + 1, None);
+        }
+        self.lines[line as usize] = Some(Candidate { valid, sectors, at });
+    }
+
+    #[inline]
+    fn invalidated(&mut self, line: u32, valid: u32) {
+        if let Some(c) = &mut self.lines[line as usize] {
+            c.valid = valid;
+        }
+    }
+
+    fn take(&mut self, now: u64) -> Option<u32> {
+        let mut best: Option<(f64, usize)> = None;
+        for (i, line) in self.lines.iter().enumerate() {
+            let Some(c) = line else { continue };
+            if c.valid >= c.sectors {
+                continue;
+            }
+            let age = (now.saturating_sub(c.at) + 1) as f64;
+            let score = if c.valid == 0 {
+                f64::MAX
+            } else {
+                f64::from(c.sectors - c.valid) / (2.0 * f64::from(c.valid)) * age
+            };
+            if best.is_none_or(|(s, _)| score > s) {
+                best = Some((score, i));
+            }
+        }
+        let (_, line) = best?;
+        self.lines[line] = None;
+        Some(line as u32)
+    }
+
+    fn remove(&mut self, line: u32) {
+        if let Some(slot) = self.lines.get_mut(line as usize) {
+            *slot = None;
+        }
+    }
+}
+
+/// The line that was closed longest ago, whatever it holds, as long as any line gives space back.
+#[derive(Clone, Debug, Default)]
+pub struct Fifo {
+    order: VecDeque<u32>,
+    lines: Vec<(u32, u32)>,
+    invalid: u64,
+}
+
+impl VictimPolicy for Fifo {
+    fn closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
+        if self.lines.len() <= line as usize {
+            self.lines.resize(line as usize + 1, (0, 0));
+        }
+        self.lines[line as usize] = (valid, sectors);
+        self.invalid += u64::from(sectors - valid);
+        self.order.push_back(line);
+    }
+
+    #[inline]
+    fn invalidated(&mut self, line: u32, valid: u32) {
+        let entry = &mut self.lines[line as usize];
+        self.invalid += u64::from(entry.0 - valid);
+        entry.0 = valid;
+    }
+
+    fn take(&mut self, _now: u64) -> Option<u32> {
+        if self.invalid == 0 {
+            return None;
+        }
+        let line = self.order.pop_front()?;
+        let (valid, sectors) = self.lines[line as usize];
+        self.invalid -= u64::from(sectors - valid);
+        Some(line)
+    }
+
+    fn remove(&mut self, line: u32) {
+        if let Some(at) = self.order.iter().position(|l| *l == line) {
+            self.order.remove(at);
+            let (valid, sectors) = self.lines[line as usize];
+            self.invalid -= u64::from(sectors - valid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(policy: &mut dyn VictimPolicy) {
+        policy.closed(3, 10, 16, 1);
+        policy.closed(0, 4, 16, 50);
+        policy.closed(200, 16, 16, 0);
+    }
+
+    #[test]
+    fn greedy_takes_the_emptiest_and_never_a_full_line() {
+        let mut p = Greedy::default();
+        assert_eq!(p.take(0), None);
+        fill(&mut p);
+        assert_eq!(p.take(100), Some(0));
+        assert_eq!(p.take(100), Some(3));
+        assert_eq!(p.take(100), None, "line 200 is fully valid");
+        p.invalidated(200, 15);
+        assert_eq!(p.take(100), Some(200));
+        assert_eq!(p.take(100), None);
+    }
+
+    #[test]
+    fn greedy_agrees_with_a_scan() {
+        let mut p = Greedy::default();
+        let mut valid: Vec<Option<u32>> = vec![None; 500];
+        let mut x = 9u64;
+        let mut draw = |n: u64| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (x >> 33) % n
+        };
+        for _ in 0..20_000 {
+            let line = draw(500) as usize;
+            match valid[line] {
+                None => {
+                    valid[line] = Some(64);
+                    p.closed(line as u32, 64, 64, 0);
+                }
+                Some(0) => {}
+                Some(v) => {
+                    valid[line] = Some(v - 1);
+                    p.invalidated(line as u32, v - 1);
+                }
+            }
+            if draw(7) == 0 {
+                let best = (0..500).filter(|i| valid[*i].is_some_and(|v| v < 64));
+                let best = best.min_by_key(|i| (valid[*i], *i));
+                assert_eq!(p.take(0), best.map(|b| b as u32));
+                if let Some(b) = best {
+                    valid[b] = None;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cost_benefit_prefers_old_lines() {
+        let mut p = CostBenefit::default();
+        fill(&mut p);
+        // 6/20 * 100 = 30 beats 12/8 * 51 = 76? No: the emptier one still wins at this age.
+        assert_eq!(p.take(100), Some(0));
+        p.closed(0, 4, 16, 99);
+        // 0.3 * 100 against 1.5 * 2: now the old line wins.
+        assert_eq!(p.take(100), Some(3));
+        assert_eq!(p.take(100), Some(0));
+        assert_eq!(p.take(100), None);
+    }
+
+    #[test]
+    fn fifo_goes_by_age_alone_but_stops_when_nothing_is_to_gain() {
+        let mut p = Fifo::default();
+        fill(&mut p);
+        assert_eq!(p.take(100), Some(3));
+        assert_eq!(p.take(100), Some(0));
+        assert_eq!(p.take(100), None);
+        p.invalidated(200, 15);
+        assert_eq!(p.take(100), Some(200));
+    }
+
+    #[test]
+    fn removed_lines_are_not_taken() {
+        for kind in [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo]
+        {
+            let mut p = kind.build();
+            fill(p.as_mut());
+            p.remove(0);
+            p.remove(77);
+            assert_eq!(p.take(100), Some(3), "{kind:?}");
+            assert_eq!(p.take(100), None, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The write buffer (LightNVM paper section 4.2.1): a ring of write units between acknowledgement
+//! and the media.
+//!
+//! Entries go in at the head, in order; a unit that is full is mapped and programmed as a whole,
+//! possibly out of order; `persisted` and `released` follow in order. A unit is *persisted* when it
+//! is programmed, and *released* when it can be read from the media, that is when its paired pages
+//! are programmed too; only then are its slots used again.
+
+use crate::Shape;
+
+/// One slot's metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The logical sector plus 1; 0 for padding.
+    pub(crate) lba_plus_1: u32,
+    /// Where a moved sector came from; [`NONE`](crate::lines::NONE) for a user's.
+    pub(crate) source: u32,
+    /// The sector's data was lost.
+    pub(crate) poison: bool,
+    /// On the media the logical sector is trimmed, or was never written.
+    pub(crate) fresh: bool,
+    /// Write sequence number.
+    pub(crate) sequence: u64,
+}
+
+impl Entry {
+    /// What is written beside the sector.
+    pub fn oob(&self) -> crate::Oob {
+        crate::Oob {
+            lba: self.lba_plus_1.checked_sub(1),
+            poison: self.poison,
+            sequence: self.sequence,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnitState {
+    /// Being filled, or waiting for reads into it.
+    Filling,
+    /// A program is outstanding.
+    Mapped,
+    /// On the media, not readable there yet.
+    Persisted,
+    /// On the media and readable.
+    Released,
+}
+
+/// One write unit of the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    pub(crate) state: UnitState,
+    /// Entries whose data is still being read.
+    pub(crate) pending: u32,
+    pub(crate) chunk: u32,
+    pub(crate) sector: u32,
+    /// Every entry of this unit and later ones has a sequence number at least this large.
+    pub(crate) first_sequence: u64,
+    /// Next unit of the same chunk that holds its slots.
+    pub(crate) next: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct WriteRing {
+    unit: u32,
+    count: u64,
+    /// First slot number: slots of all rings are numbered together.
+    base: u32,
+    entries: Box<[Entry]>,
+    pub(crate) units: Box<[Unit]>,
+    /// The unit being filled, and how far.
+    head: u64,
+    fill: u32,
+    /// The next unit to map, the first not persisted, the first not released.
+    mapped: u64,
+    persisted: u64,
+    released: u64,
+}
+
+impl WriteRing {
+    pub(crate) fn new(shape: &Shape, units: u32, base: u32) -> WriteRing {
+        let blank = Unit {
+            state: UnitState::Filling,
+            pending: 0,
+            chunk: 0,
+            sector: 0,
+            first_sequence: 0,
+            next: crate::lines::NONE,
+        };
+        WriteRing {
+            unit: shape.unit,
+            count: units.into(),
+            base,
+            entries: vec![Entry::default(); (units * shape.unit) as usize].into(),
+            units: vec![blank; units as usize].into(),
+            head: 0,
+            fill: 0,
+            mapped: 0,
+            persisted: 0,
+            released: 0,
+        }
+    }
+
+    /// Slots.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Slots that can be filled now.
+    #[inline]
+    pub(crate) fn free(&self) -> u32 {
+        let units = (self.count - (self.head - self.released)) as u32;
+        units * self.unit - self.fill
+    }
+
+    /// Slots that hold something not released yet.
+    pub(crate) fn used(&self) -> u32 {
+        self.capacity() - self.free()
+    }
+
+    /// A position that grows with every entry: everything before it has been filled.
+    #[inline]
+    pub(crate) fn position(&self) -> u64 {
+        self.head * u64::from(self.unit) + u64::from(self.fill)
+    }
+
+    /// Everything before this position is durable.
+    #[inline]
+    pub(crate) fn durable(&self) -> u64 {
+        self.persisted * u64::from(self.unit)
+    }
+
+    /// Fills the next slot; `pending` if its data is still to be read; `sequence` is the layer's
+    /// next number. The caller has checked [`free`](WriteRing::free).
+    #[inline]
+    pub(crate) fn push(&mut self, entry: Entry, pending: bool, sequence: u64) -> u32 {
+        debug_assert!(self.free() > 0);
+        let unit = (self.head % self.count) as usize;
+        let at = unit as u32 * self.unit + self.fill;
+        self.entries[at as usize] = entry;
+        if self.fill == 0 {
+            self.units[unit].state = UnitState::Filling;
+            self.units[unit].pending = 0;
+            self.units[unit].first_sequence = sequence;
+        }
+        self.units[unit].pending += u32::from(pending);
+        self.fill += 1;
+        if self.fill == self.unit {
+            self.fill = 0;
+            self.head += 1;
+        }
+        self.base + at
+    }
+
+    /// Slots missing to a full unit; 0 if no unit is begun.
+    pub(crate) fn missing(&self) -> u32 {
+        if self.fill == 0 { 0 } else { self.unit - self.fill }
+    }
+
+    /// The next unit to program, if it is full and all its data is there.
+    #[inline]
+    pub(crate) fn ready(&self) -> Option<u32> {
+        if self.mapped == self.head {
+            return None;
+        }
+        let unit = (self.mapped % self.count) as u32;
+        (self.units[unit as usize].pending == 0).then_some(unit)
+    }
+
+    /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
+    /// be programmed.
+    pub(crate) fn stuck_on(&self) -> Option<u32> {
+        let stuck = self.free() < self.unit && self.released < self.mapped && self.ready().is_none();
+        let oldest = &self.units[(self.released % self.count) as usize];
+        (stuck && oldest.state == UnitState::Persisted).then_some(oldest.chunk)
+    }
+
+    /// The next unit is being programmed.
+    #[inline]
+    pub(crate) fn advance_mapped(&mut self) {
+        self.mapped += 1;
+    }
+
+    /// Sectors that wait for a place on the media.
+    #[inline]
+    pub(crate) fn unmapped(&self) -> u64 {
+        self.position() - self.mapped * u64::from(self.unit)
+    }
+
+    /// Units of user data that wait for a program or for its end.
+    pub(crate) fn unpersisted(&self) -> bool {
+        self.persisted != self.head || self.fill != 0
+    }
+
+    /// The least sequence number that may not be durable yet, if the layer's next is `next`.
+    pub(crate) fn durable_sequence(&self, next: u64) -> u64 {
+        if self.unpersisted() {
+            self.units[(self.persisted % self.count) as usize].first_sequence
+        } else {
+            next
+        }
+    }
+
+    /// Moves `persisted` and `released` over everything that is.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        while self.persisted < self.mapped
+            && self.units[(self.persisted % self.count) as usize].state as u8
+                >= UnitState::Persisted as u8
+        {
+            self.persisted += 1;
+        }
+        while self.released < self.persisted
+            && self.units[(self.released % self.count) as usize].state == UnitState::Released
+        {
+            self.released += 1;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn slot_of_unit(&self, unit: u32) -> u32 {
+        self.base + unit * self.unit
+    }
+
+    #[inline]
+    pub(crate) fn unit_of_slot(&self, slot: u32) -> usize {
+        ((slot - self.base) / self.unit) as usize
+    }
+
+    #[inline]
+    pub(crate) fn entries(&self, unit: u32) -> &[Entry] {
+        let first = (unit * self.unit) as usize;
+        &self.entries[first..first + self.unit as usize]
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, slot: u32) -> &Entry {
+        &self.entries[(slot - self.base) as usize]
+    }
+
+    #[inline]
+    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut Entry {
+        &mut self.entries[(slot - self.base) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::Geometry;
+
+    use super::*;
+
+    fn ring() -> WriteRing {
+        let shape = Shape::of(&Geometry {
+            groups: 1,
+            pus: 1,
+            chunks: 4,
+            sectors: 16,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 0,
+        });
+        WriteRing::new(&shape, 4, 100)
+    }
+
+    #[test]
+    fn units_become_ready_when_full_and_free_when_released_in_order() {
+        let mut r = ring();
+        assert_eq!((r.free(), r.missing(), r.ready()), (16, 0, None));
+        for i in 0..5 {
+            assert_eq!(r.push(Entry::default(), false, 1), 100 + i);
+        }
+        assert_eq!((r.free(), r.missing(), r.ready()), (11, 3, Some(0)));
+        r.advance_mapped();
+        assert_eq!(r.ready(), None, "the second unit is not full");
+        for _ in 0..3 {
+            r.push(Entry::default(), true, 1);
+        }
+        assert_eq!(r.ready(), None, "its data is not there");
+        r.units[1].pending = 0;
+        assert_eq!(r.ready(), Some(1));
+        r.advance_mapped();
+        r.units[1].state = UnitState::Released;
+        r.settle();
+        assert_eq!((r.durable(), r.free()), (0, 8), "unit 0 comes first");
+        r.units[0].state = UnitState::Persisted;
+        r.settle();
+        assert_eq!((r.durable(), r.free()), (8, 8), "durable, but not readable");
+        r.units[0].state = UnitState::Released;
+        r.settle();
+        assert_eq!((r.durable(), r.free(), r.position()), (8, 16, 8));
+    }
+}

@@ -1,0 +1,335 @@
+//! A flash for tests: keeps one 64-bit value per sector, ends operations in random order, enforces
+//! the rules of NAND, fails on cue, and can lose power.
+#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+
+use std::collections::HashMap;
+
+use clock::Nanos;
+use ftl::{Entry, Flash, Found, Ftl, FtlConfig, Oob, OpId, ReadTarget, Recovery, Shape};
+use nvme::{Geometry, Status};
+use rng::Rng;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    Value(u64),
+    Bytes(Vec<u8>),
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Program { op: OpId, chunk: u32, sector: u32, sectors: Vec<(Oob, Content)> },
+    /// Addresses on one parallel unit of read number `read`.
+    Read { read: usize, addresses: Vec<(usize, u32, u32)>, target: ReadTarget },
+    Erase { op: OpId, chunk: u32 },
+}
+
+#[derive(Clone, Debug)]
+enum Cell {
+    Written(Oob, Content),
+    Torn,
+}
+
+pub struct TestFlash {
+    pub shape: Shape,
+    keeps: bool,
+    cells: Vec<Option<Cell>>,
+    written: Vec<u32>,
+    failing: Vec<bool>,
+    bad: Vec<bool>,
+    queues: Vec<Vec<Op>>,
+    slots: Vec<Content>,
+    /// Per read: the operation, parts outstanding, failed addresses.
+    reads: Vec<(OpId, usize, u64)>,
+    pub requests: HashMap<u64, Vec<u64>>,
+    pub rng: Rng,
+    pub program_fail: f64,
+    pub erase_fail: f64,
+    pub read_fail: f64,
+    pub programs: u64,
+    pub erases: u64,
+}
+
+pub fn geometry(groups: u32, pus: u32, chunks: u32, sectors: u32, unit: u32, pair: u32) -> Geometry {
+    Geometry {
+        groups,
+        pus,
+        chunks,
+        sectors,
+        sector_bytes: 512,
+        oob_bytes: 16,
+        ws_min: unit,
+        ws_opt: unit,
+        mw_cunits: pair,
+    }
+}
+
+impl TestFlash {
+    pub fn new(shape: Shape, keeps: bool, slots: u32, seed: u64) -> TestFlash {
+        TestFlash {
+            keeps,
+            cells: if keeps { vec![None; shape.total_sectors() as usize] } else { Vec::new() },
+            written: vec![0; shape.total_chunks() as usize],
+            failing: vec![false; shape.total_chunks() as usize],
+            bad: vec![false; shape.total_chunks() as usize],
+            queues: vec![Vec::new(); shape.pus as usize],
+            slots: vec![Content::Value(0); slots as usize],
+            reads: Vec::new(),
+            requests: HashMap::new(),
+            rng: Rng::new(seed),
+            shape,
+            program_fail: 0.0,
+            erase_fail: 0.0,
+            read_fail: 0.0,
+            programs: 0,
+            erases: 0,
+        }
+    }
+
+    pub fn outstanding(&self) -> usize {
+        self.queues.iter().map(Vec::len).sum()
+    }
+
+    fn readable(&self, psn: u32) -> bool {
+        let (chunk, sector) = (self.shape.chunk_of(psn), psn % self.shape.sectors);
+        let written = self.written[chunk as usize];
+        sector < written
+            && (self.failing[chunk as usize]
+                || written == self.shape.sectors
+                || sector - sector % self.shape.unit + self.shape.unit + self.shape.pair <= written)
+    }
+
+    /// Ends the oldest operation of a random parallel unit.
+    pub fn step(&mut self, ftl: &mut Ftl) -> bool {
+        let busy: Vec<usize> =
+            (0..self.queues.len()).filter(|i| !self.queues[*i].is_empty()).collect();
+        if busy.is_empty() {
+            return false;
+        }
+        let pu = busy[self.rng.below(busy.len() as u64) as usize];
+        match self.queues[pu].remove(0) {
+            Op::Program { op, chunk, sector, sectors } => {
+                let failed = self.failing[chunk as usize] || self.rng.chance(self.program_fail);
+                if failed {
+                    self.failing[chunk as usize] = true;
+                    ftl.program_done(Nanos(0), op, Status::WRITE_FAULT, self);
+                } else {
+                    assert_eq!(self.written[chunk as usize], sector, "in order");
+                    self.programs += 1;
+                    self.written[chunk as usize] += self.shape.unit;
+                    if self.keeps {
+                        let first = (chunk * self.shape.sectors + sector) as usize;
+                        for (i, (oob, content)) in sectors.into_iter().enumerate() {
+                            assert!(self.cells[first + i].is_none(), "erased before");
+                            self.cells[first + i] = Some(Cell::Written(oob, content));
+                        }
+                    }
+                    ftl.program_done(Nanos(0), op, Status::SUCCESS, self);
+                }
+            }
+            Op::Read { read, addresses, target } => {
+                for (i, psn, place) in addresses {
+                    assert!(self.readable(psn), "sector {psn} is read before its pair is written");
+                    if self.rng.chance(self.read_fail) {
+                        self.reads[read].2 |= 1 << i;
+                        continue;
+                    }
+                    if !self.keeps {
+                        continue;
+                    }
+                    match (&self.cells[psn as usize], target) {
+                        (Some(Cell::Written(_, content)), ReadTarget::Slots) => {
+                            self.slots[place as usize] = content.clone();
+                        }
+                        (Some(Cell::Written(_, Content::Value(v))), ReadTarget::Request(r)) => {
+                            self.requests.get_mut(&r).unwrap()[place as usize] = *v;
+                        }
+                        other => panic!("read of {other:?}"),
+                    }
+                }
+                self.reads[read].1 -= 1;
+                let (op, left, failed) = self.reads[read];
+                if left == 0 {
+                    ftl.read_done(op, failed, self);
+                }
+            }
+            Op::Erase { op, chunk } => {
+                if self.rng.chance(self.erase_fail) {
+                    self.bad[chunk as usize] = true;
+                    ftl.erase_done(op, Status::WRITE_FAULT);
+                } else {
+                    self.erases += 1;
+                    self.written[chunk as usize] = 0;
+                    if self.keeps {
+                        let first = (chunk * self.shape.sectors) as usize;
+                        self.cells[first..first + self.shape.sectors as usize].fill(None);
+                    }
+                    ftl.erase_done(op, Status::SUCCESS);
+                }
+            }
+        }
+        ftl.kick(Nanos(0), self);
+        true
+    }
+
+    /// Ends operations until nothing is outstanding.
+    pub fn settle(&mut self, ftl: &mut Ftl) {
+        ftl.kick(Nanos(0), self);
+        while self.step(ftl) {}
+    }
+
+    /// Cuts power: programs under way may leave a torn unit, everything else is forgotten. Then
+    /// recovers the layer. `again` cuts the recovery's own padding short that often first.
+    pub fn power_cut(&mut self, config: FtlConfig) -> Ftl {
+        for pu in 0..self.queues.len() {
+            for op in std::mem::take(&mut self.queues[pu]) {
+                match op {
+                    // Only the first program of a unit can have begun.
+                    Op::Program { chunk, sector, .. }
+                        if self.written[chunk as usize] == sector
+                            && !self.failing[chunk as usize]
+                            && self.rng.chance(0.5) =>
+                    {
+                        let first = (chunk * self.shape.sectors + sector) as usize;
+                        for cell in &mut self.cells[first..first + self.shape.unit as usize] {
+                            *cell = Some(Cell::Torn);
+                        }
+                        self.written[chunk as usize] += self.shape.unit;
+                        break;
+                    }
+                    Op::Erase { chunk, .. } if self.rng.chance(0.5) => {
+                        // An erase that was interrupted: nothing in the chunk can be read.
+                        let first = (chunk * self.shape.sectors) as usize;
+                        for cell in &mut self.cells[first..first + self.shape.sectors as usize] {
+                            *cell = Some(Cell::Torn);
+                        }
+                        self.written[chunk as usize] = self.shape.sectors;
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        self.recover(config)
+    }
+
+    pub fn recover(&mut self, config: FtlConfig) -> Ftl {
+        let shape = self.shape;
+        for chunk in 0..shape.total_chunks() {
+            // Pad open chunks until everything in them can be read.
+            let written = self.written[chunk as usize];
+            if written == 0 || self.failing[chunk as usize] || self.bad[chunk as usize] {
+                continue;
+            }
+            let target = (written + shape.pair.div_ceil(shape.unit) * shape.unit).min(shape.sectors);
+            for sector in written..target {
+                let padding = Oob { lba: None, poison: false, sequence: 0 };
+                let psn = (chunk * shape.sectors + sector) as usize;
+                self.cells[psn] = Some(Cell::Written(padding, Content::Value(0)));
+            }
+            self.written[chunk as usize] = target;
+        }
+        let mut recovery = Recovery::new(shape, config, shape.total_chunks()).unwrap();
+        for chunk in (0..shape.total_chunks()).filter(|c| !self.bad[*c as usize]) {
+            for sector in 0..self.written[chunk as usize] {
+                let psn = chunk * shape.sectors + sector;
+                let oob = match &self.cells[psn as usize] {
+                    Some(Cell::Written(oob, _)) => Oob::decode(&oob.encode()),
+                    _ => None,
+                };
+                recovery.sector(psn, oob);
+            }
+        }
+        for (psn, region) in recovery.trim_states() {
+            if let Some(Cell::Written(_, Content::Bytes(bytes))) = &self.cells[psn as usize] {
+                recovery.trim_state(region, bytes);
+            }
+        }
+        recovery
+            .finish(|chunk| {
+                let written = self.written[chunk as usize];
+                if self.bad[chunk as usize] {
+                    Found::Bad
+                } else if self.failing[chunk as usize] {
+                    Found::Failing(written)
+                } else if written == shape.sectors {
+                    Found::Closed(written)
+                } else if written == 0 {
+                    Found::Free
+                } else {
+                    Found::Open(written)
+                }
+            })
+            .unwrap()
+    }
+}
+
+impl Flash for TestFlash {
+    fn keeps_data(&self) -> bool {
+        self.keeps
+    }
+
+    fn program(
+        &mut self,
+        _now: Nanos,
+        op: OpId,
+        chunk: u32,
+        sector: u32,
+        first_slot: u32,
+        entries: &[Entry],
+    ) {
+        let slots = &self.slots;
+        let sectors = entries.iter().enumerate();
+        let sectors = sectors.map(|(i, e)| (e.oob(), slots[first_slot as usize + i].clone()));
+        let sectors = if self.keeps { sectors.collect() } else { Vec::new() };
+        let pu = self.shape.pu_of(chunk) as usize;
+        self.queues[pu].push(Op::Program { op, chunk, sector, sectors });
+    }
+
+    fn read(&mut self, _now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget) {
+        let read = self.reads.len();
+        let mut parts: Vec<Vec<(usize, u32, u32)>> = vec![Vec::new(); self.queues.len()];
+        for (i, &(psn, place)) in addresses.iter().enumerate() {
+            let pu = self.shape.pu_of(self.shape.chunk_of(psn)) as usize;
+            parts[pu].push((i, psn, place));
+        }
+        self.reads.push((op, parts.iter().filter(|p| !p.is_empty()).count(), 0));
+        for (pu, addresses) in parts.into_iter().enumerate().filter(|(_, p)| !p.is_empty()) {
+            self.queues[pu].push(Op::Read { read, addresses, target });
+        }
+    }
+
+    fn erase(&mut self, _now: Nanos, op: OpId, chunk: u32) {
+        self.queues[self.shape.pu_of(chunk) as usize].push(Op::Erase { op, chunk });
+    }
+
+    fn take(&mut self, request: u64, sector: u32, slot: u32) {
+        if self.keeps {
+            let value = self.requests[&request][sector as usize];
+            self.slots[slot as usize] = Content::Value(value);
+        }
+    }
+
+    fn give(&mut self, request: u64, sector: u32, slot: u32) {
+        if let (true, Content::Value(v)) = (self.keeps, self.slots[slot as usize].clone()) {
+            self.requests.get_mut(&request).unwrap()[sector as usize] = v;
+        }
+    }
+
+    fn give_zeroes(&mut self, request: u64, sector: u32) {
+        if self.keeps {
+            self.requests.get_mut(&request).unwrap()[sector as usize] = 0;
+        }
+    }
+
+    fn store(&mut self, slot: u32, bytes: &[u8]) {
+        self.slots[slot as usize] =
+            if bytes.is_empty() { Content::Value(0) } else { Content::Bytes(bytes.to_vec()) };
+    }
+
+    fn moved(&mut self, psn: u32, _slot: u32) -> u64 {
+        match self.keeps.then(|| &self.cells[psn as usize]) {
+            Some(Some(Cell::Written(oob, _))) => oob.sequence,
+            _ => 0,
+        }
+    }
+}

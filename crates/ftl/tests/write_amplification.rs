@@ -1,0 +1,94 @@
+//! Write amplification under uniform random writes against the published analysis: P. Desnoyers,
+//! "Analytic modeling of SSD write performance", SYSTOR 2012, equation 12 for greedy collection;
+//! the limit `A(alpha)` for FIFO.
+
+mod common;
+
+use clock::Nanos;
+use common::{TestFlash, geometry};
+use ftl::{Ftl, FtlConfig, Shape, VictimPolicyKind};
+
+/// `A(x) = x / (x + W0(-x e^-x))`; the fixed point of `w = -x e^-x e^-w` is found by Newton.
+fn a(x: f64) -> f64 {
+    let z = -x * (-x).exp();
+    let mut w: f64 = -0.5;
+    for _ in 0..200 {
+        w -= (w * w.exp() - z) / (w.exp() * (w + 1.0));
+    }
+    x / (x + w)
+}
+
+/// Measures steady state over one more drive write after `warm` drive writes.
+fn measure(over_provisioning: f64, policy: VictimPolicyKind, hot_cold: bool, warm: u64) -> f64 {
+    // 4,096 reclaim units of N = 64 pages; a sector is a page and a write unit.
+    let shape = Shape::of(&geometry(1, 1, 4096, 64, 1, 0));
+    let config = FtlConfig {
+        over_provisioning,
+        victim_policy: policy,
+        hot_cold,
+        gc_start_lines: 1,
+        reserve_lines: 1,
+        ..FtlConfig::default()
+    };
+    let mut ftl = Ftl::new(shape, config, |_| true).unwrap();
+    let mut flash = TestFlash::new(shape, false, ftl.slots(), 1);
+    let sectors = ftl.sectors();
+    let mut rng = rng::Rng::new(7);
+    let write = |ftl: &mut Ftl, flash: &mut TestFlash, lba| {
+        ftl.write(0, lba, 1, false);
+        ftl.kick(Nanos(0), flash);
+        while ftl.take_done().is_none() {
+            assert!(flash.step(ftl), "stuck");
+        }
+    };
+    for lba in 0..sectors {
+        write(&mut ftl, &mut flash, lba);
+    }
+    for _ in 0..warm * sectors {
+        write(&mut ftl, &mut flash, rng.below(sectors));
+    }
+    let before = *ftl.stats();
+    for _ in 0..2 * sectors {
+        write(&mut ftl, &mut flash, rng.below(sectors));
+    }
+    ftl.stats().since(&before).write_amplification().unwrap()
+}
+
+#[test]
+fn the_formula_gives_the_published_values() {
+    let k = 1.0 + 1.0 / 128.0;
+    for (op, published) in [(0.07, 7.00), (0.11, 4.86), (0.20, 3.05), (0.28, 2.40), (0.50, 1.68)] {
+        let wa = a(k * (1.0 + op)) / k;
+        assert!((wa - published).abs() < 0.006, "{op}: {wa}");
+    }
+}
+
+#[test]
+fn greedy_collection_meets_the_analysis() {
+    let k = 1.0 + 1.0 / 128.0;
+    for (op, tolerance) in [(0.07, 0.05), (0.11, 0.05), (0.20, 0.03), (0.28, 0.03), (0.50, 0.03)] {
+        let expected = a(k * (1.0 + op)) / k;
+        let measured = measure(op, VictimPolicyKind::Greedy, false, 3);
+        println!("greedy, over-provisioning {op}: {measured:.3}, analysis {expected:.3}");
+        assert!((measured / expected - 1.0).abs() < tolerance, "{op}: {measured} {expected}");
+    }
+}
+
+#[test]
+fn fifo_collection_meets_the_analysis() {
+    for (op, tolerance) in [(0.11, 0.05), (0.28, 0.03), (0.50, 0.03)] {
+        let expected = a(1.0 + op);
+        let measured = measure(op, VictimPolicyKind::Fifo, false, 3);
+        println!("fifo, over-provisioning {op}: {measured:.3}, analysis {expected:.3}");
+        assert!((measured / expected - 1.0).abs() < tolerance, "{op}: {measured} {expected}");
+    }
+}
+
+#[test]
+fn separating_moved_data_costs_nothing_under_uniform_writes() {
+    let k = 1.0 + 1.0 / 128.0;
+    let expected = a(k * 1.28) / k;
+    let measured = measure(0.28, VictimPolicyKind::Greedy, true, 3);
+    println!("greedy, two streams: {measured:.3}, analysis {expected:.3}");
+    assert!((measured / expected - 1.0).abs() < 0.03, "{measured} {expected}");
+}

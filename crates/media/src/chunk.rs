@@ -1,0 +1,236 @@
+//! [`Record`]: all that a medium knows of a chunk, in one 64-bit word.
+//!
+//! One word, so that a chunk's state changes by one store: a process that is killed leaves either
+//! the old state or the new one in an image. `docs/format/image.md` has the byte map.
+//!
+//! ```text
+//! bits 24:0   write pointer, in sectors
+//! bits 31:25  flags
+//! bits 55:32  wear, in program/erase cycles
+//! bits 63:56  check byte in an image, 0 in memory
+//! ```
+
+use nvme::ChunkState;
+
+use crate::Layout;
+
+/// What can be asked about a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkInfo {
+    /// State. Free is erased, open partly programmed; closed takes no more programs until it is
+    /// erased, being full, closed early by a program failure, or with an erase that is under way or
+    /// was interrupted; offline is for good.
+    pub state: ChunkState,
+    /// Program/erase cycles.
+    pub wear: u32,
+    /// Sectors programmed. The whole chunk when its last erase was interrupted or is under way; 0
+    /// when the chunk is offline.
+    pub write_pointer: u32,
+}
+
+/// The word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record(pub(crate) u64);
+
+/// Bits of the write pointer: a chunk has at most 2²⁴ sectors, and the pointer may be one past.
+const POINTER_BITS: u32 = 25;
+const POINTER: u64 = (1 << POINTER_BITS) - 1;
+const WEAR_SHIFT: u32 = 32;
+pub(crate) const WEAR_MAX: u32 = (1 << 24) - 1;
+const CHECK_SHIFT: u32 = 56;
+
+/// A program has begun and not ended.
+pub(crate) const PROGRAMMING: u64 = 1 << 25;
+/// An erase has begun and not ended.
+pub(crate) const ERASING: u64 = 1 << 26;
+/// The program of the unit at the write pointer failed: no more programs.
+pub(crate) const CLOSED: u64 = 1 << 27;
+/// Power was cut from an erase: nothing but another erase helps.
+pub(crate) const INTERRUPTED: u64 = 1 << 28;
+/// The chunk is bad.
+pub(crate) const BAD: u64 = 1 << 29;
+/// The chunk's die has failed.
+pub(crate) const DIE: u64 = 1 << 30;
+/// Some unit is torn, or some sector was made uncorrectable.
+pub(crate) const MARKED: u64 = 1 << 31;
+
+const FLAGS: u64 = 0x7f << POINTER_BITS;
+/// What keeps a program from beginning.
+const BARRED: u64 = FLAGS & !MARKED;
+
+impl Record {
+    /// A chunk that is bad from the factory.
+    pub(crate) const FACTORY_BAD: Record = Record(BAD);
+    /// A fresh chunk.
+    pub(crate) const FRESH: Record = Record(0);
+
+    /// Sectors programmed.
+    #[inline]
+    pub(crate) fn pointer(self) -> u32 {
+        (self.0 & POINTER) as u32
+    }
+
+    /// Program/erase cycles.
+    #[inline]
+    pub(crate) fn wear(self) -> u32 {
+        (self.0 >> WEAR_SHIFT) as u32 & WEAR_MAX
+    }
+
+    /// Whether any of the flags is set.
+    #[inline]
+    pub(crate) fn is(self, flags: u64) -> bool {
+        self.0 & flags != 0
+    }
+
+    /// Whether no flag is set.
+    #[inline]
+    pub(crate) fn is_plain(self) -> bool {
+        self.0 & FLAGS == 0
+    }
+
+    #[inline]
+    pub(crate) fn with(self, flags: u64) -> Record {
+        Record(self.0 | flags)
+    }
+
+    #[inline]
+    pub(crate) fn without(self, flags: u64) -> Record {
+        Record(self.0 & !flags)
+    }
+
+    #[inline]
+    pub(crate) fn with_pointer(self, pointer: u32) -> Record {
+        Record(self.0 & !POINTER | u64::from(pointer))
+    }
+
+    /// The record `more` sectors on.
+    #[inline]
+    pub(crate) fn advanced(self, more: u32) -> Record {
+        Record(self.0 + u64::from(more))
+    }
+
+    pub(crate) fn with_wear(self, wear: u32) -> Record {
+        let wear = u64::from(wear.min(WEAR_MAX));
+        Record(self.0 & !(u64::from(WEAR_MAX) << WEAR_SHIFT) | wear << WEAR_SHIFT)
+    }
+
+    /// Whether a program may begin at `sector`.
+    #[inline]
+    pub(crate) fn takes(self, sector: u32) -> bool {
+        self.0 & (BARRED | POINTER) == u64::from(sector)
+    }
+
+    /// Whether the program that began at `sector` is under way and nothing has happened to the
+    /// chunk meanwhile.
+    #[inline]
+    pub(crate) fn is_programming(self, sector: u32) -> bool {
+        self.0 & (BARRED | POINTER) == PROGRAMMING | u64::from(sector)
+    }
+
+    /// What can be asked.
+    pub(crate) fn info(self, layout: &Layout) -> ChunkInfo {
+        let pointer = self.pointer();
+        let state = if self.is(BAD | DIE) {
+            ChunkState::Offline
+        } else if self.is(CLOSED | INTERRUPTED | ERASING) || pointer == layout.sectors_per_chunk() {
+            ChunkState::Closed
+        } else if pointer == 0 && !self.is(PROGRAMMING) {
+            ChunkState::Free
+        } else {
+            ChunkState::Open
+        };
+        let write_pointer = if state == ChunkState::Offline {
+            0
+        } else {
+            pointer
+        };
+        ChunkInfo {
+            state,
+            wear: self.wear(),
+            write_pointer,
+        }
+    }
+
+    /// The word as an image has it, with its check byte.
+    #[inline]
+    pub(crate) fn sealed(self) -> u64 {
+        self.0 | u64::from(self.check()) << CHECK_SHIFT
+    }
+
+    /// The record of an image's word, if the check byte fits and a chunk can be in that state.
+    pub(crate) fn unsealed(word: u64, layout: &Layout) -> Option<Record> {
+        let record = Record(word & ((1 << CHECK_SHIFT) - 1));
+        let end = record.pointer()
+            + if record.is(PROGRAMMING) {
+                layout.write_unit()
+            } else {
+                0
+            };
+        let fits = record.sealed() == word
+            && end <= layout.sectors_per_chunk()
+            && record.pointer().is_multiple_of(layout.write_unit())
+            && !(record.is(PROGRAMMING) && record.is(ERASING));
+        fits.then_some(record)
+    }
+
+    /// A byte that depends on every bit of the word, and is not 0 for a word of zeros.
+    #[inline]
+    fn check(self) -> u8 {
+        let folded = (self.0 ^ self.0 >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (folded >> 56) as u8 ^ 0xa5
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn fields_do_not_touch_each_other() {
+        let r = Record::FRESH
+            .with_wear(WEAR_MAX)
+            .with_pointer(1 << 24)
+            .with(FLAGS);
+        assert_eq!((r.pointer(), r.wear()), (1 << 24, WEAR_MAX));
+        assert!(r.is(MARKED) && r.is(PROGRAMMING));
+        assert_eq!(r.0 >> CHECK_SHIFT, 0);
+        assert_eq!(r.with_wear(u32::MAX).wear(), WEAR_MAX, "wear saturates");
+        assert_eq!(r.without(FLAGS).with_wear(0).with_pointer(0), Record::FRESH);
+    }
+
+    #[test]
+    fn a_word_that_is_not_a_record_is_found() {
+        let layout = Layout::of(&testing::config());
+        let unit = layout.write_unit();
+        let good = Record::FRESH
+            .with_wear(1234)
+            .with_pointer(2 * unit)
+            .with(PROGRAMMING);
+        assert_eq!(Record::unsealed(good.sealed(), &layout), Some(good));
+        assert_eq!(Record::unsealed(0, &layout), None, "a page of zeros");
+        assert_eq!(Record::unsealed(u64::MAX, &layout), None);
+        // The check byte finds 255 of 256 damages; single bits are among them.
+        for bit in 0..64 {
+            assert_eq!(
+                Record::unsealed(good.sealed() ^ 1 << bit, &layout),
+                None,
+                "bit {bit}"
+            );
+        }
+        for impossible in [
+            Record::FRESH.with_pointer(unit - 1),
+            Record::FRESH.with_pointer(layout.sectors_per_chunk() + unit),
+            Record::FRESH
+                .with_pointer(layout.sectors_per_chunk())
+                .with(PROGRAMMING),
+            Record::FRESH.with(PROGRAMMING | ERASING),
+        ] {
+            assert_eq!(
+                Record::unsealed(impossible.sealed(), &layout),
+                None,
+                "{impossible:?}"
+            );
+        }
+    }
+}

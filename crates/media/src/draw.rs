@@ -1,0 +1,368 @@
+//! What goes wrong by itself (LightNVM paper section 2.2), drawn from the medium's seed.
+//!
+//! Every draw is a function of the seed, of what is operated on, and of the chunk's wear, not of what
+//! was drawn before. So it does not matter in which order operations come, nothing needs to be
+//! kept across a restart, two policies on one drive meet the same weak cells, and reading
+//! a sector again gives the same bit errors, as it does on a chip whose charge has leaked.
+
+use rng::Rng;
+
+use crate::pattern::mix;
+use crate::{ChunkId, ErrorModel, NandConfig, Psn};
+
+/// What is drawn.
+#[derive(Clone, Copy)]
+enum Stream {
+    Factory = 1,
+    Program = 2,
+    Erase = 3,
+    Read = 4,
+}
+
+/// A source of draws of one kind.
+#[derive(Clone, Copy, Debug)]
+struct Draws(u64);
+
+impl Draws {
+    fn new(seed: u64, stream: Stream) -> Draws {
+        Draws(Rng::new(seed).fork(stream as u64).next_u64())
+    }
+
+    /// 64 uniform bits for a thing at a wear.
+    #[inline]
+    fn bits(self, thing: u32, wear: u32) -> u64 {
+        mix(self.0 ^ mix((u64::from(wear) << 32 | u64::from(thing)).wrapping_add(self.0)))
+    }
+}
+
+/// An event of some probability.
+#[derive(Clone, Copy, Debug)]
+struct Chance {
+    draws: Draws,
+    /// Of 2⁵³ values.
+    below: u64,
+}
+
+impl Chance {
+    fn new(draws: Draws, p: f64) -> Chance {
+        Chance {
+            draws,
+            below: (p * (1u64 << 53) as f64) as u64,
+        }
+    }
+
+    #[inline]
+    fn happens(self, thing: u32, wear: u32) -> bool {
+        self.below != 0 && self.draws.bits(thing, wear) >> 11 < self.below
+    }
+}
+
+/// An error model with a number that cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{what} is {value}, but {allowed}")]
+pub struct ErrorModelError {
+    /// The number's name.
+    pub what: &'static str,
+    /// What it is.
+    pub value: f64,
+    /// What it may be.
+    pub allowed: &'static str,
+}
+
+impl ErrorModel {
+    /// Checks that probabilities are probabilities.
+    ///
+    /// # Errors
+    /// The first number that cannot be.
+    pub fn check(&self) -> Result<(), ErrorModelError> {
+        for (what, value) in [
+            ("factory_bad", self.factory_bad),
+            ("program_fail", self.program_fail),
+            ("erase_fail", self.erase_fail),
+            ("rber", self.rber),
+        ] {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(ErrorModelError {
+                    what,
+                    value,
+                    allowed: "it is a share from 0 to 1",
+                });
+            }
+        }
+        if !(1.0..=1e12).contains(&self.rber_growth) {
+            return Err(ErrorModelError {
+                what: "rber_growth",
+                value: self.rber_growth,
+                allowed: "it is a factor from 1 to 1e12",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Failures of whole operations.
+#[derive(Debug)]
+pub(crate) struct Failures {
+    factory: Chance,
+    program: Chance,
+    erase: Chance,
+}
+
+impl Failures {
+    pub(crate) fn of(config: &NandConfig, seed: u64) -> Failures {
+        let e = &config.errors;
+        let chance = |stream, p| Chance::new(Draws::new(seed, stream), p);
+        // A program succeeds when every page of it does.
+        let pages = config.geometry.planes * config.pages_per_program();
+        let program = 1.0 - raise(1.0 - e.program_fail, pages);
+        Failures {
+            factory: chance(Stream::Factory, e.factory_bad),
+            program: chance(Stream::Program, program),
+            erase: chance(Stream::Erase, e.erase_fail),
+        }
+    }
+
+    /// Whether a chunk is bad from the factory.
+    pub(crate) fn factory(&self, chunk: ChunkId) -> bool {
+        self.factory.happens(chunk.0, 0)
+    }
+
+    /// Whether programs can fail at all.
+    pub(crate) fn programs_fail(&self) -> bool {
+        self.program.below != 0
+    }
+
+    /// Whether the program of a unit, given by its first sector, fails.
+    #[inline]
+    pub(crate) fn program(&self, first: Psn, wear: u32) -> bool {
+        self.program.happens(first.0, wear)
+    }
+
+    /// Whether an erase fails.
+    pub(crate) fn erase(&self, chunk: ChunkId, wear: u32) -> bool {
+        self.erase.happens(chunk.0, wear)
+    }
+}
+
+/// `base` to a whole power, by multiplication only, which gives the same bits on every machine.
+fn raise(base: f64, power: u32) -> f64 {
+    let (mut square, mut result) = (base, 1.0);
+    for bit in 0..u32::BITS - power.leading_zeros() {
+        if power >> bit & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+    }
+    result
+}
+
+/// `base` to the power `num / den`, by multiplications and square roots only.
+fn raise_ratio(base: f64, num: u32, den: u32) -> f64 {
+    let mut result = raise(base, num / den);
+    // The fraction's binary digits say which repeated square roots are in the product.
+    let (mut root, mut rest) = (base, u64::from(num % den));
+    for _ in 0..40 {
+        root = root.sqrt();
+        rest *= 2;
+        if rest >= u64::from(den) {
+            rest -= u64::from(den);
+            result *= root;
+        }
+    }
+    result
+}
+
+/// Wears whose rate is remembered; most chunks have nearly the same.
+const REMEMBERED: usize = 16;
+
+/// Means above which the number of errors is taken to be the mean: it deviates by 3 % there, and
+/// drawing it takes as long as it is large.
+const MEAN_DRAWN: f64 = 1024.0;
+
+/// Raw bit errors of a sector: Poisson, at a rate that grows exponentially with wear up to
+/// `rber_growth` times the fresh rate at the rated cycles, and on from there.
+#[derive(Debug)]
+pub(crate) struct BitErrors {
+    draws: Draws,
+    fresh: f64,
+    growth: f64,
+    rated: u32,
+    bits: u32,
+    ecc_bits: u32,
+    /// Wear, and the mean number of errors there.
+    remembered: [(u32, f64); REMEMBERED],
+}
+
+impl BitErrors {
+    /// `None` for a medium without bit errors.
+    pub(crate) fn of(config: &NandConfig, seed: u64) -> Option<BitErrors> {
+        let e = &config.errors;
+        let rated = if e.endurance == 0 {
+            config.cell.rated_cycles()
+        } else {
+            e.endurance
+        };
+        (e.rber > 0.0).then(|| BitErrors {
+            draws: Draws::new(seed, Stream::Read),
+            fresh: e.rber,
+            growth: e.rber_growth,
+            rated,
+            bits: config.geometry.sector_bytes * 8,
+            ecc_bits: e.ecc_bits,
+            remembered: [(u32::MAX, 0.0); REMEMBERED],
+        })
+    }
+
+    /// Bits that can be corrected.
+    pub(crate) fn ecc_bits(&self) -> u32 {
+        self.ecc_bits
+    }
+
+    /// Mean number of bit errors of a sector at a wear.
+    fn mean(&self, wear: u32) -> f64 {
+        let rber = self.fresh * raise_ratio(self.growth, wear, self.rated);
+        rber.min(0.5) * f64::from(self.bits)
+    }
+
+    /// Bit errors of a sector.
+    pub(crate) fn of_sector(&mut self, psn: Psn, wear: u32) -> u32 {
+        let slot = wear as usize % REMEMBERED;
+        if self.remembered[slot].0 != wear {
+            self.remembered[slot] = (wear, self.mean(wear));
+        }
+        let (_, mean) = self.remembered[slot];
+        if mean > MEAN_DRAWN {
+            return mean as u32;
+        }
+        let errors = Rng::new(self.draws.bits(psn.0, wear)).poisson(mean);
+        errors.min(self.bits.into()) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn sample(rber: f64, wear: u32, n: u32) -> (f64, f64) {
+        let mut config = testing::config();
+        config.errors.rber = rber;
+        let mut e = BitErrors::of(&config, 9).unwrap();
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for psn in 0..n {
+            let bits = f64::from(e.of_sector(Psn(psn), wear));
+            sum += bits;
+            squares += bits * bits;
+        }
+        let mean = sum / f64::from(n);
+        (mean, squares / f64::from(n) - mean * mean)
+    }
+
+    #[test]
+    fn bit_errors_are_poisson_at_every_mean() {
+        // 4096 bits per sector of the test medium; mean equals variance.
+        for (rber, want) in [(1e-5, 0.04096), (1e-3, 4.096), (0.01, 40.96), (0.1, 409.6)] {
+            let n = if want > 100.0 { 5_000 } else { 100_000 };
+            let (mean, variance) = sample(rber, 0, n);
+            let error = 5.0 * (want / f64::from(n)).sqrt();
+            assert!((mean - want).abs() < error, "mean {mean}, not {want}");
+            assert!(
+                (variance / want - 1.0).abs() < 0.1,
+                "variance {variance}, not {want}"
+            );
+        }
+    }
+
+    #[test]
+    fn bit_errors_grow_with_wear_by_the_factor_at_the_rated_cycles() {
+        let mut config = testing::config();
+        (config.errors.rber, config.errors.rber_growth) = (1e-6, 50.0);
+        config.errors.endurance = 2000;
+        let e = BitErrors::of(&config, 9).unwrap();
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+        assert!(near(e.mean(2000) / e.mean(0), 50.0));
+        assert!(near(e.mean(1000) / e.mean(0), 50f64.sqrt()));
+        assert!(near(e.mean(4000) / e.mean(0), 2500.0), "and on from there");
+        config.errors.endurance = 0;
+        let e = BitErrors::of(&config, 9).unwrap();
+        assert!(near(e.mean(config.cell.rated_cycles()) / e.mean(0), 50.0));
+    }
+
+    #[test]
+    fn powers_are_powers() {
+        for (base, num, den) in [(100.0, 0, 7), (100.0, 7, 7), (20.0, 13, 7), (1.0, 5, 3)] {
+            let want = f64::powf(base, f64::from(num) / f64::from(den));
+            assert!((raise_ratio(base, num, den) / want - 1.0).abs() < 1e-9);
+        }
+        assert_eq!(
+            (raise(0.5, 0), raise(0.5, 3), raise(2.0, 31)),
+            (1.0, 0.125, 2147483648.0)
+        );
+        assert_eq!(raise(2.0, u32::MAX), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_medium_worn_out_of_all_measure_has_a_bit_in_two_wrong() {
+        let mut config = testing::config();
+        config.errors.rber = 1e-9;
+        let mut e = BitErrors::of(&config, 9).unwrap();
+        assert_eq!(e.of_sector(Psn(3), crate::chunk::WEAR_MAX), 512 * 8 / 2);
+    }
+
+    #[test]
+    fn a_sector_has_the_same_errors_until_its_chunk_is_worn_further() {
+        let mut config = testing::config();
+        config.errors.rber = 1e-3;
+        let (mut a, mut b) = (
+            BitErrors::of(&config, 9).unwrap(),
+            BitErrors::of(&config, 9).unwrap(),
+        );
+        let first: Vec<u32> = (0..100).map(|p| a.of_sector(Psn(p), 3)).collect();
+        let again: Vec<u32> = (0..100).rev().map(|p| b.of_sector(Psn(p), 3)).collect();
+        assert!(first.iter().eq(again.iter().rev()), "in any order");
+        let worn: Vec<u32> = (0..100).map(|p| a.of_sector(Psn(p), 4)).collect();
+        assert_ne!(first, worn);
+    }
+
+    #[test]
+    fn certain_and_impossible_are_exact() {
+        for (p, want) in [(0.0, 0), (1.0, 1000)] {
+            let c = Chance::new(Draws::new(1, Stream::Erase), p);
+            assert_eq!((0..1000).filter(|i| c.happens(*i, 7)).count(), want);
+        }
+    }
+
+    #[test]
+    fn streams_and_seeds_are_independent() {
+        let of = |seed, stream| -> Vec<bool> {
+            let c = Chance::new(Draws::new(seed, stream), 0.5);
+            (0..4000).map(|i| c.happens(i, 0)).collect()
+        };
+        let same = |a: &[bool], b: &[bool]| a.iter().zip(b).filter(|(a, b)| a == b).count();
+        let a = of(1, Stream::Program);
+        for b in [
+            of(2, Stream::Program),
+            of(1, Stream::Erase),
+            of(1, Stream::Factory),
+        ] {
+            assert!((1850..2150).contains(&same(&a, &b)));
+        }
+    }
+
+    #[test]
+    fn shares_outside_of_zero_to_one_are_refused() {
+        ErrorModel::default().check().unwrap();
+        for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            let e = ErrorModel {
+                erase_fail: bad,
+                ..ErrorModel::default()
+            };
+            assert_eq!(e.check().unwrap_err().what, "erase_fail");
+            let e = ErrorModel {
+                rber_growth: -bad,
+                ..ErrorModel::default()
+            };
+            assert_eq!(e.check().unwrap_err().what, "rber_growth");
+        }
+    }
+}

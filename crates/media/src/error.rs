@@ -1,0 +1,315 @@
+//! [`MediaError`]: why a medium refused or failed an operation (rule R5: in every build).
+//!
+//! Small and `Copy`, since it travels on the path of every I/O. What can go wrong before there is a
+//! medium is [`OpenError`](crate::OpenError).
+
+use std::fmt;
+
+use nvme::Status;
+
+use crate::{ChunkId, Psn};
+
+/// What was being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A read.
+    Read,
+    /// A program, or placing data for one.
+    Program,
+    /// An erase.
+    Erase,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Read => "read",
+            Operation::Program => "program",
+            Operation::Erase => "erase",
+        })
+    }
+}
+
+/// Why NAND refused or failed an operation (LightNVM paper section 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MediaError {
+    /// A number past the end of the medium.
+    #[error("{what} {value} is out of range: there are {limit}")]
+    OutOfRange {
+        /// What was numbered.
+        what: &'static str,
+        /// The number.
+        value: u32,
+        /// How many there are.
+        limit: u32,
+    },
+    /// A read at or beyond the write pointer.
+    #[error("{psn} is not written: its chunk's write pointer is {write_pointer}")]
+    Unwritten {
+        /// The sector.
+        psn: Psn,
+        /// Sectors programmed in its chunk.
+        write_pointer: u32,
+    },
+    /// A read of a page whose pair is not programmed yet.
+    #[error(
+        "{psn} cannot be read before its chunk's write pointer is {needs} (paired page), and it is \
+         {write_pointer}"
+    )]
+    PairNotProgrammed {
+        /// The sector.
+        psn: Psn,
+        /// Least write pointer, in sectors, at which it can be read.
+        needs: u32,
+        /// Sectors programmed in its chunk.
+        write_pointer: u32,
+    },
+    /// A read of a page whose program was cut from power.
+    #[error("{psn} is torn: power was cut while it was programmed")]
+    Torn {
+        /// The sector.
+        psn: Psn,
+    },
+    /// A read of a page whose program failed.
+    #[error("{psn} was not programmed: the operation failed")]
+    FailedUnit {
+        /// The sector.
+        psn: Psn,
+    },
+    /// More bit errors than error correction repairs.
+    #[error("{psn} has {bits} bit errors, and {ecc_bits} can be corrected")]
+    Uncorrectable {
+        /// The sector.
+        psn: Psn,
+        /// Bit errors.
+        bits: u32,
+        /// Bits that can be corrected.
+        ecc_bits: u32,
+    },
+    /// The die is gone, with all its chunks.
+    #[error("{doing} on PU {pu}, whose die has failed")]
+    DieFailed {
+        /// The parallel unit's flat number.
+        pu: u32,
+        /// What was being done.
+        doing: Operation,
+    },
+    /// The chunk is bad.
+    #[error("{doing} of {chunk}, which is bad")]
+    ChunkBad {
+        /// The chunk.
+        chunk: ChunkId,
+        /// What was being done.
+        doing: Operation,
+    },
+    /// An operation is under way in the chunk.
+    #[error("{doing} of {chunk} while its {with} is under way")]
+    Busy {
+        /// The chunk.
+        chunk: ChunkId,
+        /// What was being done.
+        doing: Operation,
+        /// What is under way.
+        with: Operation,
+    },
+    /// Power was cut from the chunk's last erase; it must be erased again.
+    #[error("{doing} of {chunk}, whose erase was interrupted: erase it again")]
+    EraseInterrupted {
+        /// The chunk.
+        chunk: ChunkId,
+        /// What was being done.
+        doing: Operation,
+    },
+    /// A program that is not at the write pointer.
+    #[error("program of unit {unit} of {chunk}, whose next unit is {expected}")]
+    OutOfOrder {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The unit asked for.
+        unit: u32,
+        /// The unit at the write pointer; the number of units when the chunk is full and must be
+        /// erased first.
+        expected: u32,
+    },
+    /// A program of a chunk that an earlier program failure has closed.
+    #[error("program of {chunk}, which a failure closed at sector {write_pointer}: erase it first")]
+    ClosedEarly {
+        /// The chunk.
+        chunk: ChunkId,
+        /// Sectors programmed.
+        write_pointer: u32,
+    },
+    /// Data for a sector that is programmed, or being programmed.
+    #[error("data for {psn}, which is programmed: its chunk's next free sector is {free}")]
+    Overwrite {
+        /// The sector.
+        psn: Psn,
+        /// First sector in the chunk that data can be placed in.
+        free: u32,
+    },
+    /// The end of an operation that did not begin.
+    #[error("end of a {doing} of {chunk} that is not under way")]
+    NotBegun {
+        /// The chunk.
+        chunk: ChunkId,
+        /// What was ended.
+        doing: Operation,
+    },
+    /// The program failed; the chunk is closed, and what it held before stays readable.
+    #[error("program of unit {unit} of {chunk} failed; the chunk is closed")]
+    ProgramFailed {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The unit.
+        unit: u32,
+    },
+    /// The erase failed; the chunk is bad.
+    #[error("erase of {chunk} failed; the chunk is bad")]
+    EraseFailed {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// The file system of the image file has no room for the chunk. Nothing has changed; the
+    /// operation can be repeated when there is.
+    #[error("the image file's disk has no room for {chunk}: free some space there")]
+    HostDiskFull {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// The file system of the image file refused room for the chunk for another reason.
+    #[error("the image file's disk failed to make room for {chunk}: error {errno}")]
+    HostDisk {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The operating system's error number.
+        errno: i32,
+    },
+}
+
+impl MediaError {
+    /// The status that a drive answers with.
+    pub fn status(&self) -> Status {
+        match self {
+            MediaError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE,
+            MediaError::Unwritten { .. } | MediaError::PairNotProgrammed { .. } => {
+                Status::UNWRITTEN
+            }
+            MediaError::Torn { .. }
+            | MediaError::FailedUnit { .. }
+            | MediaError::Uncorrectable { .. } => Status::UNRECOVERED_READ,
+            MediaError::DieFailed { doing, .. } => match doing {
+                Operation::Read => Status::UNRECOVERED_READ,
+                Operation::Program | Operation::Erase => Status::OFFLINE_CHUNK,
+            },
+            MediaError::ChunkBad { doing, .. } => match doing {
+                Operation::Read => Status::UNRECOVERED_READ,
+                Operation::Program | Operation::Erase => Status::OFFLINE_CHUNK,
+            },
+            MediaError::Busy {
+                doing: Operation::Read,
+                ..
+            } => Status::UNWRITTEN,
+            MediaError::EraseInterrupted {
+                doing: Operation::Read,
+                ..
+            } => Status::UNRECOVERED_READ,
+            MediaError::EraseInterrupted { .. }
+            | MediaError::OutOfOrder { .. }
+            | MediaError::ClosedEarly { .. }
+            | MediaError::Overwrite { .. } => Status::OUT_OF_ORDER_WRITE,
+            // The drive lost track of its own operations.
+            MediaError::Busy { .. } | MediaError::NotBegun { .. } => Status::INTERNAL,
+            MediaError::ProgramFailed { .. } => Status::CHUNK_CLOSED_EARLY,
+            MediaError::EraseFailed { .. } | MediaError::HostDisk { .. } => Status::WRITE_FAULT,
+            MediaError::HostDiskFull { .. } => Status::CAPACITY_EXCEEDED,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_small_enough_for_the_hot_path() {
+        assert!(size_of::<MediaError>() <= 32);
+    }
+
+    #[test]
+    fn what_a_drive_answers() {
+        let (psn, chunk) = (Psn(1), ChunkId(2));
+        for (error, status) in [
+            (
+                MediaError::OutOfRange {
+                    what: "PU",
+                    value: 9,
+                    limit: 8,
+                },
+                Status::LBA_OUT_OF_RANGE,
+            ),
+            (
+                MediaError::Unwritten {
+                    psn,
+                    write_pointer: 0,
+                },
+                Status::UNWRITTEN,
+            ),
+            (
+                MediaError::PairNotProgrammed {
+                    psn,
+                    needs: 9,
+                    write_pointer: 4,
+                },
+                Status::UNWRITTEN,
+            ),
+            (MediaError::Torn { psn }, Status::UNRECOVERED_READ),
+            (
+                MediaError::DieFailed {
+                    pu: 1,
+                    doing: Operation::Read,
+                },
+                Status::UNRECOVERED_READ,
+            ),
+            (
+                MediaError::DieFailed {
+                    pu: 1,
+                    doing: Operation::Erase,
+                },
+                Status::OFFLINE_CHUNK,
+            ),
+            (
+                MediaError::ChunkBad {
+                    chunk,
+                    doing: Operation::Program,
+                },
+                Status::OFFLINE_CHUNK,
+            ),
+            (
+                MediaError::OutOfOrder {
+                    chunk,
+                    unit: 3,
+                    expected: 2,
+                },
+                Status::OUT_OF_ORDER_WRITE,
+            ),
+            (
+                MediaError::ProgramFailed { chunk, unit: 3 },
+                Status::CHUNK_CLOSED_EARLY,
+            ),
+            (MediaError::EraseFailed { chunk }, Status::WRITE_FAULT),
+            (
+                MediaError::HostDiskFull { chunk },
+                Status::CAPACITY_EXCEEDED,
+            ),
+            (
+                MediaError::NotBegun {
+                    chunk,
+                    doing: Operation::Erase,
+                },
+                Status::INTERNAL,
+            ),
+        ] {
+            assert_eq!(error.status(), status, "{error}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! [`Fault`]: what a test makes go wrong on cue.
+
+use std::collections::BTreeSet;
+
+use crate::{ChunkId, Psn};
+
+/// A fault to force with [`Nand::inject`](crate::Nand::inject).
+///
+/// A fault lives in the medium's value and survives [`power_cut`](crate::Nand::power_cut). In an
+/// image it survives a restart when it is one of a chunk or a die; forced operation failures that
+/// have not come about, and uncorrectable sectors, are forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The next program of this unit fails.
+    Program {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The unit in it.
+        unit: u32,
+    },
+    /// The next program to end, wherever it is, fails. Injected twice, the next two.
+    NextProgram,
+    /// The next erase of this chunk fails.
+    Erase {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// The next erase to end, wherever it is, fails. Injected twice, the next two.
+    NextErase,
+    /// Reads of this sector fail until its chunk is erased.
+    Uncorrectable {
+        /// The sector.
+        psn: Psn,
+    },
+    /// The chunk goes bad now.
+    ChunkBad {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// The die of a parallel unit fails now.
+    DieFailure {
+        /// The parallel unit's flat number.
+        pu: u32,
+    },
+    /// The image file's disk is full when room for another chunk is next asked for. Nothing to do
+    /// for a medium without an image.
+    HostDiskFull,
+}
+
+/// Forced failures of operations that have not come about yet.
+#[derive(Debug, Default)]
+pub(crate) struct Forced {
+    programs: BTreeSet<(ChunkId, u32)>,
+    erases: BTreeSet<ChunkId>,
+    next_programs: u32,
+    next_erases: u32,
+}
+
+impl Forced {
+    pub(crate) fn program(&mut self, chunk: ChunkId, unit: u32) {
+        self.programs.insert((chunk, unit));
+    }
+
+    pub(crate) fn next_program(&mut self) {
+        self.next_programs += 1;
+    }
+
+    pub(crate) fn erase(&mut self, chunk: ChunkId) {
+        self.erases.insert(chunk);
+    }
+
+    pub(crate) fn next_erase(&mut self) {
+        self.next_erases += 1;
+    }
+
+    /// Whether some program is to fail.
+    pub(crate) fn awaits_program(&self) -> bool {
+        self.next_programs > 0 || !self.programs.is_empty()
+    }
+
+    /// Whether this program is to fail; if so, that has come about.
+    pub(crate) fn takes_program(&mut self, chunk: ChunkId, unit: u32) -> bool {
+        self.programs.remove(&(chunk, unit)) || take(&mut self.next_programs)
+    }
+
+    /// Whether this erase is to fail; if so, that has come about.
+    pub(crate) fn takes_erase(&mut self, chunk: ChunkId) -> bool {
+        self.erases.remove(&chunk) || take(&mut self.next_erases)
+    }
+}
+
+fn take(left: &mut u32) -> bool {
+    let some = *left > 0;
+    *left -= u32::from(some);
+    some
+}

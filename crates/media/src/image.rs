@@ -1,0 +1,423 @@
+//! The image file: one header for every kind of medium, an exclusive lock, and the rules by which a
+//! file is taken for an image or refused. `docs/format/image.md` is the byte map.
+//!
+//! Guarantees: a file that is refused is not touched; a file is an image only once all of it has
+//! been laid out (the header's magic is stored last); two processes never have the same image.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use ring::Region;
+use rustix::fs::FlockOperation;
+
+use crate::ErrorModelError;
+
+/// Bytes of the header page, and what the areas after it are aligned to.
+pub(crate) const PAGE: usize = ring::PAGE;
+/// The version that this code writes and reads.
+pub const IMAGE_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"SLUICIMG";
+/// The magic of a file that is being laid out.
+const LAYING_OUT: [u8; 8] = *b"SLUICNEW";
+const NUMBERS_AT: usize = 16;
+const CRC_AT: usize = PAGE - 4;
+
+// Words of a mapping are little endian only here.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+/// Why there is no medium.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The shape cannot be.
+    #[error(transparent)]
+    Geometry(#[from] nvme::GeometryError),
+    /// The error model cannot be.
+    #[error("error model: {0}")]
+    Errors(#[from] ErrorModelError),
+    /// The machine has no memory for it.
+    #[error("no memory for a medium of {bytes} bytes: {error}")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// The operating system refuses the file.
+    #[error("image {}: cannot {doing}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// Another medium has the image open.
+    #[error("image {} is in use by another process or drive", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A medium is to be created where there is something.
+    #[error("image {} exists already: open it, or name another file", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is empty, or a process was killed while it laid the image out.
+    #[error("image {} is empty: create it first", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("{} is not an image of a medium (no magic number)", path.display())]
+    NotAnImage {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The image is of another version.
+    #[error("image {} has version {found}, and this program reads {IMAGE_VERSION}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// The header is damaged.
+    #[error(
+        "image {}: the header is damaged (CRC32C {found:#010x}, and its bytes have {computed:#010x})",
+        path.display()
+    )]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// The checksum that it has.
+        found: u32,
+        /// The checksum of what it holds.
+        computed: u32,
+    },
+    /// The image is of another medium.
+    #[error(
+        "image {} is of another medium: its {what} is {found}, and {wanted} is asked for",
+        path.display()
+    )]
+    Differs {
+        /// The file.
+        path: PathBuf,
+        /// The number that differs.
+        what: &'static str,
+        /// What the image has.
+        found: u64,
+        /// What is asked for.
+        wanted: u64,
+    },
+    /// The file is shorter than its header says.
+    #[error("image {} is truncated: {found} of {wanted} bytes", path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found: u64,
+        /// The length that it should have.
+        wanted: u64,
+    },
+    /// The chunk table is damaged.
+    #[error("image {}: the record of chunk {chunk} is damaged ({word:#018x})", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The first chunk whose record cannot be.
+        chunk: u32,
+        /// The record.
+        word: u64,
+    },
+}
+
+/// Whether a file may, or must, be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It must not hold anything.
+    Create,
+    /// It must be an image.
+    Open,
+    /// Either.
+    OpenOrCreate,
+}
+
+/// The kind of medium in an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Nand = 1,
+    Pcm = 2,
+}
+
+/// What an image is to hold.
+pub(crate) struct Blueprint<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) kind: Kind,
+    /// Numbers that must be the same in an image that is opened.
+    pub(crate) identity: &'a [(&'static str, u64)],
+    /// Numbers that an image keeps from its creation.
+    pub(crate) kept: &'a [u64],
+    /// Length of the file.
+    pub(crate) bytes: usize,
+    /// Bytes from its start that must have room from the beginning.
+    pub(crate) tables: usize,
+}
+
+/// The exclusive lock of an image. Given back explicitly, since a child process that is being
+/// started may hold the open file, and with it the lock, a little longer.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// An image that is open and locked.
+pub(crate) struct Opened {
+    pub(crate) region: Arc<Region>,
+    /// To be dropped after the region's last use.
+    pub(crate) lock: Lock,
+    /// The numbers kept from its creation.
+    pub(crate) kept: Vec<u64>,
+}
+
+impl Blueprint<'_> {
+    /// Opens the image, or lays it out; `fill` puts the first contents into the tables.
+    pub(crate) fn build(
+        &self,
+        mode: Mode,
+        fill: impl FnOnce(&Region),
+    ) -> Result<Opened, OpenError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(mode != Mode::Open)
+            .truncate(false)
+            .open(self.path)
+            .map_err(self.io("open it"))?;
+        let lock = self.lock(&file)?;
+        let meta = file.metadata().map_err(self.io("look at it"))?;
+        if !meta.is_file() {
+            return Err(OpenError::NotAnImage {
+                path: self.path.into(),
+            });
+        }
+        let mut page = [0; PAGE];
+        let have = read_start(&file, &mut page).map_err(self.io("read it"))?;
+        let empty = meta.len() == 0 || (have >= 8 && page[..8] == LAYING_OUT);
+        match mode {
+            Mode::Open if empty => Err(OpenError::Empty {
+                path: self.path.into(),
+            }),
+            Mode::Create if !empty => Err(OpenError::Exists {
+                path: self.path.into(),
+            }),
+            _ if empty => {
+                let region = self.lay_out(file, fill)?;
+                Ok(Opened {
+                    region,
+                    kept: self.kept.to_vec(),
+                    lock,
+                })
+            }
+            _ => {
+                let kept = self.check(&page[..have], meta.len())?;
+                let region = Region::file(file, self.bytes).map_err(self.io("map it"))?;
+                Ok(Opened { region, kept, lock })
+            }
+        }
+    }
+
+    fn lock(&self, file: &File) -> Result<Lock, OpenError> {
+        let lock = Lock(file.try_clone().map_err(self.io("open it twice"))?);
+        match rustix::fs::flock(&lock.0, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(lock),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse {
+                path: self.path.into(),
+            }),
+            Err(e) => Err(self.io("lock it")(e.into())),
+        }
+    }
+
+    fn io(&self, doing: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+        let path = self.path.to_path_buf();
+        move |error| OpenError::Io { path, doing, error }
+    }
+
+    fn lay_out(&self, file: File, fill: impl FnOnce(&Region)) -> Result<Arc<Region>, OpenError> {
+        // Left over from a process that was killed here.
+        file.set_len(0).map_err(self.io("truncate it"))?;
+        let laid = self.lay_out_in(&file, fill);
+        if laid.is_err() {
+            // It takes no room, and is as good as not there.
+            let _ = file.set_len(0);
+        }
+        laid
+    }
+
+    fn lay_out_in(
+        &self,
+        file: &File,
+        fill: impl FnOnce(&Region),
+    ) -> Result<Arc<Region>, OpenError> {
+        file.write_all_at(&LAYING_OUT, 0)
+            .map_err(self.io("write its header"))?;
+        file.set_len(self.bytes as u64)
+            .map_err(self.io("extend it to the medium's size"))?;
+        let mapped = file.try_clone().map_err(self.io("open it twice"))?;
+        let region = Region::file(mapped, self.bytes).map_err(self.io("map it"))?;
+        region
+            .reserve(0, self.tables)
+            .map_err(self.io("make room for its tables"))?;
+        fill(&region);
+        let page = self.header();
+        region.write(8, &page[8..]);
+        fence(Ordering::SeqCst);
+        region
+            .word(0)
+            .store(u64::from_le_bytes(MAGIC), Ordering::Release);
+        region.sync().map_err(self.io("write it to its device"))?;
+        Ok(region)
+    }
+
+    fn header(&self) -> [u8; PAGE] {
+        let mut page = [0; PAGE];
+        page[..8].copy_from_slice(&MAGIC);
+        page[8..12].copy_from_slice(&IMAGE_VERSION.to_le_bytes());
+        page[12..16].copy_from_slice(&(self.kind as u32).to_le_bytes());
+        let numbers = self
+            .identity
+            .iter()
+            .map(|(_, n)| *n)
+            .chain(self.kept.iter().copied());
+        for (slot, n) in page[NUMBERS_AT..CRC_AT].chunks_exact_mut(8).zip(numbers) {
+            slot.copy_from_slice(&n.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&page[..CRC_AT]);
+        page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        page
+    }
+
+    /// Whether a file of `len` bytes that starts with `page` is the image that is asked for; gives
+    /// the numbers it keeps.
+    fn check(&self, page: &[u8], len: u64) -> Result<Vec<u64>, OpenError> {
+        let path = || self.path.to_path_buf();
+        if page.len() < 8 || page[..8] != MAGIC {
+            return Err(OpenError::NotAnImage { path: path() });
+        }
+        if page.len() < PAGE {
+            return Err(OpenError::Truncated {
+                path: path(),
+                found: len,
+                wanted: PAGE as u64,
+            });
+        }
+        let version = half_word(page, 8);
+        if version != IMAGE_VERSION {
+            return Err(OpenError::Version {
+                path: path(),
+                found: version,
+            });
+        }
+        let (found, computed) = (half_word(page, CRC_AT), crc32c::crc32c(&page[..CRC_AT]));
+        if found != computed {
+            return Err(OpenError::Checksum {
+                path: path(),
+                found,
+                computed,
+            });
+        }
+        let differs = |what, found, wanted| {
+            Err(OpenError::Differs {
+                path: path(),
+                what,
+                found,
+                wanted,
+            })
+        };
+        let kind = half_word(page, 12);
+        if kind != self.kind as u32 {
+            return differs("kind (1 NAND, 2 PCM)", kind.into(), self.kind as u64);
+        }
+        let number = |i: usize| {
+            let at = NUMBERS_AT + 8 * i;
+            u64::from(half_word(page, at)) | u64::from(half_word(page, at + 4)) << 32
+        };
+        for (i, (what, wanted)) in self.identity.iter().enumerate() {
+            if number(i) != *wanted {
+                return differs(what, number(i), *wanted);
+            }
+        }
+        if len < self.bytes as u64 {
+            return Err(OpenError::Truncated {
+                path: path(),
+                found: len,
+                wanted: self.bytes as u64,
+            });
+        }
+        Ok((0..self.kept.len())
+            .map(|i| number(self.identity.len() + i))
+            .collect())
+    }
+}
+
+fn half_word(page: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
+}
+
+/// Reads as much of the first page as there is.
+fn read_start(file: &File, page: &mut [u8; PAGE]) -> io::Result<usize> {
+    let mut have = 0;
+    while have < PAGE {
+        match file.read_at(&mut page[have..], have as u64) {
+            Ok(0) => break,
+            Ok(n) => have += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(have)
+}
+
+/// Makes room for a range of an image, whatever signals come.
+pub(crate) fn reserve(region: &Region, offset: usize, len: usize) -> io::Result<()> {
+    loop {
+        match region.reserve(offset, len) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Makes room again for the tables of an image, which are its first `bytes`: a copy of the file may
+/// have left out pages of zeros.
+pub(crate) fn make_room_for_tables(
+    region: &Region,
+    path: &Path,
+    bytes: usize,
+) -> Result<(), OpenError> {
+    let io = |error| OpenError::Io {
+        path: path.into(),
+        doing: "make room for its tables",
+        error,
+    };
+    reserve(region, 0, bytes).map_err(io)
+}
+
+/// Whether an error says that there is no room, rather than that something broke.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

@@ -1,0 +1,332 @@
+//! [`Layout`]: how sectors of a NAND medium are numbered.
+//!
+//! Owns the arithmetic between the flat numbers that everything inside a drive uses ([`Psn`],
+//! [`ChunkId`]) and the hierarchy of the LightNVM paper's section 2.1. Flat numbers have no holes
+//! and are the flat form of [`nvme::Geometry`]: sectors chunk by chunk, chunks PU by PU, PUs channel
+//! by channel. Inside a chunk sectors are numbered in programming order: page-major, then plane,
+//! then sector in the page.
+
+use std::fmt;
+
+use nvme::Address;
+
+use crate::NandConfig;
+
+/// A physical sector number: `chunk × sectors_per_chunk + sector`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Psn(pub u32);
+
+/// A chunk's number: `pu_flat × chunks + chunk`, where `pu_flat = channel × pus + pu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ChunkId(pub u32);
+
+impl fmt::Display for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sector {}", self.0)
+    }
+}
+
+impl fmt::Display for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunk {}", self.0)
+    }
+}
+
+/// Where a sector is, component by component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Channel.
+    pub channel: u32,
+    /// Parallel unit in its channel.
+    pub pu: u32,
+    /// Chunk in its parallel unit: the block's number on every plane.
+    pub chunk: u32,
+    /// Page in its block.
+    pub page: u32,
+    /// Plane.
+    pub plane: u32,
+    /// Sector in its page.
+    pub sector: u32,
+}
+
+/// Exact division of 32-bit numbers by one that is known beforehand, as a multiplication (A. Robison,
+/// *N-bit unsigned division via N-bit multiply-add*, ARITH-17, 2005): `⌊n/d⌋ = ⌊(n+1)·m / 2⁶⁴⌋` with
+/// `m = ⌊(2⁶⁴−1)/d⌋`.
+#[derive(Clone, Copy, Debug)]
+struct Divisor {
+    by: u32,
+    m: u64,
+}
+
+impl Divisor {
+    fn new(by: u32) -> Divisor {
+        Divisor {
+            by,
+            m: u64::MAX / u64::from(by),
+        }
+    }
+
+    #[inline]
+    fn split(self, n: u32) -> (u32, u32) {
+        let q = ((u128::from(self.m) * (u128::from(n) + 1)) >> 64) as u32;
+        (q, n - q * self.by)
+    }
+}
+
+/// The numbers of a medium's shape that its operations need, worked out once.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    per_chunk: Divisor,
+    per_unit: Divisor,
+    per_pu: Divisor,
+    channels: u32,
+    pus: u32,
+    planes: u32,
+    per_page: u32,
+    chunk_count: u32,
+    sector_count: u32,
+    sector_bytes: u32,
+    oob_bytes: u32,
+}
+
+impl Layout {
+    /// The layout of a medium, whose shape must have passed [`NandConfig::check`].
+    pub fn of(config: &NandConfig) -> Layout {
+        let g = &config.geometry;
+        let chunk_count = g.total_pus() * g.chunks;
+        Layout {
+            per_chunk: Divisor::new(g.sectors_per_chunk()),
+            per_unit: Divisor::new(config.write_unit()),
+            per_pu: Divisor::new(g.chunks),
+            channels: g.channels,
+            pus: g.pus,
+            planes: g.planes,
+            per_page: g.sectors_per_page(),
+            chunk_count,
+            sector_count: chunk_count * g.sectors_per_chunk(),
+            sector_bytes: g.sector_bytes,
+            oob_bytes: g.oob_bytes,
+        }
+    }
+
+    /// Chunks of the medium.
+    #[inline]
+    pub fn chunk_count(&self) -> u32 {
+        self.chunk_count
+    }
+
+    /// Sectors of the medium.
+    #[inline]
+    pub fn sector_count(&self) -> u32 {
+        self.sector_count
+    }
+
+    /// Parallel units of the medium.
+    #[inline]
+    pub fn pu_count(&self) -> u32 {
+        self.channels * self.pus
+    }
+
+    /// Sectors of a chunk.
+    #[inline]
+    pub fn sectors_per_chunk(&self) -> u32 {
+        self.per_chunk.by
+    }
+
+    /// Sectors programmed by one operation.
+    #[inline]
+    pub fn write_unit(&self) -> u32 {
+        self.per_unit.by
+    }
+
+    /// Program operations that fill a chunk.
+    #[inline]
+    pub fn units_per_chunk(&self) -> u32 {
+        self.per_chunk.by / self.per_unit.by
+    }
+
+    /// Chunks of a parallel unit.
+    #[inline]
+    pub fn chunks_per_pu(&self) -> u32 {
+        self.per_pu.by
+    }
+
+    /// Bytes of a sector.
+    #[inline]
+    pub fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
+    }
+
+    /// Out-of-band bytes of a sector.
+    #[inline]
+    pub fn oob_bytes(&self) -> u32 {
+        self.oob_bytes
+    }
+
+    /// The chunk of a sector, and the sector's number in it. A number past the end of the medium
+    /// gives a chunk past the end.
+    #[inline]
+    pub fn split(&self, psn: Psn) -> (ChunkId, u32) {
+        let (chunk, sector) = self.per_chunk.split(psn.0);
+        (ChunkId(chunk), sector)
+    }
+
+    /// The chunk of a sector.
+    #[inline]
+    pub fn chunk_of(&self, psn: Psn) -> ChunkId {
+        self.split(psn).0
+    }
+
+    /// A sector by its chunk and its number in it.
+    #[inline]
+    pub fn psn(&self, chunk: ChunkId, sector: u32) -> Psn {
+        Psn(chunk.0 * self.per_chunk.by + sector)
+    }
+
+    /// The unit in its chunk that programs a sector, given by its number in the chunk.
+    #[inline]
+    pub fn unit_of(&self, sector: u32) -> u32 {
+        self.per_unit.split(sector).0
+    }
+
+    /// The first sector of a unit.
+    #[inline]
+    pub fn unit_start(&self, chunk: ChunkId, unit: u32) -> Psn {
+        self.psn(chunk, unit * self.per_unit.by)
+    }
+
+    /// The flat number of a chunk's parallel unit: `channel × pus + pu`.
+    #[inline]
+    pub fn pu_of(&self, chunk: ChunkId) -> u32 {
+        self.per_pu.split(chunk.0).0
+    }
+
+    /// The channel of a parallel unit, given by its flat number.
+    #[inline]
+    pub fn channel_of(&self, pu: u32) -> u32 {
+        pu / self.pus
+    }
+
+    /// A chunk by its parallel unit's flat number and its number there.
+    #[inline]
+    pub fn chunk(&self, pu: u32, chunk: u32) -> ChunkId {
+        ChunkId(pu * self.per_pu.by + chunk)
+    }
+
+    /// The address that a host knows the sector by.
+    pub fn address(&self, psn: Psn) -> Address {
+        let (id, sector) = self.split(psn);
+        let (pu, chunk) = self.per_pu.split(id.0);
+        Address {
+            group: pu / self.pus,
+            pu: pu % self.pus,
+            chunk,
+            sector,
+        }
+    }
+
+    /// The sector at an address, which must be one of the medium's geometry.
+    #[inline]
+    pub fn psn_at(&self, a: Address) -> Psn {
+        self.psn(self.chunk(a.group * self.pus + a.pu, a.chunk), a.sector)
+    }
+
+    /// Where a sector is.
+    pub fn place(&self, psn: Psn) -> Place {
+        let a = self.address(psn);
+        let stripe = self.per_page * self.planes;
+        Place {
+            channel: a.group,
+            pu: a.pu,
+            chunk: a.chunk,
+            page: a.sector / stripe,
+            plane: a.sector % stripe / self.per_page,
+            sector: a.sector % self.per_page,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn division_is_exact_for_every_divisor_that_matters() {
+        for by in (1..70).chain([255, 256, 257, 4095, 4096, 4097, 1 << 24, u32::MAX]) {
+            let d = Divisor::new(by);
+            let near =
+                |k: u32| (0..3).map(move |i| k.wrapping_mul(by).wrapping_add(i).wrapping_sub(1));
+            for n in (0..600)
+                .chain((0..200).flat_map(near))
+                .chain([u32::MAX - 1, u32::MAX])
+            {
+                assert_eq!(d.split(n), (n / by, n % by), "{n} / {by}");
+            }
+        }
+    }
+
+    #[test]
+    fn flat_numbers_are_those_of_the_hosts_geometry_and_have_no_holes() {
+        let config = testing::config();
+        let (layout, host) = (Layout::of(&config), config.host_geometry());
+        assert_eq!(u64::from(layout.sector_count()), host.total_sectors());
+        for n in 0..layout.sector_count() {
+            let psn = Psn(n);
+            let a = layout.address(psn);
+            assert_eq!(host.flat(a), u64::from(n));
+            assert_eq!(layout.psn_at(a), psn);
+            let (chunk, sector) = layout.split(psn);
+            assert_eq!((chunk, sector), (layout.chunk_of(psn), a.sector));
+            assert_eq!(layout.pu_of(chunk), a.group * host.pus + a.pu);
+            assert_eq!(layout.channel_of(layout.pu_of(chunk)), a.group);
+            assert_eq!(
+                layout.psn(layout.chunk(layout.pu_of(chunk), a.chunk), sector),
+                psn
+            );
+        }
+    }
+
+    #[test]
+    fn sectors_go_page_by_page_then_plane_by_plane() {
+        let mut config = testing::config();
+        config.geometry.planes = 4;
+        config.geometry.page_bytes = 2 * config.geometry.sector_bytes;
+        let layout = Layout::of(&config);
+        let mut want = Vec::new();
+        for page in 0..config.geometry.pages {
+            for plane in 0..4 {
+                for sector in 0..2 {
+                    want.push((page, plane, sector));
+                }
+            }
+        }
+        let chunk = layout.chunk(1, 2);
+        for (i, (page, plane, sector)) in want.into_iter().enumerate() {
+            let p = layout.place(layout.psn(chunk, i as u32));
+            assert_eq!((p.page, p.plane, p.sector), (page, plane, sector));
+            assert_eq!(
+                (p.channel, p.pu, p.chunk),
+                (1 / config.geometry.pus, 1 % config.geometry.pus, 2)
+            );
+        }
+    }
+
+    #[test]
+    fn a_unit_is_one_program_operation() {
+        let mut config = testing::config();
+        config.one_shot = true;
+        let layout = Layout::of(&config);
+        assert_eq!(layout.write_unit(), config.write_unit());
+        assert_eq!(
+            layout.units_per_chunk() * layout.write_unit(),
+            layout.sectors_per_chunk()
+        );
+        for unit in 0..layout.units_per_chunk() {
+            let first = layout.unit_start(ChunkId(3), unit);
+            let (chunk, sector) = layout.split(first);
+            assert_eq!((chunk, layout.unit_of(sector)), (ChunkId(3), unit));
+            assert_eq!(layout.unit_of(sector + layout.write_unit() - 1), unit);
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! [`Nand`]: NAND flash (LightNVM paper sections 2.1 and 2.2).
+//!
+//! Guarantees, in every build (rule R5): a unit is programmed at its chunk's write pointer and
+//! nowhere else; nothing is programmed twice without an erase between; a sector is read only when it
+//! and its pair are programmed; one operation is under way in a chunk at a time. A power cut leaves
+//! the unit that was being programmed torn and the chunk that was being erased unusable until it is
+//! erased again; so does the death of the process for a medium in an image.
+//!
+//! Error-free operations allocate nothing and take nanoseconds: the rules are one comparison of the
+//! chunk's word, and only what does not fit is looked at closely.
+
+mod power;
+mod write;
+
+use std::collections::BTreeSet;
+
+use ring::Region;
+
+use crate::chunk::{BAD, CLOSED, DIE, ERASING, INTERRUPTED, MARKED, PROGRAMMING, Record};
+use crate::draw::{BitErrors, Failures};
+use crate::fault::Forced;
+use crate::image::Mode;
+use crate::pairing::Pairing;
+use crate::store::{Found, Store};
+use crate::{
+    ChunkId, ChunkInfo, Layout, MediaError, MediaStats, NandConfig, OpenError, Operation, Psn, Wear,
+};
+
+/// A read that succeeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadInfo {
+    /// Bit errors that were corrected.
+    pub corrected_bits: u32,
+    /// Whether they were more than three quarters of what can be: the data should be moved soon.
+    pub high_ecc: bool,
+}
+
+/// NAND flash.
+///
+/// ```
+/// # use clock::Nanos;
+/// # use sluice_media as media;
+/// use media::{Cell, ChunkId, DataStore, ErrorModel, MediaError};
+/// use media::{Nand, NandConfig, NandGeometry, NandTiming, Psn};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut nand = Nand::create(NandConfig {
+///     geometry: NandGeometry {
+///         channels: 1,
+///         pus: 2,
+///         planes: 1,
+///         chunks: 8,
+///         pages: 4,
+///         page_bytes: 4096,
+///         sector_bytes: 4096,
+///         oob_bytes: 16,
+///     },
+///     cell: Cell::Mlc,
+///     one_shot: false,
+///     pair_distance: 1,
+///     timing: NandTiming::uniform(Nanos(50_000), Nanos(1_000_000), Nanos(5_000_000), 0),
+///     errors: ErrorModel::default(),
+///     data: DataStore::Memory,
+///     seed: 1,
+/// })?;
+/// let chunk = ChunkId(3);
+/// for unit in 0..2 {
+///     nand.stage_bytes(nand.layout().unit_start(chunk, unit), &[unit as u8; 4096])?;
+///     nand.begin_program(chunk, unit)?;
+///     nand.end_program(chunk, unit)?;
+/// }
+/// nand.check_read(Psn(12))?;
+/// let unpaired = nand.check_read(Psn(13));
+/// assert!(matches!(unpaired, Err(MediaError::PairNotProgrammed { .. })));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Nand {
+    config: NandConfig,
+    layout: Layout,
+    pairing: Pairing,
+    records: Vec<Record>,
+    store: Store,
+    /// Units torn by power cuts: `chunk × units_per_chunk + unit`. Their chunks are `MARKED`.
+    torn: BTreeSet<u32>,
+    /// Sectors made uncorrectable. Their chunks are `MARKED`.
+    uncorrectable: BTreeSet<Psn>,
+    failures: Failures,
+    bit_errors: Option<BitErrors>,
+    forced: Forced,
+    /// Whether the end of a program has anything to draw or to force.
+    programs_can_fail: bool,
+    stats: MediaStats,
+}
+
+impl Nand {
+    /// A fresh medium. With an image file, the file must be missing or empty.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn create(config: NandConfig) -> Result<Nand, OpenError> {
+        Nand::build(config, Mode::Create)
+    }
+
+    /// The medium in an image file, which must be there; a medium without a file is fresh.
+    ///
+    /// A medium's seed is the one it was created with, whatever the configuration says: the seed
+    /// decides which cells are weak. Operations that were under way when the process that had the
+    /// image ended are resolved as by a power cut.
+    ///
+    /// # Errors
+    /// [`OpenError`]; a file that is refused is not touched.
+    pub fn open(config: NandConfig) -> Result<Nand, OpenError> {
+        Nand::build(config, Mode::Open)
+    }
+
+    /// The medium in an image file if that holds something, or a fresh one.
+    ///
+    /// # Errors
+    /// [`OpenError`]; a file that is refused is not touched.
+    pub fn open_or_create(config: NandConfig) -> Result<Nand, OpenError> {
+        Nand::build(config, Mode::OpenOrCreate)
+    }
+
+    fn build(mut config: NandConfig, mode: Mode) -> Result<Nand, OpenError> {
+        config.check()?;
+        config.errors.check()?;
+        let layout = Layout::of(&config);
+        let Found {
+            store,
+            records,
+            seed,
+        } = Store::of(&config, layout, mode)?;
+        config.seed = seed;
+        let failures = Failures::of(&config, seed);
+        let mut nand = Nand {
+            layout,
+            pairing: Pairing::of(&config, &layout),
+            records,
+            store,
+            torn: BTreeSet::new(),
+            uncorrectable: BTreeSet::new(),
+            programs_can_fail: failures.programs_fail(),
+            failures,
+            bit_errors: BitErrors::of(&config, seed),
+            forced: Forced::default(),
+            stats: MediaStats::default(),
+            config,
+        };
+        for i in 0..nand.records.len() {
+            if nand.records[i].is(MARKED) {
+                let first = i as u32 * layout.units_per_chunk();
+                let torn = nand.store.torn_units(ChunkId(i as u32));
+                nand.torn.extend(torn.into_iter().map(|unit| first + unit));
+            }
+        }
+        nand.resolve();
+        Ok(nand)
+    }
+
+    /// What the medium was built from, with the seed that it has.
+    pub fn config(&self) -> &NandConfig {
+        &self.config
+    }
+
+    /// How it is numbered.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What is known of a chunk; `None` past the end.
+    #[inline]
+    pub fn chunk_info(&self, chunk: ChunkId) -> Option<ChunkInfo> {
+        self.records
+            .get(chunk.0 as usize)
+            .map(|r| r.info(&self.layout))
+    }
+
+    /// All chunks.
+    pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, ChunkInfo)> + '_ {
+        (0..)
+            .map(ChunkId)
+            .zip(self.records.iter().map(|r| r.info(&self.layout)))
+    }
+
+    /// Counts, and the wear of the chunks (which looks at each of them).
+    pub fn stats(&self) -> MediaStats {
+        let good = || self.records.iter().filter(|r| !r.is(BAD | DIE));
+        MediaStats {
+            wear: Wear::of(good().map(|r| r.wear())),
+            offline_chunks: (self.records.len() - good().count()) as u32,
+            ..self.stats
+        }
+    }
+
+    #[inline]
+    fn record(&self, chunk: ChunkId) -> Result<Record, MediaError> {
+        self.records
+            .get(chunk.0 as usize)
+            .copied()
+            .ok_or(MediaError::OutOfRange {
+                what: "chunk",
+                value: chunk.0,
+                limit: self.layout.chunk_count(),
+            })
+    }
+
+    #[inline]
+    fn set(&mut self, chunk: ChunkId, record: Record) {
+        self.records[chunk.0 as usize] = record;
+        self.store.record(chunk, record);
+    }
+
+    #[cold]
+    fn no_sector(&self, psn: Psn) -> MediaError {
+        let limit = self.layout.sector_count();
+        MediaError::OutOfRange {
+            what: "sector",
+            value: psn.0,
+            limit,
+        }
+    }
+
+    /// Whether nothing is wrong with a chunk for good, or until it is erased.
+    #[cold]
+    fn usable(
+        &mut self,
+        chunk: ChunkId,
+        record: Record,
+        doing: Operation,
+    ) -> Result<(), MediaError> {
+        let error = if record.is(DIE) {
+            MediaError::DieFailed {
+                pu: self.layout.pu_of(chunk),
+                doing,
+            }
+        } else if record.is(BAD) {
+            MediaError::ChunkBad { chunk, doing }
+        } else if record.is(INTERRUPTED) && doing != Operation::Erase {
+            MediaError::EraseInterrupted { chunk, doing }
+        } else if record.is(CLOSED) && doing == Operation::Program {
+            return Err(MediaError::ClosedEarly {
+                chunk,
+                write_pointer: record.pointer(),
+            });
+        } else {
+            return Ok(());
+        };
+        self.stats.offline_operations += 1;
+        Err(error)
+    }
+
+    /// Reads a sector as far as physics is concerned: whether it can be read, and its bit errors.
+    /// The data is then in [`copy_out`](Nand::copy_out), [`read_bytes`](Nand::read_bytes) and
+    /// [`oob`](Nand::oob), which do not ask again.
+    ///
+    /// # Errors
+    /// [`MediaError::Unwritten`], [`MediaError::PairNotProgrammed`], [`MediaError::Torn`],
+    /// [`MediaError::FailedUnit`], [`MediaError::Uncorrectable`], [`MediaError::Busy`] during an
+    /// erase, [`MediaError::EraseInterrupted`], [`MediaError::ChunkBad`],
+    /// [`MediaError::DieFailed`].
+    #[inline]
+    pub fn check_read(&mut self, psn: Psn) -> Result<ReadInfo, MediaError> {
+        let (chunk, sector) = self.layout.split(psn);
+        let Some(record) = self.records.get(chunk.0 as usize).copied() else {
+            return Err(self.no_sector(psn));
+        };
+        let readable = self.pairing.readable(record.pointer());
+        // A program that is under way closes nothing to readers.
+        let simple = record.without(PROGRAMMING).is_plain() && sector < readable;
+        if !simple {
+            self.readable(psn, chunk, sector, record)?;
+        }
+        self.stats.reads += 1;
+        match &mut self.bit_errors {
+            None => Ok(ReadInfo::default()),
+            Some(errors) => {
+                let (bits, ecc_bits) = (errors.of_sector(psn, record.wear()), errors.ecc_bits());
+                if bits > ecc_bits {
+                    self.stats.reads -= 1;
+                    self.stats.uncorrectable_reads += 1;
+                    return Err(MediaError::Uncorrectable {
+                        psn,
+                        bits,
+                        ecc_bits,
+                    });
+                }
+                self.stats.corrected_bits += u64::from(bits);
+                let high_ecc = u64::from(bits) * 4 > u64::from(ecc_bits) * 3;
+                Ok(ReadInfo {
+                    corrected_bits: bits,
+                    high_ecc,
+                })
+            }
+        }
+    }
+
+    /// Looks closely at a sector that may not be readable.
+    #[cold]
+    fn readable(
+        &mut self,
+        psn: Psn,
+        chunk: ChunkId,
+        sector: u32,
+        record: Record,
+    ) -> Result<(), MediaError> {
+        let (write_pointer, unit) = (record.pointer(), self.layout.write_unit());
+        self.usable(chunk, record, Operation::Read)?;
+        if record.is(ERASING) {
+            self.stats.unwritten_reads += 1;
+            let (doing, with) = (Operation::Read, Operation::Erase);
+            return Err(MediaError::Busy { chunk, doing, with });
+        }
+        if sector >= write_pointer {
+            if record.is(CLOSED) && sector < write_pointer + unit {
+                self.stats.uncorrectable_reads += 1;
+                return Err(MediaError::FailedUnit { psn });
+            }
+            self.stats.unwritten_reads += 1;
+            return Err(MediaError::Unwritten { psn, write_pointer });
+        }
+        if record.is(MARKED) {
+            let torn = chunk.0 * self.layout.units_per_chunk() + self.layout.unit_of(sector);
+            if self.torn.contains(&torn) {
+                self.stats.torn_reads += 1;
+                return Err(MediaError::Torn { psn });
+            }
+        }
+        if sector >= self.pairing.readable(write_pointer) && !record.is(CLOSED) {
+            self.stats.unpaired_reads += 1;
+            let needs = self.pairing.needs(sector, unit);
+            return Err(MediaError::PairNotProgrammed {
+                psn,
+                needs,
+                write_pointer,
+            });
+        }
+        if record.is(MARKED) && self.uncorrectable.contains(&psn) {
+            self.stats.uncorrectable_reads += 1;
+            let ecc_bits = self.config.errors.ecc_bits;
+            return Err(MediaError::Uncorrectable {
+                psn,
+                bits: ecc_bits + 1,
+                ecc_bits,
+            });
+        }
+        Ok(())
+    }
+
+    /// Copies the data of a sector that [`check_read`](Nand::check_read) found readable: to `to` at
+    /// `offset`, `sector_bytes` of them. A medium that keeps no data gives the pattern of the
+    /// sector's number.
+    ///
+    /// # Panics
+    /// When the sector or the range does not exist.
+    #[inline]
+    pub fn copy_out(&self, psn: Psn, to: &Region, offset: usize) {
+        self.store.copy_out(psn, to, offset);
+    }
+
+    /// As [`copy_out`](Nand::copy_out), from the start of a sector, at most `sector_bytes`.
+    ///
+    /// # Panics
+    /// When the sector does not exist.
+    pub fn read_bytes(&self, psn: Psn, into: &mut [u8]) {
+        let whole = into.len().min(self.layout.sector_bytes() as usize);
+        self.store.read(psn, &mut into[..whole]);
+    }
+
+    /// Copies the out-of-band bytes of a sector that [`check_read`](Nand::check_read) found
+    /// readable. Bytes beyond `oob_bytes`, and all of a medium that keeps no data, are 0.
+    ///
+    /// # Panics
+    /// When the sector does not exist.
+    #[inline]
+    pub fn oob(&self, psn: Psn, into: &mut [u8]) {
+        self.store.read_oob(psn, into);
+    }
+}

@@ -1,0 +1,458 @@
+//! [`Pcm`]: phase-change memory: in place, byte-addressable, no erase (thesis chapter 5; ATC'14
+//! speculation paper, table 1).
+//!
+//! Guarantees: a write is there when it returns; of one that the death of the process interrupts,
+//! each byte is old or new. There is no operation that a power cut could come into. No store to an image can fail for want of room, which is asked for as an error.
+
+use std::sync::Arc;
+
+use nvme::{GeometryError, Status};
+use ring::Region;
+
+use crate::image::{self, Blueprint, Kind, Mode, OpenError, Opened, PAGE, make_room_for_tables};
+use crate::{DataStore, PcmConfig, fill_pattern_from};
+
+/// Bytes of an image for which room is made at once.
+pub(crate) const EXTENT: usize = 1 << 20;
+
+/// Why PCM refused an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PcmError {
+    /// Bytes past the end of the medium.
+    #[error("bytes {offset}..+{len} are out of range: the medium has {bytes}")]
+    OutOfRange {
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// Bytes of the medium.
+        bytes: u64,
+    },
+    /// The file system of the image file has no room. Nothing was written.
+    #[error("the image file's disk has no room for byte {offset}: free some space there")]
+    HostDiskFull {
+        /// The first byte that has none.
+        offset: u64,
+    },
+    /// The file system of the image file refused room for another reason. Nothing was written.
+    #[error("the image file's disk failed to make room for byte {offset}: error {errno}")]
+    HostDisk {
+        /// The first byte that has none.
+        offset: u64,
+        /// The operating system's error number.
+        errno: i32,
+    },
+}
+
+impl PcmError {
+    /// The status that a drive answers with.
+    pub fn status(&self) -> Status {
+        match self {
+            PcmError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE,
+            PcmError::HostDiskFull { .. } => Status::CAPACITY_EXCEEDED,
+            PcmError::HostDisk { .. } => Status::WRITE_FAULT,
+        }
+    }
+}
+
+/// Counts since the medium was created or opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcmStats {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Operations refused.
+    pub refused: u64,
+}
+
+impl PcmConfig {
+    /// Checks that the shape is one a drive can have.
+    ///
+    /// # Errors
+    /// The first number that is zero or does not fit the others.
+    pub fn check(&self) -> Result<(), GeometryError> {
+        for (what, n) in [
+            ("channels", u64::from(self.channels)),
+            ("pus", u64::from(self.pus)),
+            ("bytes", self.bytes),
+            ("sector_bytes", u64::from(self.sector_bytes)),
+        ] {
+            if n == 0 {
+                return Err(GeometryError::Zero { what });
+            }
+        }
+        let unfit = |what, value, allowed| {
+            Err(GeometryError::Unfit {
+                what,
+                value,
+                allowed,
+            })
+        };
+        if !self.sector_bytes.is_power_of_two() || !(512..=65536).contains(&self.sector_bytes) {
+            let allowed = "it must be a power of two from 512 to 65536".into();
+            return unfit("sector_bytes", self.sector_bytes.into(), allowed);
+        }
+        if !self.bytes.is_multiple_of(self.sector_bytes.into()) || self.bytes > 1 << 46 {
+            let allowed = format!(
+                "it must be a multiple of sector_bytes ({}) and at most 64 TiB",
+                self.sector_bytes
+            );
+            return unfit("bytes", self.bytes, allowed);
+        }
+        if self
+            .channels
+            .checked_mul(self.pus)
+            .is_none_or(|n| n > 1 << 16)
+        {
+            let allowed = "a medium has at most 65536 parallel units".into();
+            return unfit("pus", self.pus.into(), allowed);
+        }
+        Ok(())
+    }
+
+    /// The flat number (`channel × pus + pu`) of the parallel unit that holds a sector: sectors go
+    /// round over the channels, then over the PUs of each.
+    #[inline]
+    pub fn pu_of(&self, sector: u64) -> u32 {
+        let i = (sector % u64::from(self.channels * self.pus)) as u32;
+        i % self.channels * self.pus + i / self.channels
+    }
+}
+
+#[derive(Debug)]
+enum Cells {
+    None,
+    Memory(Arc<Region>),
+    Image {
+        region: Arc<Region>,
+        /// Where the data starts. Between it and the header there is a byte per extent: whether it
+        /// has been written.
+        data: usize,
+        extents: Vec<Extent>,
+        _lock: image::Lock,
+    },
+}
+
+/// What is known of an extent of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// Never written: reads as zeros, without touching the file.
+    Blank,
+    /// Written by an earlier process.
+    Read,
+    /// Has room.
+    Made,
+}
+
+/// Phase-change memory.
+#[derive(Debug)]
+pub struct Pcm {
+    config: PcmConfig,
+    cells: Cells,
+    stats: PcmStats,
+}
+
+impl Pcm {
+    /// A fresh medium, of zeros. With an image file, the file must be missing or empty.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn create(config: PcmConfig) -> Result<Pcm, OpenError> {
+        Pcm::build(config, Mode::Create)
+    }
+
+    /// The medium in an image file, which must be there; a medium without a file is fresh.
+    ///
+    /// # Errors
+    /// [`OpenError`]; a file that is refused is not touched.
+    pub fn open(config: PcmConfig) -> Result<Pcm, OpenError> {
+        Pcm::build(config, Mode::Open)
+    }
+
+    /// The medium in an image file if that holds something, or a fresh one.
+    ///
+    /// # Errors
+    /// [`OpenError`]; a file that is refused is not touched.
+    pub fn open_or_create(config: PcmConfig) -> Result<Pcm, OpenError> {
+        Pcm::build(config, Mode::OpenOrCreate)
+    }
+
+    fn build(config: PcmConfig, mode: Mode) -> Result<Pcm, OpenError> {
+        config.check()?;
+        let bytes = config.bytes as usize;
+        let cells = match &config.data {
+            DataStore::None => Cells::None,
+            DataStore::Memory => {
+                Cells::Memory(Region::anonymous(bytes).map_err(|error| OpenError::Memory {
+                    bytes: config.bytes,
+                    error,
+                })?)
+            }
+            DataStore::File(path) => {
+                let extents = bytes.div_ceil(EXTENT);
+                let data = (PAGE + extents).next_multiple_of(PAGE);
+                let end = (data + bytes).next_multiple_of(PAGE);
+                let blueprint = Blueprint {
+                    path,
+                    kind: Kind::Pcm,
+                    identity: &[
+                        ("number of bytes", config.bytes),
+                        ("sector_bytes", config.sector_bytes.into()),
+                        ("offset of the extent table", PAGE as u64),
+                        ("offset of the data", data as u64),
+                        ("length", end as u64),
+                    ],
+                    kept: &[],
+                    bytes: end,
+                    tables: data,
+                };
+                let Opened { region, lock, .. } = blueprint.build(mode, |_| {})?;
+                make_room_for_tables(&region, path, data)?;
+                let mut table = vec![0; extents];
+                region.read(PAGE, &mut table);
+                let extent = |b| if b == 0 { Extent::Blank } else { Extent::Read };
+                let extents = table.into_iter().map(extent).collect();
+                Cells::Image {
+                    region,
+                    data,
+                    extents,
+                    _lock: lock,
+                }
+            }
+        };
+        Ok(Pcm {
+            config,
+            cells,
+            stats: PcmStats::default(),
+        })
+    }
+
+    /// What the medium was built from.
+    pub fn config(&self) -> &PcmConfig {
+        &self.config
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> PcmStats {
+        self.stats
+    }
+
+    fn check(&mut self, offset: u64, len: usize) -> Result<(), PcmError> {
+        let (len, bytes) = (len as u64, self.config.bytes);
+        if offset > bytes || len > bytes - offset {
+            self.stats.refused += 1;
+            return Err(PcmError::OutOfRange { offset, len, bytes });
+        }
+        Ok(())
+    }
+
+    /// Reads bytes, anywhere. A medium that keeps no data gives the patterns of the sectors'
+    /// numbers.
+    ///
+    /// # Errors
+    /// [`PcmError::OutOfRange`].
+    pub fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), PcmError> {
+        self.check(offset, into.len())?;
+        let len = into.len();
+        self.each_readable(offset, len, |at, piece| {
+            let part = &mut into[at..at + piece.len];
+            match piece.from {
+                From::Region(region, from) => region.read(from, part),
+                From::Zeros => part.fill(0),
+                From::Pattern(sector, skip) => fill_pattern_from(sector, skip, part),
+            }
+        });
+        self.count_read(len);
+        Ok(())
+    }
+
+    /// Reads `len` bytes into `to` at `to_offset`.
+    ///
+    /// # Errors
+    /// [`PcmError::OutOfRange`].
+    ///
+    /// # Panics
+    /// When the range is outside of the region.
+    pub fn copy_out(
+        &mut self,
+        offset: u64,
+        to: &Region,
+        to_offset: usize,
+        len: usize,
+    ) -> Result<(), PcmError> {
+        self.check(offset, len)?;
+        self.each_readable(offset, len, |at, piece| {
+            let to_offset = to_offset + at;
+            match piece.from {
+                From::Region(region, from) => Region::copy(region, from, to, to_offset, piece.len),
+                From::Zeros => to.fill(to_offset, piece.len, 0),
+                From::Pattern(sector, skip) => {
+                    let mut pattern = [0; 512];
+                    for at in (0..piece.len).step_by(pattern.len()) {
+                        let part = &mut pattern[..(piece.len - at).min(512)];
+                        fill_pattern_from(sector, skip + at, part);
+                        to.write(to_offset + at, part);
+                    }
+                }
+            }
+        });
+        self.count_read(len);
+        Ok(())
+    }
+
+    /// Writes bytes, anywhere, in place.
+    ///
+    /// # Errors
+    /// [`PcmError`]; nothing is written then.
+    pub fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), PcmError> {
+        self.writable(offset, from.len())?;
+        match &self.cells {
+            Cells::None => {}
+            Cells::Memory(region) => region.write(offset as usize, from),
+            Cells::Image { region, data, .. } => region.write(data + offset as usize, from),
+        }
+        self.count_write(from.len());
+        Ok(())
+    }
+
+    /// Writes `len` bytes of `from` at `from_offset`.
+    ///
+    /// # Errors
+    /// [`PcmError`]; nothing is written then.
+    ///
+    /// # Panics
+    /// When the range is outside of the region.
+    pub fn copy_in(
+        &mut self,
+        offset: u64,
+        from: &Region,
+        from_offset: usize,
+        len: usize,
+    ) -> Result<(), PcmError> {
+        self.writable(offset, len)?;
+        let at = offset as usize;
+        match &self.cells {
+            Cells::None => {}
+            Cells::Memory(region) => Region::copy(from, from_offset, region, at, len),
+            Cells::Image { region, data, .. } => {
+                Region::copy(from, from_offset, region, data + at, len);
+            }
+        }
+        self.count_write(len);
+        Ok(())
+    }
+
+    /// Waits until everything is on the image's device. Nothing to do without an image.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn sync(&self) -> std::io::Result<()> {
+        match &self.cells {
+            Cells::Image { region, .. } => region.sync(),
+            _ => Ok(()),
+        }
+    }
+
+    fn count_read(&mut self, len: usize) {
+        self.stats.reads += 1;
+        self.stats.bytes_read += len as u64;
+    }
+
+    fn count_write(&mut self, len: usize) {
+        self.stats.writes += 1;
+        self.stats.bytes_written += len as u64;
+    }
+
+    /// Hands out where the bytes of a range are, piece by piece, with each piece's place in the
+    /// range.
+    fn each_readable(&self, offset: u64, len: usize, mut each: impl FnMut(usize, Piece<'_>)) {
+        let sector_bytes = self.config.sector_bytes as usize;
+        let (start, end) = (offset as usize, offset as usize + len);
+        let mut at = start;
+        while at < end {
+            // As far as the next border of whatever the pieces are.
+            let to_border = |border: usize| (border - at % border).min(end - at);
+            let piece = match &self.cells {
+                Cells::None => Piece {
+                    len: to_border(sector_bytes),
+                    from: From::Pattern((at / sector_bytes) as u64, at % sector_bytes),
+                },
+                Cells::Memory(region) => Piece {
+                    len: end - at,
+                    from: From::Region(region, at),
+                },
+                Cells::Image {
+                    region,
+                    data,
+                    extents,
+                    ..
+                } => Piece {
+                    len: to_border(EXTENT),
+                    from: match extents[at / EXTENT] {
+                        Extent::Blank => From::Zeros,
+                        Extent::Read | Extent::Made => From::Region(region, data + at),
+                    },
+                },
+            };
+            let len = piece.len;
+            each(at - start, piece);
+            at += len;
+        }
+    }
+
+    /// Checks a range that is about to be written, and makes room for it.
+    fn writable(&mut self, offset: u64, len: usize) -> Result<(), PcmError> {
+        self.check(offset, len)?;
+        let Cells::Image {
+            region,
+            data,
+            extents,
+            ..
+        } = &mut self.cells
+        else {
+            return Ok(());
+        };
+        if len == 0 {
+            return Ok(());
+        }
+        let (first, last) = (
+            offset as usize / EXTENT,
+            (offset as usize + len - 1) / EXTENT,
+        );
+        for (i, extent) in (first..=last).zip(&mut extents[first..=last]) {
+            if *extent == Extent::Made {
+                continue;
+            }
+            let at = i * EXTENT;
+            let bytes = EXTENT.min(self.config.bytes as usize - at);
+            if let Err(e) = image::reserve(region, *data + at, bytes) {
+                self.stats.refused += 1;
+                let offset = at as u64;
+                return Err(match e.raw_os_error() {
+                    Some(errno) if !image::is_full(&e) => PcmError::HostDisk { offset, errno },
+                    _ => PcmError::HostDiskFull { offset },
+                });
+            }
+            *extent = Extent::Made;
+            region.write(PAGE + i, &[1]);
+        }
+        Ok(())
+    }
+}
+
+enum From<'a> {
+    Region(&'a Region, usize),
+    Zeros,
+    /// A sector's number, and bytes of its pattern to leave out.
+    Pattern(u64, usize),
+}
+
+struct Piece<'a> {
+    len: usize,
+    from: From<'a>,
+}

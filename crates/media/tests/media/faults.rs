@@ -1,0 +1,335 @@
+//! What goes wrong by itself and on cue.
+
+use media::{ChunkId, ChunkState, DataStore, Fault, MediaError, Nand, NandConfig, Operation, Psn};
+
+use crate::bed::{config, erase, nand, program, program_all, verify};
+
+const C: ChunkId = ChunkId(7);
+
+/// Many chunks and no data.
+fn many() -> NandConfig {
+    let mut cfg = config();
+    cfg.geometry.chunks = 2000;
+    cfg.data = DataStore::None;
+    cfg
+}
+
+/// Whether `n` of `of` is what a probability `p` gives, within five standard deviations.
+fn is_about(n: u64, of: u64, p: f64) -> bool {
+    let (mean, deviation) = (of as f64 * p, (of as f64 * p * (1.0 - p)).sqrt());
+    (n as f64 - mean).abs() <= 5.0 * deviation
+}
+
+#[test]
+fn chunks_are_bad_from_the_factory_at_the_given_rate_and_by_the_seed() {
+    let bad = |seed, share| -> Vec<ChunkId> {
+        let mut cfg = many();
+        (cfg.seed, cfg.errors.factory_bad) = (seed, share);
+        let n = Nand::create(cfg).unwrap();
+        let offline = n.chunks().filter(|(_, i)| i.state == ChunkState::Offline);
+        let bad: Vec<ChunkId> = offline.map(|(c, _)| c).collect();
+        assert_eq!(n.stats().offline_chunks as usize, bad.len());
+        bad
+    };
+    assert!(is_about(bad(1, 0.02).len() as u64, 8000, 0.02));
+    assert_eq!(bad(1, 0.02), bad(1, 0.02));
+    assert_ne!(bad(1, 0.02), bad(2, 0.02));
+    assert_eq!((bad(1, 0.0).len(), bad(1, 1.0).len()), (0, 8000));
+    let more = bad(1, 0.1);
+    assert!(
+        bad(1, 0.02).iter().all(|c| more.contains(c)),
+        "the worst are bad first"
+    );
+}
+
+#[test]
+fn a_bad_chunk_refuses_everything() {
+    let mut cfg = config();
+    cfg.errors.factory_bad = 1.0;
+    let mut n = Nand::create(cfg).unwrap();
+    let bad = |doing| MediaError::ChunkBad { chunk: C, doing };
+    let psn = n.layout().psn(C, 0);
+    assert_eq!(n.begin_program(C, 0), Err(bad(Operation::Program)));
+    assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(bad(Operation::Program)));
+    assert_eq!(n.begin_erase(C), Err(bad(Operation::Erase)));
+    assert_eq!(n.check_read(psn), Err(bad(Operation::Read)));
+    assert_eq!(n.stats().offline_operations, 4);
+}
+
+#[test]
+fn programs_and_erases_fail_at_the_given_rates() {
+    let mut cfg = many();
+    (cfg.errors.program_fail, cfg.errors.erase_fail) = (0.002, 0.05);
+    let pages = cfg.geometry.planes;
+    let mut n = Nand::create(cfg).unwrap();
+    let (mut programs, mut failed) = (0, 0);
+    for chunk in (0..8000).map(ChunkId) {
+        for unit in 0..12 {
+            n.begin_program(chunk, unit).unwrap();
+            programs += 1;
+            if let Err(e) = n.end_program(chunk, unit) {
+                assert_eq!(e, MediaError::ProgramFailed { chunk, unit });
+                failed += 1;
+                break;
+            }
+        }
+    }
+    let p = 1.0 - (1.0f64 - 0.002).powi(pages as i32);
+    assert!(is_about(failed, programs, p), "{failed} of {programs}");
+    let failed_erases = (0..8000)
+        .filter(|c| erase(&mut n, ChunkId(*c)).is_err())
+        .count() as u64;
+    assert!(is_about(failed_erases, 8000, 0.05), "{failed_erases}");
+    let s = n.stats();
+    assert_eq!(
+        (s.program_failures, s.programs),
+        (failed, programs - failed)
+    );
+    assert_eq!(
+        (s.erase_failures, s.erases),
+        (failed_erases, 8000 - failed_erases)
+    );
+    assert_eq!(u64::from(s.offline_chunks), failed_erases);
+}
+
+#[test]
+fn failures_do_not_depend_on_the_order_of_operations() {
+    let run = |order: &mut dyn Iterator<Item = u32>| -> Vec<bool> {
+        let mut cfg = many();
+        cfg.errors.program_fail = 0.1;
+        let mut n = Nand::create(cfg).unwrap();
+        let mut failed = vec![false; 8000];
+        for i in order {
+            n.begin_program(ChunkId(i), 0).unwrap();
+            failed[i as usize] = n.end_program(ChunkId(i), 0).is_err();
+        }
+        failed
+    };
+    assert_eq!(run(&mut (0..8000)), run(&mut (0..8000).rev()));
+}
+
+#[test]
+fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
+    let mut n = nand();
+    program(&mut n, C, 0, 3).unwrap();
+    n.inject(Fault::Program { chunk: C, unit: 1 }).unwrap();
+    program(&mut n, ChunkId(8), 0, 3).unwrap();
+    assert_eq!(
+        program(&mut n, C, 1, 3),
+        Err(MediaError::ProgramFailed { chunk: C, unit: 1 })
+    );
+    let info = n.chunk_info(C).unwrap();
+    assert_eq!((info.state, info.write_pointer), (ChunkState::Closed, 4));
+    for sector in 0..48 {
+        let psn = n.layout().psn(C, sector);
+        match sector {
+            0..4 => verify(&mut n, psn, 3).expect("though its pair was never programmed"),
+            4..8 => assert_eq!(n.check_read(psn), Err(MediaError::FailedUnit { psn })),
+            _ => {
+                let error = MediaError::Unwritten {
+                    psn,
+                    write_pointer: 4,
+                };
+                assert_eq!(n.check_read(psn), Err(error));
+            }
+        }
+    }
+    let closed = MediaError::ClosedEarly {
+        chunk: C,
+        write_pointer: 4,
+    };
+    let psn = n.layout().psn(C, 4);
+    assert_eq!(n.begin_program(C, 1), Err(closed));
+    assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(closed));
+    erase(&mut n, C).unwrap();
+    program_all(&mut n, C, 4);
+}
+
+#[test]
+fn forced_failures_come_about_as_often_as_forced() {
+    let mut n = nand();
+    n.inject(Fault::NextProgram).unwrap();
+    n.inject(Fault::NextProgram).unwrap();
+    for chunk in [0, 1] {
+        assert!(program(&mut n, ChunkId(chunk), 0, 1).is_err());
+    }
+    program_all(&mut n, ChunkId(2), 1);
+    n.inject(Fault::NextErase).unwrap();
+    assert_eq!(
+        erase(&mut n, ChunkId(0)),
+        Err(MediaError::EraseFailed { chunk: ChunkId(0) })
+    );
+    n.inject(Fault::Erase { chunk: ChunkId(2) }).unwrap();
+    erase(&mut n, ChunkId(1)).unwrap();
+    assert!(erase(&mut n, ChunkId(2)).is_err());
+    assert_eq!(n.chunk_info(ChunkId(2)).unwrap().state, ChunkState::Offline);
+    assert!(n.begin_erase(ChunkId(2)).is_err());
+    let s = n.stats();
+    assert_eq!(
+        (s.program_failures, s.erase_failures, s.offline_chunks),
+        (2, 2, 2)
+    );
+}
+
+#[test]
+fn an_uncorrectable_sector_fails_alone_until_erased() {
+    let mut n = nand();
+    let psn = n.layout().psn(C, 9);
+    n.inject(Fault::Uncorrectable { psn }).unwrap();
+    program_all(&mut n, C, 1);
+    for sector in 0..48 {
+        let here = n.layout().psn(C, sector);
+        let read = verify(&mut n, here, 1);
+        assert_eq!(read.is_err(), here == psn);
+        if here == psn {
+            assert_eq!(
+                read,
+                Err(MediaError::Uncorrectable {
+                    psn,
+                    bits: 41,
+                    ecc_bits: 40
+                })
+            );
+        }
+    }
+    assert_eq!((n.stats().uncorrectable_reads, n.stats().reads), (1, 47));
+    erase(&mut n, C).unwrap();
+    program_all(&mut n, C, 2);
+    verify(&mut n, psn, 2).unwrap();
+}
+
+#[test]
+fn a_chunk_that_goes_bad_takes_its_data_along() {
+    let mut n = nand();
+    program_all(&mut n, C, 1);
+    n.begin_program(ChunkId(8), 0).unwrap();
+    n.begin_erase(ChunkId(9)).unwrap();
+    for chunk in [C, ChunkId(8), ChunkId(9)] {
+        n.inject(Fault::ChunkBad { chunk }).unwrap();
+        assert_eq!(n.chunk_info(chunk).unwrap().state, ChunkState::Offline);
+    }
+    let psn = n.layout().psn(C, 0);
+    assert!(matches!(
+        n.check_read(psn),
+        Err(MediaError::ChunkBad { .. })
+    ));
+    assert!(matches!(
+        n.end_program(ChunkId(8), 0),
+        Err(MediaError::ChunkBad { .. })
+    ));
+    assert!(matches!(
+        n.end_program(ChunkId(8), 0),
+        Err(MediaError::NotBegun { .. })
+    ));
+    assert!(matches!(
+        n.end_erase(ChunkId(9)),
+        Err(MediaError::ChunkBad { .. })
+    ));
+    assert!(matches!(
+        n.end_erase(ChunkId(9)),
+        Err(MediaError::NotBegun { .. })
+    ));
+    program_all(&mut n, ChunkId(10), 1);
+}
+
+#[test]
+fn a_failed_die_takes_its_chunks_and_no_others() {
+    let mut n = nand();
+    for chunk in 0..24 {
+        program_all(&mut n, ChunkId(chunk), 1);
+    }
+    erase(&mut n, ChunkId(8)).unwrap();
+    n.begin_program(ChunkId(8), 0).unwrap();
+    n.inject(Fault::DieFailure { pu: 1 }).unwrap();
+    let dead = |doing| MediaError::DieFailed { pu: 1, doing };
+    assert_eq!(n.end_program(ChunkId(8), 0), Err(dead(Operation::Program)));
+    assert_eq!(
+        n.begin_program(ChunkId(8), 0),
+        Err(dead(Operation::Program))
+    );
+    for chunk in (0..24).map(ChunkId) {
+        let psn = n.layout().psn(chunk, 5);
+        if n.layout().pu_of(chunk) == 1 {
+            assert_eq!(n.check_read(psn), Err(dead(Operation::Read)));
+            assert_eq!(n.begin_erase(chunk), Err(dead(Operation::Erase)));
+            assert_eq!(n.chunk_info(chunk).unwrap().state, ChunkState::Offline);
+        } else {
+            verify(&mut n, psn, 1).unwrap();
+            erase(&mut n, chunk).unwrap();
+        }
+    }
+    assert_eq!(n.stats().offline_chunks, 6);
+}
+
+#[test]
+fn faults_of_things_that_do_not_exist_are_refused() {
+    let mut n = nand();
+    for fault in [
+        Fault::Program {
+            chunk: ChunkId(24),
+            unit: 0,
+        },
+        Fault::Program { chunk: C, unit: 12 },
+        Fault::Erase { chunk: ChunkId(24) },
+        Fault::Uncorrectable { psn: Psn(24 * 48) },
+        Fault::ChunkBad {
+            chunk: ChunkId(u32::MAX),
+        },
+        Fault::DieFailure { pu: 4 },
+    ] {
+        assert!(
+            matches!(n.inject(fault), Err(MediaError::OutOfRange { .. })),
+            "{fault:?}"
+        );
+    }
+}
+
+#[test]
+fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
+    // 32768 bits per sector. Fresh: mean 1 error. At 3000 cycles: mean 20, of which 30 are corrected.
+    let mut cfg = many();
+    cfg.geometry.sector_bytes = 4096;
+    cfg.geometry.page_bytes = 8192;
+    cfg.errors.rber = 1.0 / 32768.0;
+    (cfg.errors.rber_growth, cfg.errors.ecc_bits) = (20.0, 30);
+    let mut n = Nand::create(cfg).unwrap();
+    let mut read = |first: u32, wear: u32| -> (f64, u64, bool) {
+        let before = n.stats();
+        let mut high = false;
+        for chunk in (first..first + 1000).map(ChunkId) {
+            n.set_wear(chunk, wear).unwrap();
+            for unit in 0..12 {
+                n.begin_program(chunk, unit).unwrap();
+                n.end_program(chunk, unit).unwrap();
+            }
+            for sector in 0..48 {
+                match n.check_read(n.layout().psn(chunk, sector)) {
+                    Ok(info) => {
+                        assert!(info.corrected_bits <= 30);
+                        assert_eq!(info.high_ecc, info.corrected_bits > 22);
+                        high |= info.high_ecc;
+                    }
+                    Err(MediaError::Uncorrectable { bits, ecc_bits, .. }) => {
+                        assert!(bits > ecc_bits && ecc_bits == 30);
+                    }
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        }
+        let s = n.stats();
+        let corrected = (s.corrected_bits - before.corrected_bits) as f64;
+        (
+            corrected / (s.reads - before.reads) as f64,
+            s.uncorrectable_reads - before.uncorrectable_reads,
+            high,
+        )
+    };
+    let (mean, lost, high) = read(0, 0);
+    assert!(
+        (mean - 1.0).abs() < 0.03 && lost == 0 && !high,
+        "{mean} {lost}"
+    );
+    let (_, lost, high) = read(1000, 3000);
+    // P(Poisson(20) > 30) = 0.01348 (regularised incomplete gamma P(31, 20)).
+    assert!(is_about(lost, 48_000, 0.01348) && high, "{lost}");
+}

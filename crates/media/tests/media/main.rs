@@ -1,0 +1,12 @@
+//! The medium against its rules, through its public interface only.
+
+extern crate sluice_media as media;
+
+mod bed;
+mod faults;
+mod image;
+mod kill;
+mod model;
+mod pcm;
+mod physics;
+mod power;

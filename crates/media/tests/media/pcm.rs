@@ -1,0 +1,189 @@
+//! Phase-change memory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clock::Nanos;
+use media::{DataStore, OpenError, Pcm, PcmConfig, PcmError, fill_pattern_from};
+use ring::Region;
+use rng::Rng;
+
+const BYTES: u64 = (5 << 20) + 4096;
+
+fn config(data: DataStore) -> PcmConfig {
+    PcmConfig {
+        channels: 2,
+        pus: 3,
+        bytes: BYTES,
+        sector_bytes: 512,
+        read: Nanos(5_000),
+        write: Nanos(5_000),
+        channel_bytes_per_sec: 0,
+        data,
+    }
+}
+
+fn on(path: &Path) -> PcmConfig {
+    config(DataStore::File(path.into()))
+}
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("pcm.img");
+    (dir, path)
+}
+
+/// Random reads and writes against a plain array.
+fn against_an_array(pcm: &mut Pcm, array: &mut [u8], seed: u64) {
+    let mut rng = Rng::new(seed);
+    let region = Region::anonymous(1 << 22).unwrap();
+    for _ in 0..300 {
+        let most = [16, 5000, 3 << 20][rng.below(3) as usize];
+        let len = rng.below(most) as usize;
+        let offset = rng.below(BYTES - len as u64 + 1);
+        let here = &mut array[offset as usize..offset as usize + len];
+        match rng.below(4) {
+            0 => {
+                here.fill(rng.next_u64() as u8);
+                pcm.write(offset, here).unwrap();
+            }
+            1 => {
+                here.fill(rng.next_u64() as u8);
+                region.write(77, here);
+                pcm.copy_in(offset, &region, 77, len).unwrap();
+            }
+            2 => {
+                let mut got = vec![1; len];
+                pcm.read(offset, &mut got).unwrap();
+                assert!(got == here);
+            }
+            _ => {
+                pcm.copy_out(offset, &region, 99, len).unwrap();
+                let mut got = vec![1; len];
+                region.read(99, &mut got);
+                assert!(got == here);
+            }
+        }
+    }
+}
+
+#[test]
+fn any_byte_is_written_in_place_in_memory_and_in_an_image() {
+    let (_dir, path) = place();
+    for data in [DataStore::Memory, DataStore::File(path.clone())] {
+        let mut array = vec![0; BYTES as usize];
+        let mut pcm = Pcm::create(config(data)).unwrap();
+        against_an_array(&mut pcm, &mut array, 1);
+        if pcm.config().data == DataStore::Memory {
+            continue;
+        }
+        pcm.sync().unwrap();
+        for round in 2..4 {
+            drop(pcm);
+            pcm = Pcm::open(on(&path)).unwrap();
+            against_an_array(&mut pcm, &mut array, round);
+        }
+    }
+}
+
+#[test]
+fn bytes_past_the_end_are_refused() {
+    let mut pcm = Pcm::create(config(DataStore::Memory)).unwrap();
+    for (offset, len) in [(BYTES, 1), (BYTES - 3, 4), (u64::MAX, 1), (u64::MAX, 0)] {
+        let error = PcmError::OutOfRange {
+            offset,
+            len: len as u64,
+            bytes: BYTES,
+        };
+        assert_eq!(pcm.read(offset, &mut vec![0; len]), Err(error));
+        assert_eq!(pcm.write(offset, &vec![0; len]), Err(error));
+        assert_eq!(error.status(), nvme::Status::LBA_OUT_OF_RANGE);
+    }
+    pcm.write(BYTES - 4, &[1; 4]).unwrap();
+    pcm.write(BYTES, &[]).unwrap();
+    let s = pcm.stats();
+    assert_eq!(
+        (s.writes, s.bytes_written, s.reads, s.refused),
+        (2, 4, 0, 8)
+    );
+}
+
+#[test]
+fn a_medium_without_data_reads_patterns_at_any_byte() {
+    let mut pcm = Pcm::create(config(DataStore::None)).unwrap();
+    pcm.write(1000, &[7; 100]).unwrap();
+    let (mut got, mut want) = (vec![0; 2000], vec![0; 2000]);
+    pcm.read(1001, &mut got).unwrap();
+    fill_pattern_from(1, 489, &mut want[..23]);
+    fill_pattern_from(2, 0, &mut want[23..535]);
+    fill_pattern_from(3, 0, &mut want[535..1047]);
+    assert_eq!(got[..1047], want[..1047]);
+    let region = Region::anonymous(4096).unwrap();
+    pcm.copy_out(1001, &region, 5, 2000).unwrap();
+    region.read(5, &mut want);
+    assert_eq!(got, want);
+}
+
+#[test]
+fn sectors_go_round_over_channels_and_pus() {
+    let cfg = config(DataStore::None);
+    let pus: Vec<u32> = (0..8).map(|s| cfg.pu_of(s)).collect();
+    assert_eq!(pus, [0, 3, 1, 4, 2, 5, 0, 3]);
+}
+
+#[test]
+fn images_of_another_size_and_impossible_shapes_are_refused() {
+    let (_dir, path) = place();
+    drop(Pcm::create(on(&path)).unwrap());
+    let before = fs::read(&path).unwrap();
+    let other = PcmConfig {
+        bytes: BYTES + 512,
+        ..on(&path)
+    };
+    let error = Pcm::open_or_create(other).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            OpenError::Differs {
+                what: "number of bytes",
+                found: BYTES,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let held = Pcm::open(on(&path)).unwrap();
+    assert!(matches!(Pcm::open(on(&path)), Err(OpenError::InUse { .. })));
+    drop(held);
+    assert!(matches!(
+        Pcm::create(on(&path)),
+        Err(OpenError::Exists { .. })
+    ));
+    assert!(fs::read(&path).unwrap() == before);
+    for bad in [
+        PcmConfig {
+            channels: 0,
+            ..on(&path)
+        },
+        PcmConfig {
+            bytes: 513,
+            ..on(&path)
+        },
+        PcmConfig {
+            bytes: 0,
+            ..on(&path)
+        },
+        PcmConfig {
+            sector_bytes: 1000,
+            bytes: 1000,
+            ..on(&path)
+        },
+        PcmConfig {
+            channels: u32::MAX,
+            pus: 2,
+            ..on(&path)
+        },
+    ] {
+        assert!(matches!(Pcm::open(bad), Err(OpenError::Geometry(_))));
+    }
+}

@@ -1,0 +1,198 @@
+//! Power cuts in every state of a chunk.
+
+use media::{ChunkId, ChunkState, Fault, MediaError, Nand, Operation, PowerCut};
+
+use crate::bed::{config, erase, nand, program, program_all, stage, verify};
+
+const C: ChunkId = ChunkId(7);
+
+#[test]
+fn a_cut_between_operations_changes_nothing() {
+    let mut n = nand();
+    program_all(&mut n, ChunkId(0), 1);
+    for unit in 0..5 {
+        program(&mut n, C, unit, 1).unwrap();
+    }
+    stage(&mut n, C, 5, 1).unwrap();
+    let before: Vec<_> = n.chunks().collect();
+    assert_eq!(n.power_cut(), PowerCut::default());
+    assert_eq!(n.chunks().collect::<Vec<_>>(), before);
+    for sector in 0..8 {
+        let psn = n.layout().psn(C, sector);
+        verify(&mut n, psn, 1).unwrap();
+    }
+    program(&mut n, C, 5, 1).expect("staged again after the cut");
+    assert_eq!(n.stats().power_cuts, 1);
+}
+
+#[test]
+fn a_cut_during_a_program_tears_its_unit_wherever_it_is() {
+    for unit in 0..12 {
+        let mut n = nand();
+        for earlier in 0..unit {
+            program(&mut n, C, earlier, 1).unwrap();
+        }
+        stage(&mut n, C, unit, 1).unwrap();
+        n.begin_program(C, unit).unwrap();
+        n.begin_program(ChunkId(0), 0).unwrap();
+        assert_eq!(
+            n.power_cut(),
+            PowerCut {
+                torn_units: 2,
+                interrupted_erases: 0
+            }
+        );
+        let info = n.chunk_info(C).unwrap();
+        assert_eq!(
+            info.write_pointer,
+            4 * (unit + 1),
+            "the write pointer covers the torn unit"
+        );
+        assert_eq!(info.state == ChunkState::Closed, unit == 11);
+        let doing = Operation::Program;
+        let not_begun = Err(MediaError::NotBegun { chunk: C, doing });
+        assert_eq!(n.end_program(C, unit), not_begun, "the operation is gone");
+        for later in unit + 1..12 {
+            program(&mut n, C, later, 2).expect("the chunk takes the rest");
+        }
+        for sector in 0..48 {
+            let psn = n.layout().psn(C, sector);
+            if sector / 4 == unit {
+                assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
+            } else {
+                verify(&mut n, psn, if sector / 4 < unit { 1 } else { 2 }).unwrap();
+            }
+        }
+        let s = n.stats();
+        assert_eq!((s.torn_units, s.torn_reads, s.reads), (2, 4, 44));
+        erase(&mut n, C).unwrap();
+        program_all(&mut n, C, 3);
+        let psn = n.layout().psn(C, unit * 4);
+        verify(&mut n, psn, 3).expect("an erase heals it");
+    }
+}
+
+#[test]
+fn a_chunk_can_be_torn_again_and_again() {
+    let mut n = nand();
+    for unit in 0..12 {
+        stage(&mut n, C, unit, 1).unwrap();
+        n.begin_program(C, unit).unwrap();
+        n.power_cut();
+    }
+    for sector in 0..48 {
+        let psn = n.layout().psn(C, sector);
+        assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
+    }
+    // Its neighbours' marks are their own.
+    program_all(&mut n, ChunkId(6), 1);
+    program_all(&mut n, ChunkId(8), 1);
+    for chunk in [6, 8] {
+        for sector in 0..48 {
+            let psn = n.layout().psn(ChunkId(chunk), sector);
+            verify(&mut n, psn, 1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
+    for programmed in [0, 5, 12] {
+        let mut n = nand();
+        for unit in 0..programmed {
+            program(&mut n, C, unit, 1).unwrap();
+        }
+        n.begin_erase(C).unwrap();
+        assert_eq!(
+            n.power_cut(),
+            PowerCut {
+                torn_units: 0,
+                interrupted_erases: 1
+            }
+        );
+        let info = n.chunk_info(C).unwrap();
+        assert_eq!(
+            (info.state, info.write_pointer, info.wear),
+            (ChunkState::Closed, 48, 1)
+        );
+        let interrupted = |doing| MediaError::EraseInterrupted { chunk: C, doing };
+        for sector in 0..48 {
+            let psn = n.layout().psn(C, sector);
+            assert_eq!(n.check_read(psn), Err(interrupted(Operation::Read)));
+        }
+        let psn = n.layout().psn(C, 0);
+        assert_eq!(n.begin_program(C, 0), Err(interrupted(Operation::Program)));
+        assert_eq!(
+            n.stage_bytes(psn, &[0; 512]),
+            Err(interrupted(Operation::Program))
+        );
+        n.begin_erase(C).unwrap();
+        n.power_cut();
+        assert!(n.check_read(psn).is_err(), "recovery can itself be cut");
+        erase(&mut n, C).unwrap();
+        assert_eq!(n.chunk_info(C).unwrap().wear, 3);
+        program_all(&mut n, C, 2);
+        verify(&mut n, psn, 2).unwrap();
+    }
+}
+
+#[test]
+fn what_is_broken_stays_broken() {
+    let mut n = nand();
+    let failed = ChunkId(1);
+    program(&mut n, failed, 0, 1).unwrap();
+    n.inject(Fault::NextProgram).unwrap();
+    program(&mut n, failed, 1, 1).unwrap_err();
+    let sector = n.layout().psn(ChunkId(2), 3);
+    program_all(&mut n, ChunkId(2), 1);
+    n.inject(Fault::Uncorrectable { psn: sector }).unwrap();
+    n.begin_program(ChunkId(3), 0).unwrap();
+    n.inject(Fault::ChunkBad { chunk: ChunkId(3) }).unwrap();
+    n.begin_erase(ChunkId(18)).unwrap();
+    n.inject(Fault::DieFailure { pu: 3 }).unwrap();
+    n.inject(Fault::NextErase).unwrap();
+    assert_eq!(
+        n.power_cut(),
+        PowerCut::default(),
+        "nothing that works was under way"
+    );
+    assert!(matches!(
+        n.begin_program(failed, 1),
+        Err(MediaError::ClosedEarly { .. })
+    ));
+    assert!(matches!(
+        n.check_read(sector),
+        Err(MediaError::Uncorrectable { .. })
+    ));
+    assert!(matches!(
+        n.begin_erase(ChunkId(3)),
+        Err(MediaError::ChunkBad { .. })
+    ));
+    assert!(matches!(
+        n.begin_erase(ChunkId(18)),
+        Err(MediaError::DieFailed { pu: 3, .. })
+    ));
+    assert!(matches!(
+        n.end_erase(ChunkId(18)),
+        Err(MediaError::NotBegun { .. })
+    ));
+    assert!(matches!(
+        erase(&mut n, C),
+        Err(MediaError::EraseFailed { .. })
+    ));
+}
+
+#[test]
+fn a_one_shot_program_is_torn_as_a_whole() {
+    let mut cfg = config();
+    (cfg.cell, cfg.one_shot, cfg.pair_distance) = (media::Cell::Tlc, true, 0);
+    let mut n = Nand::create(cfg).unwrap();
+    program(&mut n, C, 0, 1).unwrap();
+    stage(&mut n, C, 1, 1).unwrap();
+    n.begin_program(C, 1).unwrap();
+    n.power_cut();
+    for sector in 0..24 {
+        let psn = n.layout().psn(C, sector);
+        assert_eq!(verify(&mut n, psn, 1).is_ok(), sector < 12);
+    }
+}

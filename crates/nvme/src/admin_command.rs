@@ -1,0 +1,382 @@
+//! [`AdminCommand`]: a submission queue entry of the admin queue, understood.
+//!
+//! As [`IoCommand`](crate::IoCommand) for I/O queues: counts are counts, reserved combinations are
+//! refused, memory is not looked at. The data pointer stays on the entry, except for the queues'
+//! own memory. NVMe section 5; OC section 3.
+
+use crate::io_command::flags_invalid;
+use crate::opcode::admin;
+use crate::{Sqe, Status};
+
+/// Priority of a submission queue under weighted arbitration (NVMe section 5.4, QPRIO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QueuePriority {
+    /// Served before all others.
+    Urgent,
+    /// Its share is the high-priority weight.
+    High,
+    /// Its share is the medium-priority weight.
+    #[default]
+    Medium,
+    /// Its share is the low-priority weight.
+    Low,
+}
+
+impl QueuePriority {
+    fn from_bits(bits: u32) -> QueuePriority {
+        match bits & 3 {
+            0 => QueuePriority::Urgent,
+            1 => QueuePriority::High,
+            2 => QueuePriority::Medium,
+            _ => QueuePriority::Low,
+        }
+    }
+}
+
+/// Which value of a feature is meant (NVMe section 5.13, SEL).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FeatureSelect {
+    /// The one in force.
+    #[default]
+    Current,
+    /// The one before any Set Features.
+    Default,
+    /// The one that a reset would bring back.
+    Saved,
+    /// What can be done with the feature.
+    Capabilities,
+}
+
+/// A command of the admin queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminCommand {
+    /// Delete I/O Submission Queue (NVMe section 5.6).
+    DeleteSq {
+        /// The queue, at least 1.
+        qid: u16,
+    },
+    /// Create I/O Submission Queue (NVMe section 5.4).
+    CreateSq {
+        /// The queue, at least 1.
+        qid: u16,
+        /// Entries, 2 to 65,536.
+        entries: u32,
+        /// I/O virtual address of the ring, which is contiguous and page aligned.
+        at: u64,
+        /// The completion queue, at least 1.
+        cqid: u16,
+        /// The queue's priority.
+        priority: QueuePriority,
+    },
+    /// Delete I/O Completion Queue (NVMe section 5.5).
+    DeleteCq {
+        /// The queue, at least 1.
+        qid: u16,
+    },
+    /// Create I/O Completion Queue (NVMe section 5.3).
+    CreateCq {
+        /// The queue, at least 1.
+        qid: u16,
+        /// Entries, 2 to 65,536.
+        entries: u32,
+        /// I/O virtual address of the ring, which is contiguous and page aligned.
+        at: u64,
+        /// The interrupt vector, if the queue raises one.
+        vector: Option<u16>,
+    },
+    /// Get Log Page (NVMe section 5.14).
+    GetLogPage {
+        /// The page, one of [`log_page`](crate::log_page).
+        lid: u8,
+        /// The namespace, or all (`0xffff_ffff`), or the controller (0).
+        nsid: u32,
+        /// Bytes to return, a multiple of 4, at least 4.
+        bytes: u64,
+        /// Byte of the page to start at, a multiple of 4.
+        offset: u64,
+        /// Leave asynchronous events about the page pending.
+        retain: bool,
+    },
+    /// Identify (NVMe section 5.15).
+    Identify {
+        /// What to describe, one of [`cns`](crate::cns).
+        cns: u8,
+        /// The namespace, where one is meant.
+        nsid: u32,
+    },
+    /// Abort (NVMe section 5.1).
+    Abort {
+        /// The command's submission queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+    },
+    /// Set Features (NVMe section 5.21).
+    SetFeatures {
+        /// The feature, one of [`feature`](crate::feature).
+        fid: u8,
+        /// Keep the value through a reset.
+        save: bool,
+        /// The value, command dword 11.
+        value: u32,
+    },
+    /// Get Features (NVMe section 5.13).
+    GetFeatures {
+        /// The feature, one of [`feature`](crate::feature).
+        fid: u8,
+        /// Which value of it.
+        select: FeatureSelect,
+        /// Which member of it, for features that have several; command dword 11.
+        member: u32,
+    },
+    /// Asynchronous Event Request (NVMe section 5.2).
+    AsyncEventRequest,
+    /// Get LBA Status (NVMe section 5.27), with the list's header.
+    GetLbaStatus {
+        /// First logical block.
+        slba: u64,
+        /// Logical blocks; 0 for all that follow.
+        nlb: u16,
+        /// Bytes of the buffer, a multiple of 4.
+        bytes: u64,
+    },
+    /// Geometry of an open-channel drive (OC section 3.1).
+    Geometry {
+        /// The namespace.
+        nsid: u32,
+    },
+}
+
+/// Entries of a queue, from the zero-based QSIZE in the upper half of CDW10.
+fn entries(cdw10: u32) -> Result<u32, Status> {
+    match cdw10 >> 16 {
+        // A ring of one entry holds nothing.
+        0 => Err(Status::INVALID_QUEUE_SIZE),
+        n => Ok(n + 1),
+    }
+}
+
+/// A queue identifier that is not the admin queue's.
+fn io_queue(cdw10: u32, wrong: Status) -> Result<u16, Status> {
+    match cdw10 as u16 {
+        0 => Err(wrong),
+        qid => Ok(qid),
+    }
+}
+
+/// A ring's memory: contiguous (PC) and aligned.
+fn ring_address(sqe: &Sqe) -> Result<u64, Status> {
+    if sqe.cdw11.get() & PC == 0 {
+        return Err(Status::INVALID_FIELD);
+    }
+    let at = sqe.dptr[0].get();
+    if at & 0xfff != 0 {
+        Err(Status::PRP_OFFSET_INVALID)
+    } else {
+        Ok(at)
+    }
+}
+
+/// Physically contiguous, CDW11 of both Create commands.
+const PC: u32 = 1;
+/// Interrupts enabled, CDW11 of Create I/O Completion Queue.
+const IEN: u32 = 1 << 1;
+/// Retain asynchronous event, CDW10 of Get Log Page.
+const RAE: u32 = 1 << 15;
+/// Save, CDW10 of Set Features.
+const SV: u32 = 1 << 31;
+
+impl AdminCommand {
+    /// Understands an entry.
+    ///
+    /// # Errors
+    /// The status to complete the command with.
+    pub fn parse(sqe: &Sqe) -> Result<AdminCommand, Status> {
+        if flags_invalid(sqe) {
+            return Err(Status::INVALID_FIELD);
+        }
+        let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
+        Ok(match sqe.opcode {
+            admin::DELETE_SQ => AdminCommand::DeleteSq {
+                qid: io_queue(cdw10, Status::INVALID_QID)?,
+            },
+            admin::DELETE_CQ => AdminCommand::DeleteCq {
+                qid: io_queue(cdw10, Status::INVALID_QID)?,
+            },
+            admin::CREATE_SQ => AdminCommand::CreateSq {
+                qid: io_queue(cdw10, Status::INVALID_QID)?,
+                entries: entries(cdw10)?,
+                at: ring_address(sqe)?,
+                cqid: io_queue(cdw11 >> 16, Status::INVALID_CQ)?,
+                priority: QueuePriority::from_bits(cdw11 >> 1),
+            },
+            admin::CREATE_CQ => AdminCommand::CreateCq {
+                qid: io_queue(cdw10, Status::INVALID_QID)?,
+                entries: entries(cdw10)?,
+                at: ring_address(sqe)?,
+                vector: (cdw11 & IEN != 0).then_some((cdw11 >> 16) as u16),
+            },
+            admin::GET_LOG_PAGE => {
+                let dwords = u64::from(cdw10 >> 16) | u64::from(cdw11 as u16) << 16;
+                let offset = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
+                if !offset.is_multiple_of(4) {
+                    return Err(Status::INVALID_FIELD);
+                }
+                AdminCommand::GetLogPage {
+                    lid: cdw10 as u8,
+                    nsid: sqe.nsid.get(),
+                    bytes: (dwords + 1) * 4,
+                    offset,
+                    retain: cdw10 & RAE != 0,
+                }
+            }
+            admin::IDENTIFY => AdminCommand::Identify {
+                cns: cdw10 as u8,
+                nsid: sqe.nsid.get(),
+            },
+            admin::ABORT => AdminCommand::Abort {
+                sqid: cdw10 as u16,
+                cid: (cdw10 >> 16) as u16,
+            },
+            admin::SET_FEATURES => AdminCommand::SetFeatures {
+                fid: cdw10 as u8,
+                save: cdw10 & SV != 0,
+                value: cdw11,
+            },
+            admin::GET_FEATURES => AdminCommand::GetFeatures {
+                fid: cdw10 as u8,
+                select: match cdw10 >> 8 & 7 {
+                    0 => FeatureSelect::Current,
+                    1 => FeatureSelect::Default,
+                    2 => FeatureSelect::Saved,
+                    3 => FeatureSelect::Capabilities,
+                    _ => return Err(Status::INVALID_FIELD),
+                },
+                member: cdw11,
+            },
+            admin::ASYNC_EVENT_REQUEST => AdminCommand::AsyncEventRequest,
+            admin::GET_LBA_STATUS => AdminCommand::GetLbaStatus {
+                slba: sqe.slba(),
+                nlb: sqe.cdw13.get() as u16,
+                bytes: (u64::from(sqe.cdw12.get()) + 1) * 4,
+            },
+            admin::GEOMETRY => AdminCommand::Geometry {
+                nsid: sqe.nsid.get(),
+            },
+            _ => return Err(Status::INVALID_OPCODE),
+        })
+    }
+
+    /// The entry that [`parse`](AdminCommand::parse) understands as this command, without command
+    /// identifier and, the queues' own memory aside, data pointer.
+    ///
+    /// Numbers out of their range are a bug of the caller: asserted in debug builds, cut off to the
+    /// width of their field in others.
+    pub fn to_sqe(self) -> Sqe {
+        match self {
+            AdminCommand::DeleteSq { qid } => Sqe::admin(admin::DELETE_SQ, 0, qid.into(), 0),
+            AdminCommand::DeleteCq { qid } => Sqe::admin(admin::DELETE_CQ, 0, qid.into(), 0),
+            AdminCommand::CreateSq {
+                qid,
+                entries,
+                at,
+                cqid,
+                priority,
+            } => {
+                let cdw11 = PC | (priority as u32) << 1 | u32::from(cqid) << 16;
+                let mut sqe = Sqe::admin(admin::CREATE_SQ, 0, queue_dword(qid, entries), cdw11);
+                sqe.set_prp(at, 0);
+                sqe
+            }
+            AdminCommand::CreateCq {
+                qid,
+                entries,
+                at,
+                vector,
+            } => {
+                let cdw11 = PC | vector.map_or(0, |v| IEN | u32::from(v) << 16);
+                let mut sqe = Sqe::admin(admin::CREATE_CQ, 0, queue_dword(qid, entries), cdw11);
+                sqe.set_prp(at, 0);
+                sqe
+            }
+            AdminCommand::GetLogPage {
+                lid,
+                nsid,
+                bytes,
+                offset,
+                retain,
+            } => {
+                debug_assert!(bytes >= 4 && bytes.is_multiple_of(4) && bytes <= 1 << 34);
+                debug_assert!(offset.is_multiple_of(4));
+                let dwords = (bytes / 4).wrapping_sub(1);
+                let rae = if retain { RAE } else { 0 };
+                let cdw10 = u32::from(lid) | rae | (dwords as u32) << 16;
+                let cdw11 = (dwords >> 16) as u32 & 0xffff;
+                let mut sqe = Sqe::admin(admin::GET_LOG_PAGE, nsid, cdw10, cdw11);
+                sqe.cdw12 = (offset as u32).into();
+                sqe.cdw13 = ((offset >> 32) as u32).into();
+                sqe
+            }
+            AdminCommand::Identify { cns, nsid } => {
+                Sqe::admin(admin::IDENTIFY, nsid, cns.into(), 0)
+            }
+            AdminCommand::Abort { sqid, cid } => {
+                Sqe::admin(admin::ABORT, 0, u32::from(sqid) | u32::from(cid) << 16, 0)
+            }
+            AdminCommand::SetFeatures { fid, save, value } => {
+                let sv = if save { SV } else { 0 };
+                Sqe::admin(admin::SET_FEATURES, 0, u32::from(fid) | sv, value)
+            }
+            AdminCommand::GetFeatures {
+                fid,
+                select,
+                member,
+            } => {
+                let cdw10 = u32::from(fid) | (select as u32) << 8;
+                Sqe::admin(admin::GET_FEATURES, 0, cdw10, member)
+            }
+            AdminCommand::AsyncEventRequest => Sqe::admin(admin::ASYNC_EVENT_REQUEST, 0, 0, 0),
+            AdminCommand::GetLbaStatus { slba, nlb, bytes } => {
+                debug_assert!(bytes >= 4 && bytes.is_multiple_of(4) && bytes <= 1 << 34);
+                let mut sqe = Sqe::new(admin::GET_LBA_STATUS, 1);
+                sqe.set_slba(slba);
+                sqe.cdw12 = ((bytes / 4).wrapping_sub(1) as u32).into();
+                sqe.cdw13 = u32::from(nlb).into();
+                sqe
+            }
+            AdminCommand::Geometry { nsid } => Sqe::admin(admin::GEOMETRY, nsid, 0, 0),
+        }
+    }
+
+    /// What the command is called, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            AdminCommand::DeleteSq { .. } => "Delete I/O Submission Queue",
+            AdminCommand::CreateSq { .. } => "Create I/O Submission Queue",
+            AdminCommand::DeleteCq { .. } => "Delete I/O Completion Queue",
+            AdminCommand::CreateCq { .. } => "Create I/O Completion Queue",
+            AdminCommand::GetLogPage { .. } => "Get Log Page",
+            AdminCommand::Identify { .. } => "Identify",
+            AdminCommand::Abort { .. } => "Abort",
+            AdminCommand::SetFeatures { .. } => "Set Features",
+            AdminCommand::GetFeatures { .. } => "Get Features",
+            AdminCommand::AsyncEventRequest => "Asynchronous Event Request",
+            AdminCommand::GetLbaStatus { .. } => "Get LBA Status",
+            AdminCommand::Geometry { .. } => "Geometry",
+        }
+    }
+}
+
+fn queue_dword(qid: u16, entries: u32) -> u32 {
+    debug_assert!((2..=1 << 16).contains(&entries), "{entries} entries");
+    u32::from(qid) | (entries.wrapping_sub(1) & 0xffff) << 16
+}
+
+impl Sqe {
+    fn admin(opcode: u8, nsid: u32, cdw10: u32, cdw11: u32) -> Sqe {
+        let mut sqe = Sqe::new(opcode, nsid);
+        sqe.cdw10 = cdw10.into();
+        sqe.cdw11 = cdw11.into();
+        sqe
+    }
+}

@@ -1,0 +1,110 @@
+//! [`DsmRange`] and [`LbaStatusDescriptor`]: runs of sectors, as lists in host memory hold them.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::wire::wire;
+
+/// One range of a Dataset Management command, 16 bytes (NVMe section 6.7).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct DsmRange {
+    /// Context attributes: access hints, which drives here ignore (bytes 3:0).
+    pub attributes: U32,
+    /// Logical blocks, not zero-based (bytes 7:4).
+    pub nlb: U32,
+    /// First logical block (bytes 15:8).
+    pub slba: U64,
+}
+
+wire!(DsmRange, 16);
+
+impl DsmRange {
+    /// `nlb` blocks from `slba` on.
+    pub fn new(slba: u64, nlb: u32) -> DsmRange {
+        DsmRange {
+            attributes: 0.into(),
+            nlb: nlb.into(),
+            slba: slba.into(),
+        }
+    }
+}
+
+/// A run of blocks in one state, 16 bytes (NVMe section 5.27).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct LbaStatusDescriptor {
+    /// First logical block (bytes 7:0).
+    pub slba: U64,
+    /// Logical blocks, not zero-based (bytes 11:8).
+    pub nlb: U32,
+    /// Reserved (byte 12).
+    pub reserved12: u8,
+    /// 1 for mapped blocks, 0 for holes that read as zeros (byte 13).
+    pub status: u8,
+    /// Reserved (bytes 15:14).
+    pub reserved14: [u8; 2],
+}
+
+wire!(LbaStatusDescriptor, 16);
+
+impl LbaStatusDescriptor {
+    /// `nlb` blocks from `slba` on, which are mapped or not.
+    pub fn new(slba: u64, nlb: u32, mapped: bool) -> LbaStatusDescriptor {
+        LbaStatusDescriptor {
+            slba: slba.into(),
+            nlb: nlb.into(),
+            status: mapped.into(),
+            ..LbaStatusDescriptor::default()
+        }
+    }
+
+    /// Whether the blocks are mapped.
+    pub fn is_mapped(&self) -> bool {
+        self.status != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_where_the_specification_puts_them() {
+        let range = DsmRange::new(0x0102_0304_0506_0708, 0x1112_1314);
+        assert_eq!(
+            range.as_bytes(),
+            [0, 0, 0, 0, 0x14, 0x13, 0x12, 0x11, 8, 7, 6, 5, 4, 3, 2, 1]
+        );
+        let run = LbaStatusDescriptor::new(0x0102_0304_0506_0708, 0x1112_1314, true);
+        assert_eq!(
+            run.as_bytes(),
+            [8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 1, 0, 0]
+        );
+        assert!(run.is_mapped());
+    }
+}

@@ -1,0 +1,190 @@
+//! [`Rng`]: xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators",
+//! ACM TOMS 2021), seeded by splitmix64 as its authors recommend.
+
+use crate::math;
+
+/// A generator of uniform numbers. What a seed means never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rng {
+    s: [u64; 4],
+}
+
+/// One step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): advances `state`, returns a word.
+fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Rng {
+    /// The generator that `seed` names; every seed is a good one.
+    pub fn new(seed: u64) -> Rng {
+        let mut state = seed;
+        Rng { s: std::array::from_fn(|_| splitmix64(&mut state)) }
+    }
+
+    /// An independent generator for `stream`, without moving this one: the same stream of the same
+    /// state is the same generator, so that one consumer's draws never shift another's.
+    #[must_use]
+    pub fn fork(&self, stream: u64) -> Rng {
+        let mut state = stream;
+        let mut seed = splitmix64(&mut state);
+        for word in self.s {
+            state = seed ^ word;
+            seed = splitmix64(&mut state);
+        }
+        Rng::new(seed)
+    }
+
+    /// 64 uniform bits.
+    #[inline]
+    pub fn next_u64(&mut self) -> u64 {
+        let s = &mut self.s;
+        let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        out
+    }
+
+    /// A uniform number of `0..n`, without bias (Lemire, "Fast random integer generation in an
+    /// interval", 2019); 0 for `n` = 0.
+    #[inline]
+    pub fn below(&mut self, n: u64) -> u64 {
+        let mut product = u128::from(self.next_u64()) * u128::from(n);
+        if (product as u64) < n {
+            let reject_below = n.wrapping_neg() % n;
+            while (product as u64) < reject_below {
+                product = u128::from(self.next_u64()) * u128::from(n);
+            }
+        }
+        (product >> 64) as u64
+    }
+
+    /// A uniform number of `[0, 1)`, a multiple of 2^-53.
+    #[inline]
+    pub fn f64(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// True with probability `p`; never for 0 or less, always for 1 or more.
+    #[inline]
+    pub fn chance(&mut self, p: f64) -> bool {
+        self.f64() < p
+    }
+
+    /// The time to the next event of a Poisson process whose events are `mean` apart on average.
+    #[inline]
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -math::ln(1.0 - self.f64()) * mean
+    }
+
+    /// How many events of a Poisson process happen where `mean` are expected. Exact; takes time
+    /// proportional to `mean`. 0 for a mean of zero or less.
+    pub fn poisson(&mut self, mean: f64) -> u64 {
+        let (mut at, mut events) = (self.exponential(1.0), 0);
+        while at < mean {
+            events += 1;
+            at += self.exponential(1.0);
+        }
+        events
+    }
+
+    /// Puts `items` in a uniformly random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand::distr::Distribution;
+    use rand::rngs::SmallRng;
+
+    #[test]
+    fn a_seed_means_the_same_next_year() {
+        let mut rng = Rng::new(42);
+        let first: [u64; 3] = std::array::from_fn(|_| rng.next_u64());
+        assert_eq!(first, PINNED);
+        let mut fork = Rng::new(42).fork(7);
+        assert_eq!(fork.next_u64(), PINNED_FORK);
+        // The reference implementation of splitmix64 prints this first for seed 1234567.
+        assert_eq!(splitmix64(&mut 1_234_567), 6_457_827_717_110_365_317);
+    }
+
+    #[test]
+    fn matches_the_published_generator() {
+        // The first outputs of xoshiro256++ 1.0 from the state 1, 2, 3, 4.
+        let mut rng = Rng { s: [1, 2, 3, 4] };
+        let first: [u64; 4] = std::array::from_fn(|_| rng.next_u64());
+        assert_eq!(first, [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386]);
+    }
+
+    #[test]
+    fn below_is_uniform_and_in_range() {
+        let mut rng = Rng::new(3);
+        assert_eq!((rng.below(0), rng.below(1)), (0, 0));
+        let mut counts = [0u64; 7];
+        for _ in 0..700_000 {
+            counts[rng.below(7) as usize] += 1;
+        }
+        let chi2: f64 = counts.iter().map(|&c| (c as f64 - 1e5).powi(2) / 1e5).sum();
+        assert!(chi2 < 22.5, "6 degrees of freedom, p = 0.001: {chi2}");
+        // A range over half of 2^64 is where a biased method shows: thirds must be equal.
+        let n = 3 << 62;
+        let low = (0..300_000).filter(|_| rng.below(n) < 1 << 62).count();
+        assert!((low as f64 / 300_000.0 - 1.0 / 3.0).abs() < 0.005);
+    }
+
+    #[test]
+    fn forks_are_independent_of_order_and_of_each_other() {
+        let rng = Rng::new(9);
+        assert_eq!(rng.fork(1), rng.fork(1));
+        assert_ne!(rng.fork(1), rng.fork(2));
+        assert_ne!(rng.fork(1), Rng::new(10).fork(1));
+        let (mut a, mut b) = (rng.fork(1), rng.fork(2));
+        let n = 100_000;
+        let same: u32 = (0..n).map(|_| (a.next_u64() ^ b.next_u64()).count_ones()).sum();
+        assert!((f64::from(same) / f64::from(n) - 32.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn exponential_and_poisson_agree_with_rand_distr() {
+        let (mut ours, mut theirs) = (Rng::new(4), SmallRng::seed_from_u64(4));
+        let n = 200_000;
+        let mean = |it: &mut dyn Iterator<Item = f64>| it.sum::<f64>() / f64::from(n);
+        let exp = rand_distr::Exp::new(1.0 / 250.0).unwrap();
+        let a = mean(&mut (0..n).map(|_| ours.exponential(250.0)));
+        let b = mean(&mut (0..n).map(|_| exp.sample(&mut theirs)));
+        assert!((a - b).abs() / b < 0.02, "{a} {b}");
+        let poisson = rand_distr::Poisson::new(3.5).unwrap();
+        let a = mean(&mut (0..n).map(|_| ours.poisson(3.5) as f64));
+        let b = mean(&mut (0..n).map(|_| poisson.sample(&mut theirs)));
+        assert!((a - b).abs() / b < 0.02, "{a} {b}");
+        assert_eq!(ours.poisson(0.0), 0);
+        assert!(!ours.chance(0.0) && ours.chance(1.0));
+    }
+
+    #[test]
+    fn shuffle_keeps_every_item() {
+        let mut items: Vec<u32> = (0..100).collect();
+        Rng::new(5).shuffle(&mut items);
+        assert_ne!(items, (0..100).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..100).collect::<Vec<_>>());
+    }
+
+    const PINNED: [u64; 3] =
+        [15_021_278_609_987_233_951, 5_881_210_131_331_364_753, 18_149_643_915_985_481_100];
+    const PINNED_FORK: u64 = 1_890_453_854_299_140_058;
+}

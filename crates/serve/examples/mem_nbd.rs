@@ -1,0 +1,36 @@
+//! Serves a device in memory until it is interrupted: what the server itself costs.
+//!
+//! `cargo run --release -p sluice-serve --example mem_nbd -- unix:/tmp/mem.sock [MiB] [sector]`
+
+use std::sync::atomic::AtomicBool;
+
+use clock::{Component, Idle, Nanos, RealClock};
+use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer};
+
+#[path = "../tests/common/memory.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
+mod memory;
+
+struct Nobody;
+
+impl Component for Nobody {
+    fn poll(&mut self, _: Nanos) -> bool {
+        false
+    }
+    fn deadline(&self) -> Nanos {
+        Nanos::MAX
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let endpoint: Endpoint = args.next().unwrap_or("unix:/tmp/mem.sock".into()).parse()?;
+    let mib: u64 = args.next().map_or(Ok(256), |a| a.parse())?;
+    let sector: u32 = args.next().map_or(Ok(4096), |a| a.parse())?;
+    let device = memory::MemoryDevice::new(memory::limits(sector, mib << 20));
+    let mut server = NbdServer::new(device, &[endpoint], NbdConfig::default())?;
+    println!("serving {mib} MiB on {}", server.endpoints()[0]);
+    let stop = AtomicBool::new(false);
+    server.run(RealClock::start(), Idle::default(), &mut Nobody, &stop)?;
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! [`Command`]: a request that passed every check, or the [`Refusal`] it gets. Requests come from
+//! anyone, so nothing past this file has to look at ranges, alignment or flags again.
+
+use super::export::Export;
+use super::handshake::Session;
+use super::wire::{ErrorCode, RequestHeader, command, command_flag as flag};
+
+/// What the device is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Read,
+    Write,
+    Flush,
+    Trim,
+    WriteZeroes {
+        /// Without `NBD_CMD_FLAG_NO_HOLE`.
+        may_unmap: bool,
+    },
+    BlockStatus {
+        /// `NBD_CMD_FLAG_REQ_ONE`.
+        one: bool,
+    },
+}
+
+impl Action {
+    /// Whether the request needs a buffer of its own length.
+    pub(super) fn has_payload(self) -> bool {
+        matches!(self, Action::Read | Action::Write)
+    }
+}
+
+/// A request within the export, in whole sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Command {
+    pub(super) action: Action,
+    pub(super) cookie: u64,
+    /// Bytes from the start of the export.
+    pub(super) offset: u64,
+    /// Bytes; 0 only for a flush.
+    pub(super) length: u32,
+    /// The reply must wait until the effect is durable.
+    pub(super) fua: bool,
+}
+
+/// Why a request is answered with an error without reaching the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: ErrorCode,
+    pub(super) text: &'static str,
+}
+
+const fn refuse(code: ErrorCode, text: &'static str) -> Refusal {
+    Refusal { code, text }
+}
+
+impl Command {
+    /// Checks a header against the export and what was negotiated (NBD "Request types", "Error
+    /// values", "Block size constraints"). `NBD_CMD_DISC` is not a command: it has no reply.
+    pub(super) fn check(
+        header: &RequestHeader,
+        export: &Export,
+        session: Session,
+    ) -> Result<Command, Refusal> {
+        use ErrorCode::{Invalid, NoSpace, NotSupported, Permission};
+        // FUA is valid for all commands (NBD "Command flags").
+        let (action, flags) = match header.kind {
+            // DF is honoured by never fragmenting.
+            command::READ if session.structured => (Action::Read, flag::DF),
+            command::READ => (Action::Read, 0),
+            command::WRITE => (Action::Write, 0),
+            command::FLUSH => (Action::Flush, 0),
+            command::TRIM => (Action::Trim, 0),
+            command::WRITE_ZEROES => {
+                let may_unmap = header.flags & flag::NO_HOLE == 0;
+                (Action::WriteZeroes { may_unmap }, flag::NO_HOLE | flag::FAST_ZERO)
+            }
+            command::BLOCK_STATUS => {
+                let one = header.flags & flag::REQ_ONE != 0;
+                (Action::BlockStatus { one }, flag::REQ_ONE)
+            }
+            _ => return Err(refuse(Invalid, "unknown command")),
+        };
+        if header.flags & !(flags | flag::FUA) != 0 {
+            return Err(refuse(Invalid, "a flag that this command does not have"));
+        }
+        let mut command = Command {
+            action,
+            cookie: header.cookie,
+            offset: header.offset,
+            length: header.length,
+            fua: header.flags & flag::FUA != 0,
+        };
+        if action == Action::Flush {
+            if header.offset != 0 || header.length != 0 {
+                return Err(refuse(Invalid, "offset and length of a flush must be zero"));
+            }
+            command.fua = false;
+            return Ok(command);
+        }
+        let changes = matches!(action, Action::Write | Action::Trim | Action::WriteZeroes { .. });
+        if changes && export.read_only {
+            return Err(refuse(Permission, "the export is read-only"));
+        }
+        if matches!(action, Action::BlockStatus { .. }) && !session.allocation {
+            return Err(refuse(Invalid, "no metadata context was selected"));
+        }
+        if header.length == 0 {
+            return Err(refuse(Invalid, "a length of zero"));
+        }
+        match header.offset.checked_add(u64::from(header.length)) {
+            Some(end) if end <= export.bytes => {}
+            // "SHOULD return NBD_ENOSPC if it receives a write request including one or more
+            // sectors beyond the size of the device", and NBD_EINVAL for a read, trim or status.
+            _ if matches!(action, Action::Write | Action::WriteZeroes { .. }) => {
+                return Err(refuse(NoSpace, "past the end of the export"));
+            }
+            _ => return Err(refuse(Invalid, "past the end of the export")),
+        }
+        let mask = export.block_min - 1;
+        if header.offset & u64::from(mask) != 0 || header.length & mask != 0 {
+            return Err(refuse(Invalid, "not a whole number of blocks of the minimum size"));
+        }
+        let max = if session.sized { export.block_max } else { export.payload_max };
+        if action.has_payload() && header.length > max {
+            return Err(refuse(Invalid, "longer than the maximum block size"));
+        }
+        if action == (Action::WriteZeroes { may_unmap: false })
+            && header.flags & flag::FAST_ZERO != 0
+        {
+            return Err(refuse(NotSupported, "zeros that may not be a hole are not fast"));
+        }
+        command.fua &= changes;
+        Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbd::NbdConfig;
+
+    const BYTES: u64 = 2048 * 4096;
+
+    fn check(kind: u16, flags: u16, offset: u64, length: u32) -> Result<Command, ErrorCode> {
+        let limits = block::Limits {
+            sector_bytes: 4096,
+            sectors: 2048,
+            max_sectors: 64,
+            optimal_sectors: 1,
+            queue_depth: 8,
+            volatile_cache: true,
+        };
+        let export = Export::new(&limits, &NbdConfig::default(), 32 << 20);
+        let session = Session { structured: true, allocation: true, sized: true };
+        let header = RequestHeader { flags, kind, cookie: 7, offset, length };
+        Command::check(&header, &export, session).map_err(|r| r.code)
+    }
+
+    #[test]
+    fn each_command_has_its_own_flags() {
+        use command::*;
+        for kind in [READ, WRITE, TRIM, WRITE_ZEROES, BLOCK_STATUS] {
+            assert!(check(kind, flag::FUA, 0, 4096).is_ok(), "FUA on {kind}");
+            assert_eq!(check(kind, 1 << 5, 0, 4096), Err(ErrorCode::Invalid));
+        }
+        for (bit, owner) in [
+            (flag::DF, READ),
+            (flag::NO_HOLE, WRITE_ZEROES),
+            (flag::FAST_ZERO, WRITE_ZEROES),
+            (flag::REQ_ONE, BLOCK_STATUS),
+        ] {
+            for kind in [READ, WRITE, TRIM, WRITE_ZEROES, BLOCK_STATUS] {
+                assert_eq!(check(kind, bit, 0, 4096).is_ok(), kind == owner, "{bit} on {kind}");
+            }
+        }
+        let slow = flag::FAST_ZERO | flag::NO_HOLE;
+        assert_eq!(check(WRITE_ZEROES, slow, 0, 4096), Err(ErrorCode::NotSupported));
+    }
+
+    #[test]
+    fn ranges_are_checked_without_overflow() {
+        use command::*;
+        for (kind, code) in [
+            (READ, ErrorCode::Invalid),
+            (TRIM, ErrorCode::Invalid),
+            (BLOCK_STATUS, ErrorCode::Invalid),
+            (WRITE, ErrorCode::NoSpace),
+            (WRITE_ZEROES, ErrorCode::NoSpace),
+        ] {
+            assert!(check(kind, 0, BYTES - 4096, 4096).is_ok());
+            for (offset, length) in
+                [(BYTES, 4096), (BYTES - 4096, 8192), (!4095, 8192), (u64::MAX, 1)]
+            {
+                assert_eq!(check(kind, 0, offset, length), Err(code), "{kind} at {offset}");
+            }
+            for (offset, length) in [(1, 4096), (0, 1), (0, 4097), (0, 0)] {
+                assert_eq!(check(kind, 0, offset, length), Err(ErrorCode::Invalid));
+            }
+        }
+        assert_eq!(check(READ, 0, 0, 2 << 20), Err(ErrorCode::Invalid), "over the maximum");
+        assert!(check(TRIM, 0, 0, BYTES as u32).is_ok(), "no payload, no maximum");
+        assert_eq!(check(FLUSH, 0, 0, 1), Err(ErrorCode::Invalid));
+        assert_eq!(check(5, 0, 0, 4096), Err(ErrorCode::Invalid), "CACHE is not offered");
+    }
+}

@@ -1,0 +1,510 @@
+//! [`NbdServer`]: the thread. It owns the device and every client; it polls the device, looks at
+//! the sockets, spins while there is work and sleeps when there is none.
+//!
+//! One turn: look at the sockets (every [`SOCKETS_EVERY`] while the device is busy, always when it
+//! is not, for the look is a system call), serve whoever has something to say, poll the device,
+//! take its completions, send the replies of each client in one go.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block::{Device, Limits, Request};
+use clock::{Component, Idle, Nanos, Parker, RealClock, Waker};
+use ring::{Region, RegisterError};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use super::NbdConfig;
+use super::connection::{Connection, ConnectionId, Connections, Phase};
+use super::endpoint::{BindError, Endpoint, Listener};
+use super::export::Export;
+use super::flight::Flights;
+use super::handshake::Handshake;
+use super::pool::{AREAS, Pool};
+use super::stats::{Counters, NbdStats, NbdStatsReader};
+use super::wire::{PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
+
+/// Between two looks at the sockets while the device is busy.
+const SOCKETS_EVERY: Nanos = Nanos::from_micros(2);
+/// Between two looks at who has been waiting for too long.
+const SWEEP_EVERY: Nanos = Nanos::from_millis(100);
+/// What a client that others wait for must move in [`NbdConfig::stall_timeout`].
+const PACE_BYTES: u64 = 1 << 20;
+/// What one client may have of small payloads, with the device and waiting to be sent.
+const SMALL_SHARE_BYTES: usize = 1 << 20;
+/// Where pieces of payloads pass through: large enough to make system calls rare, small enough to
+/// stay in the second-level cache.
+const SCRATCH_BYTES: usize = 256 << 10;
+/// Clients taken in, and events looked at, per turn.
+const ACCEPTS_PER_TURN: usize = 64;
+const EVENTS_PER_TURN: usize = 128;
+/// Marks the token of a listener; other tokens are connections.
+const LISTENER: u64 = 1 << 63;
+
+/// A server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum NbdError {
+    /// An endpoint cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// There is nowhere to listen.
+    #[error("an NBD server needs at least one endpoint")]
+    NoEndpoint,
+    /// The device's sectors cannot be a minimum block size (NBD "Block size constraints").
+    #[error("NBD needs sectors of a power of two from 1 to 65536 bytes, not {0}")]
+    SectorSize(u32),
+    /// Name or description is too long (NBD "Conventions").
+    #[error("the export's {what} has {bytes} bytes; at most {STRING_BYTES_MAX} are allowed")]
+    TooLong {
+        /// `name` or `description`.
+        what: &'static str,
+        /// Bytes.
+        bytes: usize,
+    },
+    /// The payload memory was refused.
+    #[error("cannot register the payload memory: {0}")]
+    Register(#[from] RegisterError),
+    /// The system refused.
+    #[error("cannot start the NBD server: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Serves one device to many clients. See the [module](crate::nbd) for what clients are promised.
+pub struct NbdServer<D> {
+    pub(super) device: D,
+    pub(super) limits: Limits,
+    pub(super) export: Export,
+    pub(super) pool: Pool<ConnectionId>,
+    /// Payload memory of each area that one client may have at a time.
+    pub(super) share_bytes: [usize; AREAS],
+    pub(super) in_flight_max: usize,
+    pub(super) connections: Connections,
+    pub(super) flights: Flights,
+    /// Requests that the device was too busy for, in order.
+    pub(super) backlog: VecDeque<u32>,
+    /// Clients to be served.
+    pub(super) ready: VecDeque<ConnectionId>,
+    /// Clients that have something to be sent.
+    pub(super) dirty: Vec<ConnectionId>,
+    pub(super) scratch: Box<[u8]>,
+    pub(super) counters: Arc<Counters>,
+    config: NbdConfig,
+    listeners: Vec<Listener>,
+    endpoints: Vec<Endpoint>,
+    epoll: OwnedFd,
+    parker: Parker,
+    sweep_at: Nanos,
+    /// Listeners are out of the epoll set because no descriptor was left for a client.
+    muted: bool,
+    stopping: bool,
+}
+
+impl<D> fmt::Debug for NbdServer<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NbdServer")
+            .field("endpoints", &self.endpoints)
+            .field("export", &self.export)
+            .field("stopping", &self.stopping)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Device> NbdServer<D> {
+    /// Listens on `endpoints` and prepares `device`: registers the payload memory with it and has
+    /// it wake this server. Clients can connect from now on and are answered by
+    /// [`run`](NbdServer::run).
+    ///
+    /// # Errors
+    /// [`NbdError`]; nothing is left listening then.
+    pub fn new(
+        mut device: D,
+        endpoints: &[Endpoint],
+        config: NbdConfig,
+    ) -> Result<NbdServer<D>, NbdError> {
+        let limits = *device.limits();
+        if !limits.sector_bytes.is_power_of_two() || limits.sector_bytes > 1 << 16 {
+            return Err(NbdError::SectorSize(limits.sector_bytes));
+        }
+        for (what, text) in [("name", &config.name), ("description", &config.description)] {
+            if text.len() > STRING_BYTES_MAX {
+                return Err(NbdError::TooLong { what, bytes: text.len() });
+            }
+        }
+        if endpoints.is_empty() {
+            return Err(NbdError::NoEndpoint);
+        }
+        let quarter = Pool::<ConnectionId>::quarter_bytes(config.pool_bytes);
+        let payload_max = (2 * quarter).min(PAYLOAD_BYTES_MAX as usize) as u32;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let mut listeners = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            listeners.push(Listener::bind(endpoint, config.allow_remote)?);
+        }
+        let region = Region::anonymous(4 * quarter)?;
+        let base = device.memory().register(&region)?;
+        let parker = Parker::new()?;
+        device.set_waker(parker.waker());
+        let mut server = NbdServer {
+            export: Export::new(&limits, &config, payload_max),
+            limits,
+            device,
+            pool: Pool::new(region, base),
+            share_bytes: [SMALL_SHARE_BYTES.min(quarter / 4), quarter / 4, usize::MAX],
+            in_flight_max: config.in_flight_max.max(1),
+            connections: Connections::default(),
+            flights: Flights::default(),
+            backlog: VecDeque::new(),
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES].into(),
+            counters: Arc::default(),
+            config,
+            endpoints: listeners.iter().map(|l| l.endpoint().clone()).collect(),
+            listeners,
+            epoll,
+            parker,
+            sweep_at: Nanos::ZERO,
+            muted: true,
+            stopping: false,
+        };
+        server.unmute()?;
+        Ok(server)
+    }
+
+    /// Where it listens, in the order given, with the ports that the system chose.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// Wakes [`run`](NbdServer::run) if it sleeps, so that it sees that it is to stop.
+    pub fn waker(&self) -> Waker {
+        self.parker.waker()
+    }
+
+    /// What the export did so far.
+    pub fn stats(&self) -> NbdStats {
+        self.stats_reader().snapshot()
+    }
+
+    /// Reads the counts from other threads while the server runs.
+    pub fn stats_reader(&self) -> NbdStatsReader {
+        NbdStatsReader::new(&self.counters)
+    }
+
+    /// The device, once [`run`](NbdServer::run) has returned.
+    pub fn into_device(self) -> D {
+        self.device
+    }
+
+    /// Serves until `stop` is set; then takes no more requests, answers those under way, closes
+    /// all connections, and flushes the device. `with` is polled on the same thread: the drive
+    /// behind the device, if it has no thread of its own, or something that does nothing.
+    ///
+    /// Whoever sets `stop` must [wake](NbdServer::waker) the server, or interrupt its thread with
+    /// a signal. A stopped server listens no more and cannot be run again.
+    ///
+    /// # Errors
+    /// What `epoll_wait(2)`, `epoll_ctl(2)` or `ppoll(2)` return, and the status of the last flush
+    /// if it failed: what clients were promised may not be durable then.
+    pub fn run(
+        &mut self,
+        clock: RealClock,
+        idle: Idle,
+        with: &mut dyn Component,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
+        let mut idle_since = None;
+        let mut sockets_at = Nanos::ZERO;
+        loop {
+            let now = clock.now();
+            if !self.stopping && stop.load(Ordering::Relaxed) {
+                self.begin_stop(now);
+            }
+            let mut moved = false;
+            if now >= sockets_at {
+                moved |= self.look(now)?;
+                sockets_at = if self.flights.is_empty() { now } else { now + SOCKETS_EVERY };
+            }
+            moved |= self.turn(now, with);
+            if now >= self.sweep_at {
+                self.sweep(now)?;
+            }
+            if self.stopping && self.connections.open() == 0 && self.flights.is_empty() {
+                return self.finish_run(clock, with);
+            }
+            if moved {
+                idle_since = None;
+                continue;
+            }
+            let since = *idle_since.get_or_insert(now);
+            let margin = now + idle.wake_margin;
+            let deadline = self.device.deadline().min(with.deadline());
+            if now.since(since) < idle.spin || deadline <= margin {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.parker.prepare();
+            if self.turn(clock.now(), with) || (!self.stopping && stop.load(Ordering::Relaxed)) {
+                self.parker.unpark();
+                idle_since = None;
+                continue;
+            }
+            let now = clock.now();
+            let deadline = self.device.deadline().min(with.deadline());
+            let mut timeout = Nanos::MAX;
+            if deadline != Nanos::MAX {
+                timeout = deadline.since(now + idle.wake_margin);
+            }
+            if self.needs_sweeping() {
+                timeout = timeout.min(self.sweep_at.since(now));
+            }
+            // An epoll descriptor is readable when it has events; sleeping in ppoll(2) rather than
+            // epoll_wait(2) makes the timeout one of nanoseconds, not of milliseconds.
+            self.parker.park(&[self.epoll.as_fd()], timeout)?;
+            sockets_at = Nanos::ZERO;
+            idle_since = None;
+        }
+    }
+
+    /// Everything that can be done without looking at the sockets.
+    fn turn(&mut self, now: Nanos, with: &mut dyn Component) -> bool {
+        let mut moved = false;
+        // Those who come back while others are served wait for the next turn.
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front() else {
+                break;
+            };
+            moved |= self.serve(id, now);
+        }
+        moved |= !self.backlog.is_empty() && self.retry(now);
+        moved |= self.device.poll(now);
+        moved |= with.poll(now);
+        moved |= self.reap(now);
+        moved |= !self.dirty.is_empty() && self.send();
+        if self.pool.is_short() {
+            moved |= self.grant();
+        }
+        self.counters.memory_bytes.set(self.pool.in_use());
+        moved | !self.ready.is_empty()
+    }
+
+    /// Asks the system which sockets have something for us.
+    fn look(&mut self, now: Nanos) -> io::Result<bool> {
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS_PER_TURN];
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let events = match epoll::wait(&self.epoll, &mut room, Some(&no_wait)) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        };
+        for event in &*events {
+            let (token, flags) = (event.data.u64(), event.flags);
+            if token & LISTENER != 0 {
+                self.accept((token & !LISTENER) as usize, now)?;
+            } else {
+                self.note(
+                    ConnectionId { slot: token as u32, generation: (token >> 32) as u32 },
+                    flags,
+                );
+            }
+        }
+        Ok(!events.is_empty())
+    }
+
+    /// Notes what has become possible with a client.
+    fn note(&mut self, id: ConnectionId, flags: EventFlags) {
+        let Some(c) = self.connections.get_mut(id) else {
+            return;
+        };
+        let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        if flags.intersects(EventFlags::IN | gone) {
+            c.readable = true;
+            c.hung_up |= flags.intersects(gone);
+            if !c.in_ready {
+                c.in_ready = true;
+                self.ready.push_back(id);
+            }
+        }
+        if flags.intersects(EventFlags::OUT | gone) && !c.in_dirty {
+            c.in_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Takes in those who knock.
+    fn accept(&mut self, listener: usize, now: Nanos) -> io::Result<()> {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(from) = self.listeners.get(listener) else {
+                return Ok(());
+            };
+            let fd = match from.accept() {
+                Ok(fd) => fd,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    tracing::warn!("no descriptor is left for another NBD client");
+                    return self.mute(now);
+                }
+                // Nobody there, or a client that is gone again.
+                Err(_) => return Ok(()),
+            };
+            if self.connections.open() >= self.config.connections_max {
+                self.counters.connections_refused.add(1);
+                continue;
+            }
+            self.counters.connections.add(1);
+            let c = self.connections.insert(fd, now);
+            let id = c.id;
+            let token = u64::from(id.generation) << 32 | u64::from(id.slot);
+            // Edge-triggered: a client that is not read from for want of memory costs nothing.
+            let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+            let added = epoll::add(&self.epoll, c.as_fd(), EventData::new_u64(token), flags);
+            c.outbox.append(|out| out.extend_from_slice(&Handshake::greeting()));
+            c.in_ready = true;
+            c.in_dirty = true;
+            if added.is_err() {
+                // Out of kernel memory for the watch: this client cannot be served.
+                if let Some(c) = self.connections.take(id) {
+                    self.drop_client(c, "epoll_ctl failed");
+                }
+                continue;
+            }
+            self.dirty.push(id);
+            self.ready.push_back(id);
+            self.counters.connections_open.set(self.connections.open() as u64);
+        }
+        Ok(())
+    }
+
+    /// Asks, or no longer asks, to be told when a client's socket has room.
+    pub(super) fn await_room(&self, c: &mut Connection, wanted: bool) {
+        if c.awaits_room == wanted {
+            return;
+        }
+        let token = u64::from(c.id.generation) << 32 | u64::from(c.id.slot);
+        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        if wanted {
+            flags |= EventFlags::OUT;
+        }
+        // Modifying a watch that exists allocates nothing and cannot fail. It also reports at
+        // once what is already true, so room that came meanwhile is not missed.
+        let _ = epoll::modify(&self.epoll, c.as_fd(), EventData::new_u64(token), flags);
+        c.awaits_room = wanted;
+    }
+
+    fn mute(&mut self, now: Nanos) -> io::Result<()> {
+        for listener in &self.listeners {
+            epoll::delete(&self.epoll, listener)?;
+        }
+        self.muted = true;
+        self.sweep_at = now + SWEEP_EVERY;
+        Ok(())
+    }
+
+    fn unmute(&mut self) -> io::Result<()> {
+        for (i, listener) in self.listeners.iter().enumerate() {
+            let token = EventData::new_u64(LISTENER | i as u64);
+            epoll::add(&self.epoll, listener, token, EventFlags::IN)?;
+        }
+        self.muted = false;
+        Ok(())
+    }
+
+    /// Whether time alone can change something.
+    fn needs_sweeping(&self) -> bool {
+        // A served client that asks for nothing costs nothing, but which they are is not worth
+        // keeping track of: ten looks a second while anyone is connected.
+        self.muted || self.stopping || self.connections.open() > 0
+    }
+
+    /// Drops those who have taken too long.
+    fn sweep(&mut self, now: Nanos) -> io::Result<()> {
+        self.sweep_at = now + SWEEP_EVERY;
+        if self.muted && !self.stopping {
+            self.unmute()?;
+        }
+        let short = self.pool.is_short();
+        for id in self.connections.ids() {
+            let Some(c) = self.connections.get_mut(id) else {
+                continue;
+            };
+            let mut why = None;
+            if matches!(c.phase, Phase::Handshake(_))
+                && now.since(c.since) >= self.config.handshake_timeout
+            {
+                why = Some("the handshake took too long");
+            }
+            if let Some(since) = &mut c.ending {
+                if c.in_flight > 0 {
+                    // Requests under way are the device's business, not the client's.
+                    *since = now;
+                } else if now.since(*since) >= self.config.linger {
+                    why = Some("replies were not taken");
+                }
+            }
+            if !short || !c.holds_memory() {
+                c.mark = (now, c.moved);
+            } else if now.since(c.mark.0) >= self.config.stall_timeout {
+                if c.moved - c.mark.1 < PACE_BYTES {
+                    why = Some("held memory that others wait for");
+                }
+                c.mark = (now, c.moved);
+            }
+            if let Some(why) = why
+                && let Some(c) = self.connections.take(id)
+            {
+                self.drop_client(c, why);
+            }
+        }
+        if short {
+            self.grant();
+        }
+        Ok(())
+    }
+
+    /// Whether the server has been told to stop.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Takes nothing new from anyone.
+    fn begin_stop(&mut self, now: Nanos) {
+        self.stopping = true;
+        self.listeners.clear();
+        for id in self.connections.ids() {
+            let Some(c) = self.connections.get_mut(id) else {
+                continue;
+            };
+            c.ending.get_or_insert(now);
+            if !c.in_ready {
+                c.in_ready = true;
+                self.ready.push_back(id);
+            }
+        }
+    }
+
+    /// The last flush.
+    fn finish_run(&mut self, clock: RealClock, with: &mut dyn Component) -> io::Result<()> {
+        let mut asked = false;
+        loop {
+            let now = clock.now();
+            asked = asked || self.device.submit(now, Request::flush(u64::MAX)).is_ok();
+            self.device.poll(now);
+            with.poll(now);
+            if let Some(completion) = self.device.reap() {
+                self.counters.memory_bytes.set(self.pool.in_use());
+                if completion.status.is_success() {
+                    return Ok(());
+                }
+                let why = format!("the last flush failed: {}", completion.status);
+                return Err(io::Error::other(why));
+            }
+            std::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The protocol's numbers (NBD "Values") and its fixed-size messages. Everything on the wire is
+//! big endian. Nothing here keeps state.
+
+/// `NBDMAGIC` (NBD "Newstyle negotiation").
+pub(super) const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
+/// `IHAVEOPT`.
+pub(super) const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
+/// Starts every option reply (NBD "Fixed newstyle negotiation").
+pub(super) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+/// Starts every request (NBD "Request message").
+pub(super) const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// Starts a simple reply (NBD "Simple reply message").
+pub(super) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// Starts a chunk (NBD "Structured reply chunk message").
+pub(super) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+
+/// Bytes of an option header: magic, option, length.
+pub(super) const OPTION_HEADER_BYTES: usize = 16;
+/// Bytes of a request header.
+pub(super) const REQUEST_BYTES: usize = 28;
+/// Bytes of a simple reply without data.
+#[cfg(test)]
+pub(super) const SIMPLE_REPLY_BYTES: usize = 16;
+/// Bytes of a chunk's header.
+#[cfg(test)]
+pub(super) const CHUNK_HEADER_BYTES: usize = 20;
+/// A string is at most this long (NBD "Conventions").
+pub(super) const STRING_BYTES_MAX: usize = 4096;
+/// A payload below 2^25 bytes is never a denial of service (NBD "Block size constraints"): what is
+/// read into the pool at most, and where a client that sends more is disconnected.
+pub(super) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+
+/// Handshake flags (server) and client flags, which have the same bits.
+pub(super) mod handshake_flag {
+    pub(in super::super) const FIXED_NEWSTYLE: u16 = 1 << 0;
+    pub(in super::super) const NO_ZEROES: u16 = 1 << 1;
+}
+
+/// Transmission flags.
+pub(super) mod transmission_flag {
+    pub(in super::super) const HAS_FLAGS: u16 = 1 << 0;
+    pub(in super::super) const READ_ONLY: u16 = 1 << 1;
+    pub(in super::super) const SEND_FLUSH: u16 = 1 << 2;
+    pub(in super::super) const SEND_FUA: u16 = 1 << 3;
+    pub(in super::super) const SEND_TRIM: u16 = 1 << 5;
+    pub(in super::super) const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    pub(in super::super) const SEND_DF: u16 = 1 << 7;
+    pub(in super::super) const CAN_MULTI_CONN: u16 = 1 << 8;
+    pub(in super::super) const SEND_FAST_ZERO: u16 = 1 << 11;
+}
+
+/// Option types.
+pub(super) mod option {
+    pub(in super::super) const EXPORT_NAME: u32 = 1;
+    pub(in super::super) const ABORT: u32 = 2;
+    pub(in super::super) const LIST: u32 = 3;
+    pub(in super::super) const INFO: u32 = 6;
+    pub(in super::super) const GO: u32 = 7;
+    pub(in super::super) const STRUCTURED_REPLY: u32 = 8;
+    pub(in super::super) const LIST_META_CONTEXT: u32 = 9;
+    pub(in super::super) const SET_META_CONTEXT: u32 = 10;
+}
+
+/// Option reply types.
+pub(super) mod option_reply {
+    pub(in super::super) const ACK: u32 = 1;
+    pub(in super::super) const SERVER: u32 = 2;
+    pub(in super::super) const INFO: u32 = 3;
+    pub(in super::super) const META_CONTEXT: u32 = 4;
+    pub(in super::super) const ERR_UNSUP: u32 = (1 << 31) + 1;
+    pub(in super::super) const ERR_INVALID: u32 = (1 << 31) + 3;
+    pub(in super::super) const ERR_UNKNOWN: u32 = (1 << 31) + 6;
+    pub(in super::super) const ERR_BLOCK_SIZE_REQD: u32 = (1 << 31) + 8;
+    pub(in super::super) const ERR_TOO_BIG: u32 = (1 << 31) + 9;
+}
+
+/// Information types of `NBD_REP_INFO`.
+pub(super) mod info {
+    pub(in super::super) const EXPORT: u16 = 0;
+    pub(in super::super) const NAME: u16 = 1;
+    pub(in super::super) const DESCRIPTION: u16 = 2;
+    pub(in super::super) const BLOCK_SIZE: u16 = 3;
+}
+
+/// Request types.
+pub(super) mod command {
+    pub(in super::super) const READ: u16 = 0;
+    pub(in super::super) const WRITE: u16 = 1;
+    pub(in super::super) const DISC: u16 = 2;
+    pub(in super::super) const FLUSH: u16 = 3;
+    pub(in super::super) const TRIM: u16 = 4;
+    pub(in super::super) const WRITE_ZEROES: u16 = 6;
+    pub(in super::super) const BLOCK_STATUS: u16 = 7;
+}
+
+/// Command flags.
+pub(super) mod command_flag {
+    pub(in super::super) const FUA: u16 = 1 << 0;
+    pub(in super::super) const NO_HOLE: u16 = 1 << 1;
+    pub(in super::super) const DF: u16 = 1 << 2;
+    pub(in super::super) const REQ_ONE: u16 = 1 << 3;
+    pub(in super::super) const FAST_ZERO: u16 = 1 << 4;
+}
+
+/// Structured reply types, and the one reply flag.
+pub(super) mod chunk {
+    pub(in super::super) const FLAG_DONE: u16 = 1 << 0;
+    pub(in super::super) const OFFSET_DATA: u16 = 1;
+    pub(in super::super) const BLOCK_STATUS: u16 = 5;
+    pub(in super::super) const ERROR: u16 = (1 << 15) + 1;
+}
+
+/// `base:allocation` states.
+pub(super) mod state {
+    pub(in super::super) const HOLE: u32 = 1 << 0;
+    pub(in super::super) const ZERO: u32 = 1 << 1;
+}
+
+/// The name of the one metadata context.
+pub(super) const BASE_ALLOCATION: &str = "base:allocation";
+/// Its identifier on every connection.
+pub(super) const BASE_ALLOCATION_ID: u32 = 1;
+
+/// What went wrong with a request (NBD "Error values").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum ErrorCode {
+    Permission = 1,
+    Io = 5,
+    Invalid = 22,
+    NoSpace = 28,
+    NotSupported = 95,
+}
+
+/// A request header (NBD "Request message").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestHeader {
+    pub(super) flags: u16,
+    pub(super) kind: u16,
+    /// The client's name for the request, which its reply carries.
+    pub(super) cookie: u64,
+    pub(super) offset: u64,
+    pub(super) length: u32,
+}
+
+impl RequestHeader {
+    /// `None` if the magic is wrong: the stream is out of step and nothing after it means anything.
+    pub(super) fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<RequestHeader> {
+        let mut input = Input(bytes);
+        if input.u32()? != REQUEST_MAGIC {
+            return None;
+        }
+        Some(RequestHeader {
+            flags: input.u16()?,
+            kind: input.u16()?,
+            cookie: input.u64()?,
+            offset: input.u64()?,
+            length: input.u32()?,
+        })
+    }
+}
+
+/// Reads big-endian fields off the front of bytes that a client sent; `None` where they end early.
+#[derive(Clone, Debug)]
+pub(super) struct Input<'a>(pub(super) &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(len)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, tail) = self.0.split_first_chunk::<N>()?;
+        self.0 = tail;
+        Some(*head)
+    }
+
+    pub(super) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// A length and that many bytes.
+    pub(super) fn string(&mut self) -> Option<&'a [u8]> {
+        let len = self.u32()? as usize;
+        self.bytes(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_field_by_field() {
+        let mut bytes = [0u8; REQUEST_BYTES];
+        bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&command_flag::FUA.to_be_bytes());
+        bytes[6..8].copy_from_slice(&command::WRITE.to_be_bytes());
+        bytes[8..16].copy_from_slice(&0x0102_0304_0506_0708u64.to_be_bytes());
+        bytes[16..24].copy_from_slice(&4096u64.to_be_bytes());
+        bytes[24..].copy_from_slice(&512u32.to_be_bytes());
+        let header = RequestHeader::parse(&bytes).unwrap();
+        assert_eq!(
+            header,
+            RequestHeader {
+                flags: 1,
+                kind: 1,
+                cookie: 0x0102_0304_0506_0708,
+                offset: 4096,
+                length: 512
+            }
+        );
+        bytes[0] ^= 1;
+        assert_eq!(RequestHeader::parse(&bytes), None);
+    }
+
+    #[test]
+    fn input_that_ends_early_is_none() {
+        let mut input = Input(&[0, 0, 0, 9, b'a']);
+        assert_eq!(input.string(), None);
+        assert_eq!(Input(&[1, 2, 3]).u32(), None);
+        assert_eq!(Input(&[0, 0, 0, 1, b'a', b'b']).string(), Some(&b"a"[..]));
+    }
+}

@@ -1,0 +1,142 @@
+//! What the tests share: a device in memory, a server on a thread, a raw client, and programs.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+
+mod memory;
+mod raw;
+
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, path::PathBuf};
+
+use block::Limits;
+use clock::{Component, Idle, Nanos, RealClock, Waker};
+pub use memory::{Cues, MemoryDevice, limits};
+pub use raw::*;
+use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStats, NbdStatsReader};
+
+/// Nothing to poll.
+pub struct Nobody;
+
+impl Component for Nobody {
+    fn poll(&mut self, _: Nanos) -> bool {
+        false
+    }
+    fn deadline(&self) -> Nanos {
+        Nanos::MAX
+    }
+}
+
+/// A server on a thread of its own, on a Unix socket in a directory of its own.
+pub struct Served {
+    pub path: PathBuf,
+    pub cues: Arc<Mutex<Cues>>,
+    stats: NbdStatsReader,
+    stop: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    dir: tempfile::TempDir,
+}
+
+impl Served {
+    pub fn new(limits: Limits, config: NbdConfig) -> Served {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nbd.sock");
+        let device = MemoryDevice::new(limits);
+        let cues = device.cues();
+        let endpoints = [Endpoint::Unix(path.clone())];
+        let mut server = NbdServer::new(device, &endpoints, config).unwrap();
+        let (stats, waker) = (server.stats_reader(), server.waker());
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let thread = std::thread::spawn(move || {
+            server.run(RealClock::start(), Idle::default(), &mut Nobody, &told)
+        });
+        Served { path, cues, stats, stop, waker, thread: Some(thread), dir }
+    }
+
+    /// 16 MiB of 512-byte sectors.
+    pub fn small() -> Served {
+        Served::new(limits(512, 16 << 20), NbdConfig::default())
+    }
+
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.path.display())
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn stats(&self) -> NbdStats {
+        self.stats.snapshot()
+    }
+
+    pub fn cue(&self, change: impl FnOnce(&mut Cues)) {
+        change(&mut self.cues.lock().unwrap());
+    }
+
+    /// Waits until the counts are as they should be.
+    pub fn until(&self, what: &str, ok: impl Fn(&NbdStats) -> bool) {
+        let start = Instant::now();
+        while !ok(&self.stats()) {
+            assert!(start.elapsed() < Duration::from_secs(20), "never: {what}; {:?}", self.stats());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The server still serves, all memory is back, and it stops cleanly.
+    pub fn ends_well(mut self) -> NbdStats {
+        let mut client = Client::transmission(&self.path);
+        let pattern: Vec<u8> = (0..4096u32).map(|i| (i * 7) as u8).collect();
+        client.write(0, &pattern).unwrap();
+        assert_eq!(client.read(0, 4096).unwrap(), pattern, "others are served");
+        client.flush().unwrap();
+        client.disconnect();
+        self.until("everyone is gone", |s| s.connections_open == 0 && s.memory_bytes == 0);
+        self.end()
+    }
+
+    fn end(&mut self) -> NbdStats {
+        self.stop.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+            assert!(!self.path.exists(), "the socket is removed");
+        }
+        self.stats()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end();
+        }
+    }
+}
+
+/// Runs a program of a Debian package, and says which if it is missing.
+pub fn program(name: &str, package: &str) -> Command {
+    if Command::new(name).arg("--version").output().is_err() {
+        panic!("`{name}` is not installed: apt-get install {package}");
+    }
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(name);
+    command
+}
+
+/// The output of a program that must succeed.
+pub fn succeed(command: &mut Command) -> Output {
+    let output = command.output().expect("`timeout` of coreutils runs");
+    assert!(
+        output.status.success(),
+        "{command:?} failed with {}:\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}

@@ -1,0 +1,167 @@
+//! What each command takes, as clap reads it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// `sluice drive …`.
+#[derive(Debug, Subcommand)]
+pub enum DriveArgs {
+    /// Print geometry, capacity, PPA format, timing, limits and memory of a scenario's drives.
+    Show(DriveShowArgs),
+    /// List the drives that come with Sluice.
+    Presets,
+}
+
+/// `sluice drive show`.
+#[derive(Debug, Args)]
+pub struct DriveShowArgs {
+    /// The scenario file.
+    #[arg(required_unless_present = "preset", conflicts_with = "preset")]
+    pub scenario: Option<PathBuf>,
+    /// A preset as it is, instead of a scenario.
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
+}
+
+/// `sluice sim`: run scenarios in virtual time.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// Scenarios (`.toml`), each one way of a comparison, and fio job files to run on every one.
+    #[arg(required = true, value_name = "SCENARIO.toml|JOB.fio")]
+    pub inputs: Vec<PathBuf>,
+    /// Write the results as fio does, with Sluice's own beside them.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a self-contained page with plots.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Use this seed instead of the scenario's.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Write what happens, event by event, for Perfetto; with one scenario only.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+}
+
+impl SimArgs {
+    /// The scenarios, and the job files: a scenario ends in `.toml`, everything else is a job file.
+    pub fn scenarios_and_jobs(&self) -> (Vec<&Path>, Vec<&Path>) {
+        self.inputs
+            .iter()
+            .map(PathBuf::as_path)
+            .partition(|path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("toml")))
+    }
+}
+
+/// `sluice serve`: put a scenario's drive in front of real programs, in real time.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The scenario file.
+    pub scenario: PathBuf,
+    /// Serve NBD here: `unix:PATH` or `tcp:HOST:PORT`. May be given several times.
+    #[arg(long, value_name = "ENDPOINT", required = true)]
+    pub nbd: Vec<Endpoint>,
+    /// Use this seed instead of the scenario's.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// `sluice calibrate`: measure this machine.
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// Say whether the machine can keep up with this scenario in real time.
+    pub scenario: Option<PathBuf>,
+    /// Write the measurements as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `sluice bench`: measure Sluice.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure.
+    pub group: BenchGroup,
+    /// Print one JSON object per line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A group of benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BenchGroup {
+    /// Simulated I/Os per second of wall time.
+    Sim,
+    /// Real-time IOPS that an emulated drive sustains, and how late they are.
+    Live,
+    /// Nanoseconds per command through a queue pair.
+    Ring,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP address: host and port.
+    Tcp(String),
+}
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Endpoint, String> {
+        let unfit = || format!("`{text}` is neither unix:PATH nor tcp:HOST:PORT");
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Endpoint::Unix(path.into())),
+            Some(("tcp", address)) => match address.rsplit_once(':') {
+                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                    Ok(Endpoint::Tcp(address.to_owned()))
+                }
+                _ => Err(unfit()),
+            },
+            _ => Err(unfit()),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+            Endpoint::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_and_written_alike() {
+        for text in ["unix:/tmp/s.sock", "tcp:127.0.0.1:10809", "tcp:[::1]:0"] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
+        }
+        for text in ["", "unix:", "/tmp/s", "tcp:", "tcp:host", "tcp::1", "tcp:h:70000", "udp:h:1"]
+        {
+            assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn scenarios_and_job_files_are_told_apart() {
+        let args = SimArgs {
+            inputs: ["a.toml", "mixed.fio", "b.TOML", "jobs"].map(PathBuf::from).to_vec(),
+            json: None,
+            report: None,
+            seed: None,
+            trace: None,
+        };
+        let (scenarios, jobs) = args.scenarios_and_jobs();
+        assert_eq!(scenarios, [Path::new("a.toml"), Path::new("b.TOML")]);
+        assert_eq!(jobs, [Path::new("mixed.fio"), Path::new("jobs")]);
+    }
+}

@@ -1,0 +1,71 @@
+//! The command line: what can be asked, and how failures are told.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`args`] | what each command takes |
+//! | [`failure`](Failure) | why a command failed, its exit code, its message with the place in the source |
+//! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
+
+pub mod args;
+pub mod drive_command;
+mod failure;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use failure::Failure;
+
+/// A software-defined SSD and the user-space I/O stack that drives it.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look at drives: those that come with Sluice, and those of a scenario.
+    #[command(subcommand)]
+    Drive(args::DriveArgs),
+}
+
+/// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
+/// request was wrong: the arguments, or a scenario.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers; a terminal that is gone hears neither.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let result = match cli.command {
+        Command::Drive(args) => drive_command::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprint!("{}", failure.render());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Writes to standard output; a reader that has left (`| head`) is no failure.
+///
+/// # Errors
+/// Any other error of the output.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Other(format!("cannot write the answer: {e}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,344 @@
+//! [`Limits`]: what a drive can do at most, in closed form, and which resource says so.
+//!
+//! | limit | resources, the least of which it is |
+//! |---|---|
+//! | random reads | PUs / (tR + transfer), channels × bandwidth / size, DMA / size, 1 / fetch |
+//! | sequential reads | the same for whole multi-plane pages |
+//! | programs | PUs × planes × page / tPROG, channels × bandwidth, DMA; PUs are the active ones |
+//! | sustained random writes | PUs × planes × page / (WA·tPROG + (WA−1)·tR + WA·tBERS/N), channels / (2·WA−1), DMA |
+//!
+//! with tR and tPROG averaged over page types, N programs per chunk, and WA from [`greedy`]. These
+//! are the forms that the simulated drive is tested against.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`greedy`] | write amplification under uniform random writes |
+//! | [`sheet`] | what `sluice drive show` prints |
+
+pub mod greedy;
+pub mod sheet;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use clock::Nanos;
+use drive::{DriveConfig, PersonalityKind, WriteBuffer};
+use ftl::{FtlConfig, VictimPolicyKind};
+use media::{MediaConfig, NandConfig};
+
+use crate::scenario::{Capacity, DrivePlan, Target};
+
+/// What can bind a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// The flash arrays.
+    ParallelUnits,
+    /// The flash arrays that are written at a time.
+    ActiveUnits,
+    /// The channels.
+    Channels,
+    /// The path between host memory and drive.
+    Dma,
+    /// The controller, which fetches one command at a time.
+    Fetch,
+    /// The null personality's bandwidth.
+    NullBandwidth,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Resource::ParallelUnits => "parallel units",
+            Resource::ActiveUnits => "active parallel units",
+            Resource::Channels => "channels",
+            Resource::Dma => "DMA",
+            Resource::Fetch => "command fetch",
+            Resource::NullBandwidth => "null bandwidth",
+        })
+    }
+}
+
+/// A highest rate: requests of one size, and what binds them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// Bytes of a request.
+    pub request_bytes: u64,
+    /// Every resource that binds, with the requests per second it allows; least first, never empty.
+    pub bounds: Vec<(Resource, f64)>,
+}
+
+impl Limit {
+    /// `None` if nothing binds.
+    fn new(request_bytes: u64, bounds: Vec<(Resource, Option<f64>)>) -> Option<Limit> {
+        let mut bounds: Vec<(Resource, f64)> =
+            bounds.into_iter().filter_map(|(r, rate)| Some((r, rate?))).collect();
+        bounds.sort_by(|a, b| a.1.total_cmp(&b.1));
+        (!bounds.is_empty()).then_some(Limit { request_bytes, bounds })
+    }
+
+    /// Requests per second.
+    pub fn iops(&self) -> f64 {
+        self.bounds[0].1
+    }
+
+    /// Bytes per second.
+    pub fn bytes_per_sec(&self) -> f64 {
+        self.iops() * self.request_bytes as f64
+    }
+
+    /// What binds.
+    pub fn bound(&self) -> Resource {
+        self.bounds[0].0
+    }
+}
+
+/// Write amplification in steady state, and what it leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sustained {
+    /// Physical/logical − 1, as it comes out of the geometry.
+    pub over_provisioning: f64,
+    /// Sectors programmed per sector that the user writes.
+    pub write_amplification: f64,
+    /// The victim policy that it holds for.
+    pub policy: VictimPolicyKind,
+    /// User writes of one sector.
+    pub limit: Option<Limit>,
+}
+
+/// What a drive can do at most.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Random reads of one sector.
+    pub random_read: Option<Limit>,
+    /// Reads of whole multi-plane pages.
+    pub sequential_read: Option<Limit>,
+    /// Programs: writes to a fresh drive.
+    pub program: Option<Limit>,
+    /// Random writes in steady state; `None` without a translation layer.
+    pub sustained: Option<Sustained>,
+    /// A read of one sector from an idle drive, host costs not counted.
+    pub read_latency: Nanos,
+    /// A write to an idle drive: of one sector where the drive takes it, of a write unit where it is
+    /// open-channel. Host costs not counted.
+    pub write_latency: Nanos,
+    /// Bytes of that write.
+    pub write_latency_bytes: u64,
+}
+
+/// Requests per second of `servers` that each take `time`; `None` if they take none.
+fn served(servers: u32, time: Nanos) -> Option<f64> {
+    (time > Nanos::ZERO).then(|| f64::from(servers) / time.as_secs_f64())
+}
+
+/// Requests per second of `bytes` each over `lanes` of `bytes_per_sec`; `None` if without limit.
+fn carried(lanes: u32, bytes_per_sec: u64, bytes: f64) -> Option<f64> {
+    (bytes_per_sec > 0 && bytes > 0.0).then(|| f64::from(lanes) * bytes_per_sec as f64 / bytes)
+}
+
+fn mean(times: &[Nanos]) -> Nanos {
+    let sum: u64 = times.iter().map(|t| t.0).fold(0, u64::saturating_add);
+    Nanos(sum / times.len().max(1) as u64)
+}
+
+/// Mean tR over the page types of the cell.
+pub fn mean_read(nand: &NandConfig) -> Nanos {
+    mean(&nand.timing.read[..nand.cell.bits() as usize])
+}
+
+/// Mean time of one program operation: over page types, or of a whole word line where it is
+/// programmed in one shot.
+pub fn mean_program(nand: &NandConfig) -> Nanos {
+    if nand.one_shot {
+        nand.timing.program[0]
+    } else {
+        mean(&nand.timing.program[..nand.cell.bits() as usize])
+    }
+}
+
+impl Limits {
+    /// The limits of a drive as a scenario sets it up.
+    pub fn of(plan: &DrivePlan) -> Limits {
+        let config = &plan.config;
+        match &config.media {
+            MediaConfig::Nand(nand) => nand_limits(plan, config, nand),
+            MediaConfig::Pcm(pcm) => {
+                let bytes = u64::from(pcm.sector_bytes);
+                let transfer = Nanos::transfer(bytes, pcm.channel_bytes_per_sec);
+                let rate = |time: Nanos| {
+                    let mut bounds = controller_bounds(config, bytes);
+                    bounds.push((
+                        Resource::ParallelUnits,
+                        served(pcm.channels * pcm.pus, time + transfer),
+                    ));
+                    bounds.push((
+                        Resource::Channels,
+                        carried(pcm.channels, pcm.channel_bytes_per_sec, bytes as f64),
+                    ));
+                    Limit::new(bytes, bounds)
+                };
+                let own = controller_latency(config, bytes);
+                Limits {
+                    random_read: rate(pcm.read),
+                    sequential_read: rate(pcm.read),
+                    program: rate(pcm.write),
+                    sustained: None,
+                    read_latency: own + pcm.read + transfer,
+                    write_latency: own + pcm.write + transfer,
+                    write_latency_bytes: bytes,
+                }
+            }
+            MediaConfig::Null { sector_bytes, .. } => {
+                let bytes = u64::from(*sector_bytes);
+                let mut bounds = controller_bounds(config, bytes);
+                bounds.push((
+                    Resource::NullBandwidth,
+                    carried(1, config.null.bytes_per_sec, bytes as f64),
+                ));
+                let limit = Limit::new(bytes, bounds);
+                let latency = controller_latency(config, bytes)
+                    + config.null.latency
+                    + Nanos::transfer(bytes, config.null.bytes_per_sec);
+                Limits {
+                    random_read: limit.clone(),
+                    sequential_read: limit.clone(),
+                    program: limit,
+                    sustained: None,
+                    read_latency: latency,
+                    write_latency: latency,
+                    write_latency_bytes: bytes,
+                }
+            }
+        }
+    }
+}
+
+/// What the controller allows for requests of `bytes`.
+fn controller_bounds(config: &DriveConfig, bytes: u64) -> Vec<(Resource, Option<f64>)> {
+    let c = &config.controller;
+    vec![
+        (Resource::Dma, carried(1, c.dma_bytes_per_sec, bytes as f64)),
+        (Resource::Fetch, served(1, c.fetch)),
+    ]
+}
+
+/// What the controller adds to a request of `bytes` on an idle drive.
+fn controller_latency(config: &DriveConfig, bytes: u64) -> Nanos {
+    let c = &config.controller;
+    c.fetch + Nanos::transfer(bytes, c.dma_bytes_per_sec) + c.complete
+}
+
+/// What to call the arrays that `active` of `pus` units are.
+fn arrays(active: u32, pus: u32) -> Resource {
+    if active < pus { Resource::ActiveUnits } else { Resource::ParallelUnits }
+}
+
+fn nand_limits(plan: &DrivePlan, config: &DriveConfig, nand: &NandConfig) -> Limits {
+    let g = &nand.geometry;
+    let (pus, channel) = (g.total_pus(), nand.timing.channel_bytes_per_sec);
+    let sector = u64::from(g.sector_bytes);
+    let stripe = u64::from(g.sectors_per_stripe()) * sector;
+    let unit = u64::from(nand.write_unit()) * sector;
+    let (read, program) = (mean_read(nand), mean_program(nand));
+
+    let reads = |bytes: u64| {
+        let mut bounds = controller_bounds(config, bytes);
+        let time = read + Nanos::transfer(bytes, channel);
+        bounds.push((Resource::ParallelUnits, served(pus, time)));
+        bounds.push((Resource::Channels, carried(g.channels, channel, bytes as f64)));
+        Limit::new(bytes, bounds)
+    };
+    // Without cache programming the array waits for the transfer.
+    let exposed = if config.cache_program { Nanos::ZERO } else { Nanos::transfer(unit, channel) };
+    // A translation layer writes to its active units only; they are spread over the channels.
+    let active = plan.capacity.map_or(pus, |c| c.active_pus);
+    let programs = Limit::new(unit, {
+        // How many commands a unit takes is the host's choice: the fetch of one does not bind.
+        let mut bounds =
+            vec![(Resource::Dma, carried(1, config.controller.dma_bytes_per_sec, unit as f64))];
+        bounds.push((arrays(active, pus), served(active, program + exposed)));
+        let channels = active.min(g.channels);
+        bounds.push((Resource::Channels, carried(channels, channel, unit as f64)));
+        bounds
+    });
+    let ftl = match &plan.target {
+        Target::Pblk(ftl) => Some(ftl),
+        Target::None => (config.personality == PersonalityKind::Block).then_some(&config.ftl),
+    };
+    let sustained = match (ftl, &plan.capacity) {
+        (Some(ftl), Some(capacity)) => sustained(plan, nand, ftl, capacity, exposed),
+        _ => None,
+    };
+    let buffered = config.write_buffer != WriteBuffer::None;
+    let (write_bytes, array) = match config.personality {
+        PersonalityKind::Block if buffered => (sector, Nanos::ZERO),
+        PersonalityKind::Block => (sector, Nanos::transfer(unit, channel) + program),
+        _ => (unit, Nanos::transfer(unit, channel) + program),
+    };
+    Limits {
+        random_read: reads(sector),
+        sequential_read: reads(stripe),
+        program: programs,
+        sustained,
+        read_latency: controller_latency(config, sector) + read + Nanos::transfer(sector, channel),
+        write_latency: controller_latency(config, write_bytes) + array,
+        write_latency_bytes: write_bytes,
+    }
+}
+
+/// Random writes of one sector in steady state.
+fn sustained(
+    plan: &DrivePlan,
+    nand: &NandConfig,
+    ftl: &FtlConfig,
+    capacity: &Capacity,
+    exposed: Nanos,
+) -> Option<Sustained> {
+    let over_provisioning = capacity.over_provisioning();
+    let wa = match ftl.victim_policy {
+        VictimPolicyKind::Fifo => greedy::fifo(over_provisioning),
+        // Where every sector is as likely to be written as any other, age says nothing, and
+        // cost-benefit chooses much as greedy does.
+        VictimPolicyKind::Greedy | VictimPolicyKind::CostBenefit => {
+            greedy::greedy(over_provisioning, capacity.line_sectors)
+        }
+    }?;
+    let g = &nand.geometry;
+    let sector = f64::from(g.sector_bytes);
+    let unit = f64::from(nand.write_unit());
+    let programs_per_chunk = f64::from(g.sectors_per_chunk()) / unit;
+    // Seconds of one parallel unit per write unit of the user.
+    let read = mean_read(nand).as_secs_f64() * f64::from(nand.pages_per_program());
+    let time = wa * (mean_program(nand) + exposed).as_secs_f64()
+        + (wa - 1.0) * read
+        + wa * nand.timing.erase.as_secs_f64() / programs_per_chunk;
+    let array = (time > 0.0).then(|| f64::from(g.total_pus()) * unit / time);
+    // Every sector moved is read and programmed once more over the channel; with the layer on the
+    // host, over the DMA path too.
+    let crossings = 2.0 * wa - 1.0;
+    let channel = nand.timing.channel_bytes_per_sec;
+    let dma = plan.config.controller.dma_bytes_per_sec;
+    let over_dma = if plan.target == Target::None { 1.0 } else { crossings };
+    let mut bounds = vec![
+        (Resource::ParallelUnits, array),
+        (Resource::Channels, carried(g.channels, channel, sector * crossings)),
+        (Resource::Dma, carried(1, dma, sector * over_dma)),
+    ];
+    if plan.target == Target::None {
+        bounds.push((Resource::Fetch, served(1, plan.config.controller.fetch)));
+    }
+    if capacity.active_pus < g.total_pus() {
+        // Each open line takes the programs of its stream. With hot and cold apart the users' line
+        // takes 1 and garbage collection's takes WA − 1 of the WA programs.
+        let share = if ftl.hot_cold { 1f64.max(wa - 1.0) } else { wa };
+        let program = (mean_program(nand) + exposed).as_secs_f64();
+        let active = f64::from(capacity.active_pus) * unit;
+        bounds.push((Resource::ActiveUnits, (program > 0.0).then(|| active / (share * program))));
+    }
+    Some(Sustained {
+        over_provisioning,
+        write_amplification: wa,
+        policy: ftl.victim_policy,
+        limit: Limit::new(u64::from(g.sector_bytes), bounds),
+    })
+}

@@ -1,0 +1,125 @@
+//! The closed forms, by hand.
+
+use std::path::Path;
+
+use super::*;
+use crate::scenario::Scenario;
+
+fn limits(more: &str) -> Limits {
+    Limits::of(&plan(more))
+}
+
+fn plan(more: &str) -> DrivePlan {
+    let text = format!("[drive]\npreset = \"mqsim-default-small\"\n{more}");
+    Scenario::parse(Path::new("test.toml"), &text).unwrap().drives[0].clone()
+}
+
+#[test]
+fn the_least_resource_binds() {
+    // 64 PUs / (75 us + 12.3 us) against 8 × 333 MB/s / 4 KB against 4 GB/s / 4 KB.
+    let l = limits("").random_read.unwrap();
+    assert_eq!(l.bound(), Resource::Channels);
+    assert!((l.iops() - 8.0 * 333e6 / 4096.0).abs() < 1e-6);
+    assert_eq!(l.bounds.len(), 3);
+    assert!(l.bounds.windows(2).all(|w| w[0].1 <= w[1].1));
+    let l = limits("timing.channel = 0\n").random_read.unwrap();
+    assert_eq!(l.bound(), Resource::ParallelUnits);
+    assert!((l.iops() - 64.0 / 75e-6).abs() < 1e-3);
+    let l = limits("controller.dma = \"100MB/s\"\n").program.unwrap();
+    assert_eq!((l.bound(), l.bytes_per_sec()), (Resource::Dma, 100e6));
+    let l = limits("controller.fetch = \"10us\"\n").random_read.unwrap();
+    assert_eq!((l.bound(), l.iops().round()), (Resource::Fetch, 100e3));
+}
+
+#[test]
+fn latencies_add_up() {
+    let l = limits("controller.fetch = \"1us\"\ncontroller.complete = \"2us\"\n");
+    // Fetch, tR, 4 KB at 333 MB/s, 4 KB at 4 GB/s, completion.
+    assert_eq!(l.read_latency, Nanos(1_000 + 75_000 + 12_301 + 1_024 + 2_000));
+    // Into the buffer: no array.
+    assert_eq!(l.write_latency, Nanos(1_000 + 1_024 + 2_000));
+    let l = limits("write_buffer.kind = \"none\"\n");
+    assert_eq!(l.write_latency, Nanos(1_024 + 49_202 + 750_000));
+}
+
+#[test]
+fn transfers_add_to_programs_without_cache_programming() {
+    let l = limits("cache_program = false\ntiming.channel = \"1GB/s\"\ncontroller.dma = 0\n");
+    let expected = 64.0 * 16384.0 / (750e-6 + 16.384e-6);
+    assert!((l.program.unwrap().bytes_per_sec() / expected - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn sustained_writes_follow_the_formula() {
+    let s = limits("timing.channel = 0\ncontroller.dma = 0\n").sustained.unwrap();
+    let wa = s.write_amplification;
+    let capacity = plan("").capacity.unwrap();
+    assert_eq!(Some(wa), greedy::greedy(capacity.over_provisioning(), capacity.line_sectors));
+    // The state of trims costs one sector in some 32,000.
+    assert!((s.over_provisioning - 0.0753).abs() < 1e-4);
+    // PUs × planes × page / (WA·tPROG + (WA−1)·tR + WA·tBERS/N), N = 256 pages per block.
+    let time = wa * 750e-6 + (wa - 1.0) * 75e-6 + wa * 3.8e-3 / 256.0;
+    let expected = 64.0 * 2.0 * 8192.0 / time;
+    let limit = s.limit.unwrap();
+    assert!((limit.bytes_per_sec() / expected - 1.0).abs() < 1e-9);
+    assert_eq!(limit.bound(), Resource::ParallelUnits);
+    let fifo = limits("ftl.victim_policy = \"fifo\"\n").sustained.unwrap();
+    assert!(fifo.write_amplification >= wa);
+    assert_eq!(fifo.policy, VictimPolicyKind::Fifo);
+}
+
+#[test]
+fn few_active_units_bound_writes_but_not_reads() {
+    let ocssd = |active: u32| {
+        let text = format!(
+            "[drive]\npreset = \"ocssd-mlc-128pu\"\n[target]\nkind = \"pblk\"\nactive_pus = {active}\n"
+        );
+        Limits::of(&Scenario::parse(Path::new("t.toml"), &text).unwrap().drives[0])
+    };
+    let (few, all) = (ocssd(4), ocssd(128));
+    assert_eq!(few.random_read, all.random_read);
+    let program = few.program.unwrap();
+    // Four times 64 KB per 1.39 ms.
+    assert_eq!(program.bound(), Resource::ActiveUnits);
+    assert!((program.bytes_per_sec() - 188.6e6).abs() < 0.1e6, "{}", program.bytes_per_sec());
+    assert_eq!(all.program.unwrap().bound(), Resource::Channels);
+    let sustained = few.sustained.unwrap();
+    let limit = sustained.limit.unwrap();
+    assert_eq!(limit.bound(), Resource::ActiveUnits);
+    let expected = 4.0 * 65536.0 / 1.39e-3 / (sustained.write_amplification - 1.0);
+    assert!((limit.bytes_per_sec() / expected - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_sheet_says_everything() {
+    let sheet = sheet::sheet(&plan("name = \"left\"\n"));
+    for part in [
+        "drive \"left\", preset mqsim-default-small",
+        "8 channels × 8 PUs = 64",
+        "group 3 | pu 3 | chunk 6 | sector 10",
+        "16 GiB = 17.2 GB",
+        "7.53 % (physical/logical − 1; lines held back not counted as physical)",
+        "bound by channels",
+        "tR                      75 us",
+        "write amplification",
+        "tables",
+    ] {
+        assert!(sheet.contains(part), "`{part}` is missing in\n{sheet}");
+    }
+    assert!(sheet.lines().all(|l| l == l.trim_end()), "no trailing blanks\n{sheet}");
+    for preset in crate::presets::all() {
+        let text = format!("[drive]\npreset = \"{}\"\n", preset.name);
+        let scenario = Scenario::parse(Path::new("t.toml"), &text).unwrap();
+        let sheet = sheet::sheet(&scenario.drives[0]);
+        assert!(!sheet.contains("NaN") && !sheet.contains("inf "), "{sheet}");
+    }
+}
+
+#[test]
+fn a_2_tb_drive_simulates_in_8_gib_without_data() {
+    let text = "[drive]\npreset = \"ocssd-mlc-128pu\"\npersonality = \"block\"\ndata = \"none\"\n";
+    let scenario = Scenario::parse(Path::new("t.toml"), text).unwrap();
+    let memory = sheet::Memory::of(&scenario.drives[0]);
+    assert_eq!(memory.data, 0);
+    assert!(memory.tables < 8 << 30, "{}", memory.tables);
+}

@@ -1,0 +1,301 @@
+//! [`render`]: the report as one page that needs nothing but itself: no network, no files beside it.
+//! The plots are in the page as SVG; its script only adds what is shown under the pointer.
+
+use std::fmt::Write as _;
+
+use super::heat;
+use super::plot::{Axis, Line, Plot};
+use super::table::{self, HEADINGS, WORDS};
+use super::{Direction, JobRow, Report, Way};
+
+/// Colours and dashes that lines have before they repeat.
+pub(super) const PALETTE: usize = 8;
+
+/// Text safe in HTML, in elements and in attributes.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The page. Equal reports give equal bytes.
+pub fn render(report: &Report) -> String {
+    let report = report.clone().settle();
+    let mut out = String::new();
+    let title = escape(&report.title);
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n",
+        include_str!("page.css")
+    );
+    if !report.subtitle.is_empty() {
+        let _ = writeln!(out, "<p class=\"subtitle\">{}</p>", escape(&report.subtitle));
+    }
+    out.push_str("</header>\n<main>\n");
+    results(&mut out, &report);
+    latencies(&mut out, &report);
+    throughput(&mut out, &report);
+    busy(&mut out, &report);
+    scenarios(&mut out, &report);
+    let _ = write!(
+        out,
+        "</main>\n<footer>Made by sluice {}. The page is complete in itself.</footer>\n\
+         <div id=\"tip\" hidden></div>\n<script>\n{}</script>\n</body>\n</html>\n",
+        env!("CARGO_PKG_VERSION"),
+        include_str!("page.js")
+    );
+    out
+}
+
+fn open(out: &mut String, heading: &str, how_to_read: &str) {
+    let _ = write!(out, "<section>\n<h2>{heading}</h2>\n<p class=\"how\">{how_to_read}</p>\n");
+}
+
+/// The names of the ways with the colours and dashes of their lines.
+fn legend(out: &mut String, report: &Report) {
+    out.push_str("<ul class=\"legend\">");
+    for (i, way) in report.ways.iter().enumerate() {
+        let _ = write!(
+            out,
+            "<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><line class=\"line way{}\" \
+             x1=\"1\" x2=\"33\" y1=\"5\" y2=\"5\"/></svg>{}</li>",
+            i % PALETTE,
+            escape(&way.name)
+        );
+    }
+    out.push_str("</ul>\n");
+}
+
+fn results(out: &mut String, report: &Report) {
+    open(
+        out,
+        "Results",
+        "One row for each job and direction. A percentile is the latency that so many percent of \
+         the requests did not exceed: the distance between mean and p99 is what a user notices as \
+         a drive that stutters. WA, write amplification, is how many sectors were programmed for \
+         each sector written: above 1 the rest is garbage collection and padding.",
+    );
+    out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
+    for (i, heading) in HEADINGS.iter().enumerate() {
+        let class = if i < WORDS { "" } else { " class=\"n\"" };
+        let _ = write!(out, "<th{class}>{heading}</th>");
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for way in &report.ways {
+        for (at, row) in way.jobs.iter().enumerate() {
+            out.push_str(if at == 0 { "<tr class=\"first\">" } else { "<tr>" });
+            for (i, cell) in table::cells(way, row, at == 0).iter().enumerate() {
+                let class = if i < WORDS { "" } else { " class=\"n\"" };
+                let _ = write!(out, "<td{class}>{}</td>", escape(cell));
+            }
+            out.push_str("</tr>\n");
+        }
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+    let remarks: Vec<(&Way, Vec<String>)> = report
+        .ways
+        .iter()
+        .map(|way| (way, table::remarks(way)))
+        .filter(|(_, remarks)| !remarks.is_empty())
+        .collect();
+    if !remarks.is_empty() {
+        out.push_str("<dl class=\"remarks\">\n");
+        for (way, remarks) in remarks {
+            let _ = writeln!(
+                out,
+                "<dt>{}</dt><dd>{}</dd>",
+                escape(&way.name),
+                escape(&remarks.join("; "))
+            );
+        }
+        out.push_str("</dl>\n");
+    }
+    out.push_str("</section>\n");
+}
+
+/// Every job and direction that any way has, in order of first appearance.
+fn rows(report: &Report) -> Vec<(&str, Direction)> {
+    let mut seen: Vec<(&str, Direction)> = Vec::new();
+    for row in report.ways.iter().flat_map(|way| &way.jobs) {
+        let key = (row.name.as_str(), row.direction);
+        if !seen.contains(&key) {
+            seen.push(key);
+        }
+    }
+    seen
+}
+
+/// The rows of one job and direction, with the number of their way.
+fn rows_of<'r>(
+    report: &'r Report,
+    key: (&'r str, Direction),
+) -> impl Iterator<Item = (usize, &'r Way, &'r JobRow)> {
+    report.ways.iter().enumerate().flat_map(move |(i, way)| {
+        way.jobs
+            .iter()
+            .filter(move |row| (row.name.as_str(), row.direction) == key)
+            .map(move |row| (i, way, row))
+    })
+}
+
+fn heading(key: (&str, Direction)) -> String {
+    format!("{} ({})", key.0, key.1.as_str())
+}
+
+fn latencies(out: &mut String, report: &Report) {
+    let plots: Vec<Plot> = rows(report)
+        .into_iter()
+        .filter_map(|key| {
+            let rows: Vec<_> =
+                rows_of(report, key).filter(|(_, _, row)| !row.cdf.is_empty()).collect();
+            let latencies = || rows.iter().flat_map(|(_, _, row)| row.cdf.iter().map(|p| p.0));
+            let (min, max) = (latencies().min()?, latencies().max()?);
+            let below_one = rows
+                .iter()
+                .flat_map(|(_, _, row)| row.cdf.iter().map(|p| p.1))
+                .filter(|share| *share < 1.0)
+                .fold(0.0, f64::max);
+            Some(Plot {
+                title: heading(key),
+                x: Axis::latency(min, max),
+                y: Axis::shares(below_one),
+                lines: rows
+                    .iter()
+                    .map(|(i, way, row)| Line {
+                        way: *i,
+                        name: way.name.clone(),
+                        points: row.cdf.iter().map(|(ns, share)| (*ns as f64, *share)).collect(),
+                    })
+                    .collect(),
+            })
+        })
+        .collect();
+    if plots.is_empty() {
+        return;
+    }
+    open(
+        out,
+        "Latency",
+        "How many requests (upwards) took no longer than how long (to the right). A steep line is \
+         a drive that always answers alike; a line that bends to the right near its top has a \
+         tail: a few requests wait long, usually behind a program or an erase on the same parallel \
+         unit. The axes are stretched to show that tail: each decade of time, and each further \
+         nine of the percentage, takes the same space.",
+    );
+    panels(out, report, &plots);
+}
+
+fn throughput(out: &mut String, report: &Report) {
+    let plots: Vec<Plot> = rows(report)
+        .into_iter()
+        .filter_map(|key| {
+            let rows: Vec<_> =
+                rows_of(report, key).filter(|(_, _, row)| row.series.len() > 1).collect();
+            let end = rows.iter().filter_map(|(_, _, row)| row.series.last()).map(|p| p.0).max()?;
+            let top = rows
+                .iter()
+                .flat_map(|(_, _, row)| row.series.iter().map(|p| p.1))
+                .fold(0.0, f64::max);
+            Some(Plot {
+                title: heading(key),
+                x: Axis::time(end),
+                y: Axis::bandwidth(top),
+                lines: rows
+                    .iter()
+                    .map(|(i, way, row)| Line {
+                        way: *i,
+                        name: way.name.clone(),
+                        points: row.series.iter().map(|(t, v)| (*t as f64 / 1e9, *v)).collect(),
+                    })
+                    .collect(),
+            })
+        })
+        .collect();
+    if plots.is_empty() {
+        return;
+    }
+    open(
+        out,
+        "Throughput over time",
+        "Bytes per second in each interval of the run. A level line is a steady state; a fall after \
+         a level stretch is the moment when free space ran out and garbage collection began to \
+         share the flash with the jobs.",
+    );
+    panels(out, report, &plots);
+}
+
+fn panels(out: &mut String, report: &Report, plots: &[Plot]) {
+    legend(out, report);
+    out.push_str("<div class=\"panels\">\n");
+    for plot in plots {
+        let _ = write!(
+            out,
+            "<figure><figcaption>{}</figcaption>\n{}</figure>\n",
+            escape(&plot.title),
+            plot.svg()
+        );
+    }
+    out.push_str("</div>\n</section>\n");
+}
+
+fn busy(out: &mut String, report: &Report) {
+    if report.ways.iter().all(|way| way.busy.is_empty()) {
+        return;
+    }
+    open(
+        out,
+        "Where the flash was busy",
+        "One square for each parallel unit, a row for each channel: the brighter, the larger the \
+         share of the run in which its array read, programmed or erased. A unit does one of them \
+         at a time, so a read that meets a bright square waits. Point at a square for its shares.",
+    );
+    out.push_str(&heat::legend());
+    out.push_str("<div class=\"maps\">\n");
+    for way in &report.ways {
+        for map in &way.busy {
+            let name = if map.drive.is_empty() {
+                escape(&way.name)
+            } else {
+                format!("{}: {}", escape(&way.name), escape(&map.drive))
+            };
+            let _ = write!(
+                out,
+                "<figure><figcaption>{name}</figcaption>\n{}<p class=\"mean\">mean {}</p></figure>\n",
+                heat::svg(map),
+                heat::words(&map.mean())
+            );
+        }
+    }
+    out.push_str("</div>\n</section>\n");
+}
+
+fn scenarios(out: &mut String, report: &Report) {
+    open(
+        out,
+        "Scenarios",
+        "What was run: each way can be repeated from this text and its seed, to the last digit.",
+    );
+    for way in &report.ways {
+        let _ = write!(
+            out,
+            "<details><summary>{}, seed {}</summary>\n<pre>{}</pre></details>\n",
+            escape(&way.name),
+            way.seed,
+            escape(&way.scenario)
+        );
+    }
+    out.push_str("</section>\n");
+}

@@ -1,0 +1,226 @@
+//! [`Report`]: what a run found, as plain data, and the two ways to show it.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`table`] | one aligned table of all ways, for a terminal |
+//! | [`html`] | a page that needs nothing but itself |
+//! | `plot` | a line plot as SVG: latency CDFs, throughput over time |
+//! | `heat` | a channels × PUs busy map as SVG |
+//! | `page.css`, `page.js` | how the page looks, and what it shows under the pointer |
+//!
+//! A *way* is one scenario: the same jobs on a drive set up in one way. Equal reports render to equal
+//! bytes (rule R3), and no number in them is ever infinite or not a number: [`Report::settle`] makes
+//! sure of it.
+
+mod heat;
+pub mod html;
+mod plot;
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+/// What a run found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// What it is about.
+    pub title: String,
+    /// One sentence under the title; may be empty.
+    pub subtitle: String,
+    /// The ways, in the order they are shown.
+    pub ways: Vec<Way>,
+}
+
+/// One way of setting the drive up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Way {
+    /// What it is called; short.
+    pub name: String,
+    /// The scenario's text.
+    pub scenario: String,
+    /// Where everything random came from.
+    pub seed: u64,
+    /// Time that the run covers, in nanoseconds of its clock.
+    pub elapsed_ns: u64,
+    /// What each job saw, one row per direction.
+    pub jobs: Vec<JobRow>,
+    /// Sectors programmed per sector written; `None` if nothing was written.
+    pub write_amplification: Option<f64>,
+    /// Spare space, physical/logical − 1; `None` without a translation layer.
+    pub over_provisioning: Option<f64>,
+    /// What garbage collection did; `None` without a translation layer.
+    pub gc: Option<GcFigures>,
+    /// How busy the parallel units were, one map per drive.
+    pub busy: Vec<BusyMap>,
+    /// How late completions were; `None` in virtual time, where they never are.
+    pub lateness: Option<Lateness>,
+    /// What else must be said about this way, such as that the emulator could not keep up.
+    pub remarks: Vec<String>,
+}
+
+/// Which way data went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// To the host.
+    #[default]
+    Read,
+    /// To the drive.
+    Write,
+    /// Neither: deallocated.
+    Trim,
+}
+
+impl Direction {
+    /// `read`, `write` or `trim`, as fio says.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Direction::Read => "read",
+            Direction::Write => "write",
+            Direction::Trim => "trim",
+        }
+    }
+}
+
+/// What one job saw in one direction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobRow {
+    /// The job.
+    pub name: String,
+    /// The direction.
+    pub direction: Direction,
+    /// Requests completed per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_sec: f64,
+    /// How long requests took.
+    pub latency: Latency,
+    /// The distribution of latencies: nanoseconds, and the share of requests that took no longer;
+    /// both ascending.
+    pub cdf: Vec<(u64, f64)>,
+    /// Throughput over time: the start of each interval in nanoseconds, and bytes per second in it.
+    pub series: Vec<(u64, f64)>,
+}
+
+/// Latencies in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Latency {
+    /// Mean.
+    pub mean: f64,
+    /// Half of the requests took no longer.
+    pub p50: u64,
+    /// 95 % took no longer.
+    pub p95: u64,
+    /// 99 % took no longer.
+    pub p99: u64,
+    /// 99.9 % took no longer.
+    pub p999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// What garbage collection did during the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GcFigures {
+    /// Sectors that the user wrote.
+    pub user_sectors: u64,
+    /// Sectors that garbage collection moved.
+    pub moved_sectors: u64,
+    /// Sectors of padding.
+    pub padded_sectors: u64,
+    /// Lines reclaimed.
+    pub lines_reclaimed: u64,
+    /// Chunks erased.
+    pub erases: u64,
+    /// Free lines at the end.
+    pub free_lines: u64,
+}
+
+/// How late completions were in real time, in nanoseconds (rule R6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Half were no later.
+    pub p50: u64,
+    /// 99 % were no later.
+    pub p99: u64,
+    /// The latest.
+    pub max: u64,
+}
+
+/// How busy each parallel unit of a drive was.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BusyMap {
+    /// The drive; empty if there is only one.
+    pub drive: String,
+    /// Channels.
+    pub channels: u32,
+    /// Parallel units per channel.
+    pub pus: u32,
+    /// `channels × pus` units, channel by channel.
+    pub units: Vec<Busy>,
+}
+
+/// Shares of the run's time, from 0 to 1, that a parallel unit spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Busy {
+    /// Reading.
+    pub read: f64,
+    /// Programming.
+    pub program: f64,
+    /// Erasing.
+    pub erase: f64,
+}
+
+impl Busy {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.read + self.program + self.erase
+    }
+}
+
+impl BusyMap {
+    /// The mean over all units.
+    pub fn mean(&self) -> Busy {
+        let n = self.units.len().max(1) as f64;
+        let mut sum = Busy::default();
+        for unit in &self.units {
+            sum.read += unit.read;
+            sum.program += unit.program;
+            sum.erase += unit.erase;
+        }
+        Busy { read: sum.read / n, program: sum.program / n, erase: sum.erase / n }
+    }
+}
+
+/// Zero for what is not a finite number, or negative.
+fn settled(value: f64) -> f64 {
+    if value.is_finite() && value > 0.0 { value } else { 0.0 }
+}
+
+impl Report {
+    /// The report with every number finite and not negative, shares at most 1, and distributions
+    /// ascending: a run too short to divide by its time shows zeros, never `inf` or `NaN`.
+    pub fn settle(mut self) -> Report {
+        for way in &mut self.ways {
+            way.write_amplification = way.write_amplification.filter(|wa| wa.is_finite());
+            way.over_provisioning = way.over_provisioning.filter(|op| op.is_finite());
+            for row in &mut way.jobs {
+                row.iops = settled(row.iops);
+                row.bytes_per_sec = settled(row.bytes_per_sec);
+                row.latency.mean = settled(row.latency.mean);
+                row.series.iter_mut().for_each(|(_, v)| *v = settled(*v));
+                row.series.sort_by_key(|(t, _)| *t);
+                row.cdf.iter_mut().for_each(|(_, share)| *share = settled(*share).min(1.0));
+                row.cdf.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            }
+            for map in &mut way.busy {
+                let units = map.channels as usize * map.pus as usize;
+                map.units.resize(units, Busy::default());
+                for unit in &mut map.units {
+                    for share in [&mut unit.read, &mut unit.program, &mut unit.erase] {
+                        *share = settled(*share).min(1.0);
+                    }
+                }
+            }
+        }
+        self
+    }
+}

@@ -1,0 +1,297 @@
+//! [`Plot`]: lines over two axes, as SVG that takes its colours from the page.
+
+use std::fmt::Write as _;
+
+use super::html::escape;
+
+/// How a value becomes a distance along an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Scale {
+    Linear,
+    /// Decades.
+    Log,
+    /// Shares from 0 to 1 by their nines: 0, 0.9, 0.99, 0.999 are equally far apart.
+    Nines,
+}
+
+/// One axis.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    pub(super) label: &'static str,
+    pub(super) scale: Scale,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    pub(super) ticks: Vec<(f64, String)>,
+    /// How the page writes a value under the pointer: `ns`, `bytes`, `share` or `seconds`.
+    pub(super) unit: &'static str,
+}
+
+/// One line: which way it belongs to, and its points.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) way: usize,
+    pub(super) name: String,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// Lines over two axes.
+#[derive(Clone, Debug)]
+pub(super) struct Plot {
+    pub(super) title: String,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) lines: Vec<Line>,
+}
+
+// The drawing, in the SVG's own units.
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 340.0;
+const LEFT: f64 = 96.0;
+const RIGHT: f64 = 28.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = 50.0;
+
+impl Scale {
+    fn apply(self, value: f64) -> f64 {
+        match self {
+            Scale::Linear => value,
+            Scale::Log => value.max(1.0).log10(),
+            // Beyond six nines nothing can be told apart.
+            Scale::Nines => -(1.0 - value.clamp(0.0, 0.999_999)).log10(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Scale::Linear => "linear",
+            Scale::Log => "log",
+            Scale::Nines => "nines",
+        }
+    }
+}
+
+impl Axis {
+    /// From 0 to 1 along the axis.
+    fn place(&self, value: f64) -> f64 {
+        let (low, high) = (self.scale.apply(self.min), self.scale.apply(self.max));
+        if high <= low {
+            return 0.0;
+        }
+        ((self.scale.apply(value) - low) / (high - low)).clamp(0.0, 1.0)
+    }
+
+    /// Nanoseconds in decades that hold `min` to `max`.
+    pub(super) fn latency(min: u64, max: u64) -> Axis {
+        let low = (min.max(1) as f64).log10();
+        let high = (max.max(2) as f64).log10();
+        // The outermost halves of a decade that hold everything.
+        let (low, high) = ((low * 2.0).floor() / 2.0, (high * 2.0).ceil() / 2.0);
+        let high = if high <= low { low + 0.5 } else { high };
+        let ticks = (low.ceil() as i32..=high.floor() as i32)
+            .map(|decade| (10f64.powi(decade), decade_label(decade)))
+            .collect();
+        Axis {
+            label: "latency (log scale)",
+            scale: Scale::Log,
+            min: 10f64.powf(low),
+            max: 10f64.powf(high),
+            ticks,
+            unit: "ns",
+        }
+    }
+
+    /// Shares of requests, spread out towards 1.
+    pub(super) fn shares(max: f64) -> Axis {
+        let marks = [
+            (0.0, "0 %"),
+            (0.5, "50 %"),
+            (0.9, "90 %"),
+            (0.99, "99 %"),
+            (0.999, "99.9 %"),
+            (0.9999, "99.99 %"),
+            (0.99999, "99.999 %"),
+        ];
+        let top = marks.iter().map(|m| m.0).find(|m| *m >= max.min(0.99999)).unwrap_or(0.99999);
+        let top = top.max(0.999);
+        Axis {
+            label: "requests that took no longer",
+            scale: Scale::Nines,
+            min: 0.0,
+            max: top,
+            ticks: marks
+                .iter()
+                .filter(|(share, _)| *share <= top)
+                .map(|(share, name)| (*share, (*name).to_owned()))
+                .collect(),
+            unit: "share",
+        }
+    }
+
+    /// Bytes per second from 0 to a round number at or above `max`.
+    pub(super) fn bandwidth(max: f64) -> Axis {
+        let (top, ticks) = round_ticks(max);
+        Axis {
+            label: "throughput",
+            scale: Scale::Linear,
+            min: 0.0,
+            max: top,
+            ticks: ticks.into_iter().map(|t| (t, crate::text::rate(t))).collect(),
+            unit: "bytes",
+        }
+    }
+
+    /// Seconds from 0 to `max` nanoseconds.
+    pub(super) fn time(max: u64) -> Axis {
+        let seconds = (max as f64 / 1e9).max(1e-9);
+        let (_, ticks) = round_ticks(seconds);
+        Axis {
+            label: "time",
+            scale: Scale::Linear,
+            min: 0.0,
+            max: seconds,
+            ticks: ticks
+                .into_iter()
+                .filter(|t| *t <= seconds * 1.000_001)
+                .map(|t| (t, time_label(t)))
+                .collect(),
+            unit: "seconds",
+        }
+    }
+}
+
+/// `100 us`, from a power of ten of nanoseconds.
+fn decade_label(decade: i32) -> String {
+    crate::text::duration(10u64.saturating_pow(decade.clamp(0, 18) as u32))
+}
+
+/// `2.5 s`, `0 s`.
+fn time_label(seconds: f64) -> String {
+    let label = match seconds {
+        0.0 => "0 s".to_owned(),
+        _ => crate::text::duration((seconds * 1e9).round() as u64),
+    };
+    match label.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => label,
+    }
+}
+
+/// A round number at or above `max`, and four to six round steps up to it.
+fn round_ticks(max: f64) -> (f64, Vec<f64>) {
+    let max = if max > 0.0 { max } else { 1.0 };
+    let raw = max / 4.0;
+    let power = 10f64.powf(raw.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+        .iter()
+        .map(|m| m * power)
+        .find(|step| *step >= raw * 0.999_999)
+        .unwrap_or(10.0 * power);
+    let steps = (max / step - 1e-6).ceil().max(1.0) as u32;
+    (step * f64::from(steps), (0..=steps).map(|i| step * f64::from(i)).collect())
+}
+
+fn x_of(axis: &Axis, value: f64) -> f64 {
+    LEFT + axis.place(value) * (WIDTH - LEFT - RIGHT)
+}
+
+fn y_of(axis: &Axis, value: f64) -> f64 {
+    HEIGHT - BOTTOM - axis.place(value) * (HEIGHT - TOP - BOTTOM)
+}
+
+impl Plot {
+    /// The SVG element.
+    pub(super) fn svg(&self) -> String {
+        let mut out = String::new();
+        let (x, y) = (&self.x, &self.y);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\" \
+             data-x=\"{} {} {} {}\" data-y=\"{} {} {} {}\" \
+             data-frame=\"{LEFT} {TOP} {} {}\">",
+            escape(&self.title),
+            x.scale.name(),
+            x.min,
+            x.max,
+            x.unit,
+            y.scale.name(),
+            y.min,
+            y.max,
+            y.unit,
+            WIDTH - RIGHT,
+            HEIGHT - BOTTOM,
+        );
+        for (value, name) in &y.ticks {
+            let at = y_of(y, *value);
+            let _ = writeln!(
+                out,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+                 <text class=\"tick\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                WIDTH - RIGHT,
+                LEFT - 8.0,
+                at + 4.0,
+                escape(name)
+            );
+        }
+        for (value, name) in &x.ticks {
+            let at = x_of(x, *value);
+            let _ = writeln!(
+                out,
+                "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\"/>\
+                 <text class=\"tick\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                HEIGHT - BOTTOM,
+                HEIGHT - BOTTOM + 18.0,
+                escape(name)
+            );
+        }
+        let _ = writeln!(
+            out,
+            "<rect class=\"frame\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" height=\"{}\"/>\
+             <text class=\"label\" x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
+             <text class=\"label\" transform=\"translate(14 {:.1}) rotate(-90)\" \
+             text-anchor=\"middle\">{}</text>",
+            WIDTH - LEFT - RIGHT,
+            HEIGHT - TOP - BOTTOM,
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            HEIGHT - 10.0,
+            escape(x.label),
+            (TOP + HEIGHT - BOTTOM) / 2.0,
+            escape(y.label)
+        );
+        for line in &self.lines {
+            let points = self.place(line);
+            if points.is_empty() {
+                continue;
+            }
+            let _ = write!(
+                out,
+                "<polyline class=\"line way{}\" data-name=\"{}\" points=\"",
+                line.way % super::html::PALETTE,
+                escape(&line.name)
+            );
+            for (i, (px, py)) in points.iter().enumerate() {
+                let _ = write!(out, "{}{px:.1},{py:.1}", if i == 0 { "" } else { " " });
+            }
+            out.push_str("\"/>\n");
+        }
+        out.push_str("<line class=\"cursor\" y1=\"0\" y2=\"0\"/>\n</svg>\n");
+        out
+    }
+
+    /// The points of a line in the drawing, those left out that nobody could see.
+    fn place(&self, line: &Line) -> Vec<(f64, f64)> {
+        let mut placed: Vec<(f64, f64)> = Vec::new();
+        let last = line.points.len().saturating_sub(1);
+        for (i, (vx, vy)) in line.points.iter().enumerate() {
+            let p = (x_of(&self.x, *vx), y_of(&self.y, *vy));
+            let near =
+                placed.last().is_some_and(|q| (p.0 - q.0).abs() < 0.5 && (p.1 - q.1).abs() < 0.5);
+            if !near || i == last {
+                placed.push(p);
+            }
+        }
+        placed
+    }
+}

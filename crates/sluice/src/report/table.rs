@@ -1,0 +1,99 @@
+//! [`render`]: one aligned table of all ways, for a terminal or a pipe.
+
+use std::fmt::Write as _;
+
+use super::{JobRow, Report, Way};
+use crate::text::{count, duration, rate};
+
+/// Headings of the columns; the first three are words, the others numbers.
+pub(super) const HEADINGS: [&str; 12] =
+    ["way", "job", "dir", "IOPS", "throughput", "mean", "p50", "p95", "p99", "p99.9", "max", "WA"];
+pub(super) const WORDS: usize = 3;
+
+/// The cells of one row. The way and its write amplification stand on its first row only.
+pub(super) fn cells(way: &Way, row: &JobRow, first: bool) -> [String; 12] {
+    let l = &row.latency;
+    let once = |text: String| if first { text } else { String::new() };
+    [
+        once(way.name.clone()),
+        row.name.clone(),
+        row.direction.as_str().to_owned(),
+        count(row.iops.round() as u64),
+        rate(row.bytes_per_sec),
+        duration(l.mean.round() as u64),
+        duration(l.p50),
+        duration(l.p95),
+        duration(l.p99),
+        duration(l.p999),
+        duration(l.max),
+        once(way.write_amplification.map_or("-".into(), |wa| format!("{wa:.2}"))),
+    ]
+}
+
+/// The table, with a line for everything else that a way has to say.
+pub fn render(report: &Report) -> String {
+    let report = report.clone().settle();
+    let mut rows: Vec<Option<[String; 12]>> = vec![Some(HEADINGS.map(str::to_owned)), None];
+    for way in &report.ways {
+        for (i, row) in way.jobs.iter().enumerate() {
+            rows.push(Some(cells(way, row, i == 0)));
+        }
+    }
+    let mut widths = [0; 12];
+    for row in rows.iter().flatten() {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (i, width) in widths.iter().enumerate() {
+            let gap = if i == 0 { "" } else { "  " };
+            // Writing to a string cannot fail.
+            let _ = match row {
+                None => write!(line, "{gap}{}", "─".repeat(*width)),
+                Some(cells) if i < WORDS => write!(line, "{gap}{:<width$}", cells[i]),
+                Some(cells) => write!(line, "{gap}{:>width$}", cells[i]),
+            };
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    for way in &report.ways {
+        for remark in remarks(way) {
+            let _ = writeln!(out, "{}: {remark}", way.name);
+        }
+    }
+    out
+}
+
+/// What a way has to say beyond its rows.
+pub(super) fn remarks(way: &Way) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if let Some(op) = way.over_provisioning {
+        remarks.push(format!("over-provisioning {:.1} % (physical/logical − 1)", op * 100.0));
+    }
+    if let Some(gc) = &way.gc {
+        remarks.push(format!(
+            "{} sectors written, {} moved by garbage collection, {} of padding; {} lines \
+             reclaimed, {} chunks erased, {} lines free at the end",
+            count(gc.user_sectors),
+            count(gc.moved_sectors),
+            count(gc.padded_sectors),
+            count(gc.lines_reclaimed),
+            count(gc.erases),
+            count(gc.free_lines)
+        ));
+    }
+    if let Some(late) = &way.lateness {
+        remarks.push(format!(
+            "completions late by {} (p50), {} (p99), {} (max)",
+            duration(late.p50),
+            duration(late.p99),
+            duration(late.max)
+        ));
+    }
+    remarks.extend(way.remarks.iter().cloned());
+    remarks
+}

@@ -1,0 +1,146 @@
+//! Rendering: complete, deterministic, and never a number that is none.
+
+use super::*;
+
+/// A made-up run of three ways that looks like the real ones.
+pub(super) fn example() -> Report {
+    let mut report = Report {
+        title: "Who manages the flash?".into(),
+        subtitle: "One open-channel drive, mixed readers and writers, three ways.".into(),
+        ways: Vec::new(),
+    };
+    for (w, (name, tail)) in
+        [("drive FTL", 2.2), ("pblk, 128 PUs", 1.6), ("pblk, 4 PUs", 0.25)].iter().enumerate()
+    {
+        let mut jobs = Vec::new();
+        for (job, direction, base) in
+            [("readers", Direction::Read, 73_000.0), ("writers", Direction::Write, 9_000.0)]
+        {
+            let cdf: Vec<(u64, f64)> = (1..400)
+                .map(|i| {
+                    let share = 1.0 - 10f64.powf(-f64::from(i) / 80.0);
+                    let ns = base * (1.0 + (share.powi(24) * 40.0 * tail));
+                    (ns as u64, share)
+                })
+                .collect();
+            let series = (0..200u64)
+                .map(|i| {
+                    let fall = if i > 60 { 0.8 } else { 1.0 };
+                    (i * 50_000_000, 200e6 * fall + (i * 7 % 11) as f64 * 1e6 * (w + 1) as f64)
+                })
+                .collect();
+            jobs.push(JobRow {
+                name: job.into(),
+                direction,
+                iops: 13_700.4,
+                bytes_per_sec: 201.5e6,
+                latency: Latency {
+                    mean: base * 1.2,
+                    p50: base as u64,
+                    p95: (base * 1.5) as u64,
+                    p99: (base * (1.5 + tail * 10.0)) as u64,
+                    p999: (base * (2.0 + tail * 20.0)) as u64,
+                    max: (base * (3.0 + tail * 40.0)) as u64,
+                },
+                cdf,
+                series,
+            });
+        }
+        let units = (0..128)
+            .map(|i| {
+                let load = if w == 2 && i % 32 != 0 { 0.03 } else { 0.2 + 0.3 * *tail };
+                let sway = 1.0 + f64::from(i * 13 % 7) / 40.0;
+                Busy { read: 0.1 * load * sway, program: 0.8 * load * sway, erase: 0.1 * load }
+            })
+            .collect();
+        report.ways.push(Way {
+            name: (*name).into(),
+            scenario: "[drive]\npreset = \"ocssd-mlc-128pu-small\" # <b>\n".into(),
+            seed: 1,
+            elapsed_ns: 10_000_000_000,
+            jobs,
+            write_amplification: Some(1.0 + tail),
+            over_provisioning: Some(0.25),
+            gc: Some(GcFigures {
+                user_sectors: 1_234_567,
+                moved_sectors: 345,
+                ..GcFigures::default()
+            }),
+            busy: vec![BusyMap { drive: String::new(), channels: 16, pus: 8, units }],
+            lateness: None,
+            remarks: Vec::new(),
+        });
+    }
+    report
+}
+
+#[test]
+fn the_table_is_aligned_and_complete() {
+    let text = table::render(&example());
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("way") && lines[0].ends_with("WA"));
+    let width = lines[0].chars().count();
+    assert!(lines[1].chars().all(|c| c == '─' || c == ' '));
+    for line in &lines[2..8] {
+        assert!(line.chars().count() <= width, "{line}");
+    }
+    assert!(lines[2].starts_with("drive FTL") && lines[3].starts_with("         "));
+    for part in
+        ["13,700", "202 MB/s", "p99.9", "3.20", "25.0 % (physical/logical − 1)", "1,234,567"]
+    {
+        assert!(text.contains(part), "`{part}` is missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_page_is_self_contained_and_deterministic() {
+    let page = html::render(&example());
+    assert_eq!(page, html::render(&example()));
+    for outside in ["http:", "https:", "src=", "@import", "url(", "<link"] {
+        assert!(!page.contains(outside), "refers to `{outside}`");
+    }
+    assert_eq!(page.matches("<svg class=\"plot\"").count(), 4, "two jobs, two kinds of plot");
+    assert_eq!(page.matches("<svg class=\"heat\"").count(), 3);
+    assert_eq!(page.matches("data-tip=").count(), 3 * 128);
+    assert!(page.contains("# &lt;b&gt;"), "the scenario is escaped");
+    for open in ["section", "figure", "table", "details", "svg", "div", "ul", "dl"] {
+        let (o, c) = (format!("<{open}"), format!("</{open}>"));
+        let opened =
+            page.matches(&format!("{o} ")).count() + page.matches(&format!("{o}>")).count();
+        assert_eq!(opened, page.matches(&c).count(), "{open} is balanced");
+    }
+    if let Some(path) = std::env::var_os("SLUICE_TEST_PAGE") {
+        std::fs::write(path, &page).unwrap();
+    }
+}
+
+#[test]
+fn no_number_is_none() {
+    let mut report = example();
+    for way in &mut report.ways {
+        way.write_amplification = Some(f64::NAN);
+        way.over_provisioning = Some(f64::INFINITY);
+        way.busy[0].units.truncate(3);
+        way.busy[0].units[0].read = f64::NAN;
+        for row in &mut way.jobs {
+            row.iops = f64::INFINITY;
+            row.bytes_per_sec = f64::NAN;
+            row.latency.mean = f64::NEG_INFINITY;
+            row.series = vec![(0, f64::NAN), (0, f64::INFINITY)];
+            row.cdf = vec![(0, f64::NAN), (0, 2.0)];
+        }
+    }
+    for text in [html::render(&report), table::render(&report)] {
+        let marks = text.replace("bound-", "");
+        assert!(!marks.contains("NaN") && !marks.contains("nan\"") && !marks.contains("inf\""));
+        assert!(!text.contains("inf "), "infinite");
+    }
+    let empty = html::render(&Report::default());
+    assert!(empty.contains("</html>"));
+    let bare = Report {
+        ways: vec![Way { jobs: vec![JobRow::default()], ..Way::default() }],
+        ..Report::default()
+    };
+    assert!(html::render(&bare).contains("0 B/s"));
+    assert!(table::render(&bare).contains("0 ns"));
+}

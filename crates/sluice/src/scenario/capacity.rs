@@ -1,0 +1,165 @@
+//! [`Capacity`]: how much a translation layer can promise on a NAND medium. The arithmetic is the
+//! layer's own ([`ftl::Layout`]), so that what is shown is what is served:
+//!
+//! ```text
+//! chunks       = PUs × chunks per PU × (1 − expected share of bad chunks)
+//! lines        = floor(chunks / active PUs)
+//! line sectors = active PUs × sectors per chunk
+//! held lines   = reserve lines + 1 per open stream (1, or 2 with hot_cold) + 1 for padding
+//! logical      = floor((lines − held lines) × line sectors / (1 + over-provisioning)) − trim state
+//! ```
+//!
+//! The medium can host the layer if `logical` is at least one line.
+
+use ftl::{FtlConfig, Layout, Oob, Shape};
+use media::NandConfig;
+
+/// What a medium holds through a translation layer. See the [module](self) for the formulas.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// Parallel units written at a time: chunks per line.
+    pub active_pus: u32,
+    /// Lines of the medium; with factory-bad chunks, the expected number.
+    pub lines: u64,
+    /// Sectors per line.
+    pub line_sectors: u64,
+    /// Lines held back, which do not count as physical: open ones, and the reserve of garbage
+    /// collection.
+    pub held_lines: u64,
+    /// Sectors promised to the user.
+    pub logical_sectors: u64,
+    /// Bytes per sector.
+    pub sector_bytes: u32,
+}
+
+/// Why a medium cannot host a translation layer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CapacityError {
+    /// The layer itself says so.
+    #[error("the drive cannot host this translation layer: {0}")]
+    Layer(ftl::CapacityError),
+    /// The layer's marks do not fit beside a sector.
+    #[error(
+        "the drive cannot host a translation layer: it has {has} out-of-band bytes per sector, and \
+         the layer writes {needs}"
+    )]
+    OutOfBand {
+        /// Bytes there are.
+        has: u32,
+        /// Bytes needed.
+        needs: u32,
+    },
+    /// Less than a line is left for data.
+    #[error(
+        "the drive cannot host {over_provisioning} over-provisioning (physical/logical − 1): of \
+         {lines} lines, {held} are held back (open ones and a reserve), which leaves \
+         {logical_sectors} logical sectors, less than one line of {line_sectors}"
+    )]
+    LessThanALine {
+        /// Spare share asked for.
+        over_provisioning: f64,
+        /// Lines of the medium.
+        lines: u64,
+        /// Lines held back.
+        held: u64,
+        /// Sectors that would be left.
+        logical_sectors: u64,
+        /// Sectors per line.
+        line_sectors: u64,
+    },
+}
+
+impl CapacityError {
+    /// Keys of the scenario that may be to blame, the likeliest first.
+    pub fn keys(&self) -> &'static [&'static str] {
+        use ftl::CapacityError as Layer;
+        match self {
+            CapacityError::Layer(Layer::UnitTooWide { .. }) => {
+                &["page_bytes", "planes", "one_shot", "sector_bytes"]
+            }
+            CapacityError::Layer(Layer::TooManyActive { .. }) => &["active_pus"],
+            CapacityError::Layer(Layer::OverProvisioning { .. }) => &["over_provisioning"],
+            CapacityError::OutOfBand { .. } => &["oob_bytes"],
+            CapacityError::Layer(_) | CapacityError::LessThanALine { .. } => {
+                &["over_provisioning", "reserve_lines", "chunks", "active_pus"]
+            }
+        }
+    }
+
+    /// What to change.
+    pub fn help(&self) -> String {
+        use ftl::CapacityError as Layer;
+        match self {
+            CapacityError::Layer(Layer::UnitTooWide { .. }) => {
+                "allowed: at most 64 sectors per program: smaller pages, fewer planes, or larger \
+                 sectors"
+                    .into()
+            }
+            CapacityError::Layer(Layer::TooManyActive { pus, .. }) => {
+                format!("allowed: 1 to {pus}, or 0 for all")
+            }
+            CapacityError::Layer(Layer::OverProvisioning { .. }) => {
+                "allowed: numbers from 0 to 100".into()
+            }
+            CapacityError::OutOfBand { needs, .. } => {
+                format!("allowed: oob_bytes of {needs} and more")
+            }
+            CapacityError::Layer(_) | CapacityError::LessThanALine { .. } => {
+                "give it less over-provisioning, a smaller reserve_lines, more chunks, or fewer \
+                 active_pus, which make more and smaller lines"
+                    .into()
+            }
+        }
+    }
+}
+
+impl Capacity {
+    /// The capacity of `nand` under `ftl`. The medium's own [`NandConfig::check`] must have passed.
+    ///
+    /// # Errors
+    /// Why it cannot host that layer.
+    pub fn of(nand: &NandConfig, ftl: &FtlConfig) -> Result<Capacity, CapacityError> {
+        let has = nand.geometry.oob_bytes;
+        let needs = Oob::BYTES as u32;
+        if has < needs {
+            return Err(CapacityError::OutOfBand { has, needs });
+        }
+        let shape = Shape::of(&nand.host_geometry());
+        let good = f64::from(shape.total_chunks()) * (1.0 - nand.errors.factory_bad);
+        let layout = Layout::of(&shape, ftl, good as u32).map_err(CapacityError::Layer)?;
+        let capacity = Capacity {
+            active_pus: layout.active,
+            lines: layout.lines.into(),
+            line_sectors: layout.line_sectors.into(),
+            held_lines: layout.held.into(),
+            logical_sectors: layout.logical.into(),
+            sector_bytes: shape.sector_bytes,
+        };
+        if capacity.logical_sectors < capacity.line_sectors {
+            return Err(CapacityError::LessThanALine {
+                over_provisioning: ftl.over_provisioning,
+                lines: capacity.lines,
+                held: capacity.held_lines,
+                logical_sectors: capacity.logical_sectors,
+                line_sectors: capacity.line_sectors,
+            });
+        }
+        Ok(capacity)
+    }
+
+    /// Sectors that count as physical for over-provisioning.
+    pub fn physical_sectors(&self) -> u64 {
+        self.lines.saturating_sub(self.held_lines) * self.line_sectors
+    }
+
+    /// Bytes promised to the user.
+    pub fn logical_bytes(&self) -> u64 {
+        self.logical_sectors * u64::from(self.sector_bytes)
+    }
+
+    /// Spare space as it comes out: physical sectors over logical sectors, minus 1, lines held back
+    /// not counted as physical.
+    pub fn over_provisioning(&self) -> f64 {
+        self.physical_sectors() as f64 / self.logical_sectors.max(1) as f64 - 1.0
+    }
+}

@@ -1,0 +1,380 @@
+//! The keys of `[drive]` and `[[drive]]`: a preset, the changes to it, and the controller.
+
+use clock::Nanos;
+use drive::{
+    Arbitration, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuPolicy,
+    SuspendConfig, WriteBuffer,
+};
+use ftl::FtlConfig;
+use media::{MediaConfig, NandConfig};
+use toml::de::DeTable;
+
+use super::capacity::Capacity;
+use super::error::{Problem, ScenarioError};
+use super::ftl_keys::FtlDraft;
+use super::media_keys::{Kind, MediaDraft};
+use super::section::{Result, Section, Value};
+use super::source::{Place, Source};
+use super::target::{Target, TargetDraft};
+use super::{DrivePlan, seed_of};
+use crate::presets;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum BufferKind {
+    None,
+    Volatile,
+    PowerLossProtected,
+}
+
+/// A drive being read: a preset first, the scenario's keys on top.
+#[derive(Clone, Debug)]
+pub(super) struct DriveDraft {
+    /// The drive's section as a whole, or the name of its preset: what to point at when no key of
+    /// the scenario is to blame.
+    whole: Place,
+    pub(super) name: Option<(String, Place)>,
+    preset: Option<String>,
+    personality: (PersonalityKind, Option<Place>),
+    media: MediaDraft,
+    ftl: FtlDraft,
+    controller: ControllerConfig,
+    pu_policy: PuPolicy,
+    page_register: bool,
+    cache_program: bool,
+    buffer: (BufferKind, u64, Option<Place>),
+    null: NullConfig,
+    pub(super) target: Option<TargetDraft>,
+}
+
+const PERSONALITIES: [(&str, PersonalityKind); 3] = [
+    ("null", PersonalityKind::Null),
+    ("block", PersonalityKind::Block),
+    ("open-channel", PersonalityKind::OpenChannel),
+];
+
+/// What a suspension costs unless said: none is quoted by the papers, so the middle of what data
+/// sheets allow.
+const SUSPEND: SuspendConfig = SuspendConfig {
+    suspend: Nanos::from_micros(25),
+    resume: Nanos::from_micros(25),
+    max_per_operation: 8,
+};
+
+impl DriveDraft {
+    /// Reads one drive's section.
+    pub(super) fn read(mut section: Section<'_>) -> Result<DriveDraft> {
+        let mut draft = DriveDraft {
+            whole: section.place(),
+            name: None,
+            preset: None,
+            personality: (PersonalityKind::Block, None),
+            media: MediaDraft::default(),
+            ftl: FtlDraft::default(),
+            controller: ControllerConfig::default(),
+            pu_policy: PuPolicy::Fifo,
+            page_register: true,
+            cache_program: true,
+            buffer: (BufferKind::None, 0, None),
+            null: NullConfig::default(),
+            target: None,
+        };
+        if let Some(value) = section.get("preset") {
+            draft.apply_preset(&value)?;
+        }
+        draft.read_keys(&mut section)?;
+        section.finish()?;
+        Ok(draft)
+    }
+
+    fn apply_preset(&mut self, value: &Value<'_>) -> Result<()> {
+        let name = value.string()?;
+        let preset = presets::find(name).ok_or_else(|| {
+            let names: Vec<&str> = presets::all().iter().map(|p| p.name).collect();
+            value.refuse(names.join(", "))
+        })?;
+        let source = Source::new(preset.file_name().as_ref(), preset.text);
+        let table = parse_toml(&source)?;
+        let mut root = Section::root(&source, &table);
+        if let Some(drive) = root.get("drive") {
+            let mut section = drive.section()?;
+            self.read_keys(&mut section)?;
+            section.finish()?;
+        }
+        root.finish()?;
+        self.media.forget_places();
+        self.ftl.forget_places();
+        self.name = None;
+        self.personality.1 = None;
+        self.buffer.2 = None;
+        self.whole = value.place();
+        self.preset = Some(preset.name.to_owned());
+        Ok(())
+    }
+
+    fn read_keys(&mut self, s: &mut Section<'_>) -> Result<()> {
+        if let Some(value) = s.get("name") {
+            let name = value.string()?;
+            let fits = (1..=20).contains(&name.len())
+                && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
+            if !fits {
+                return Err(value.refuse(
+                    "1 to 20 printable ASCII letters without spaces or slashes: it is also the \
+                     drive's NVMe serial number",
+                ));
+            }
+            self.name = Some((name.to_owned(), value.place()));
+        }
+        let place = s.set("personality", &mut self.personality.0, |v| v.choice(&PERSONALITIES))?;
+        if place.is_some() {
+            self.personality.1 = place;
+        }
+        self.media.read(s)?;
+        if let Some(value) = s.get("ftl") {
+            let mut ftl = value.section()?;
+            self.ftl.read(&mut ftl)?;
+            ftl.finish()?;
+        }
+        s.set("page_register", &mut self.page_register, |v| v.boolean())?;
+        s.set("cache_program", &mut self.cache_program, |v| v.boolean())?;
+        self.read_pu_policy(s)?;
+        if let Some(value) = s.get("write_buffer") {
+            self.read_buffer(&value)?;
+        }
+        if let Some(value) = s.get("controller") {
+            self.read_controller(value.section()?)?;
+        }
+        if let Some(value) = s.get("null") {
+            let mut null = value.section()?;
+            null.set("latency", &mut self.null.latency, |v| v.duration())?;
+            null.set("bandwidth", &mut self.null.bytes_per_sec, |v| v.bandwidth())?;
+            null.finish()?;
+        }
+        if let Some(value) = s.get("target") {
+            self.target = Some(TargetDraft::read(value.section()?)?);
+        }
+        Ok(())
+    }
+
+    fn read_pu_policy(&mut self, s: &mut Section<'_>) -> Result<()> {
+        let policies = [("fifo", PuPolicy::Fifo), ("reads-first", reads_first(None))];
+        s.set("pu_policy", &mut self.pu_policy, |v| v.choice(&policies))?;
+        let Some(value) = s.get("suspend") else {
+            return Ok(());
+        };
+        if self.pu_policy == PuPolicy::Fifo {
+            return Err(value.place().error(Problem::Conflict {
+                message: "a parallel unit that works in order of arrival suspends nothing".into(),
+                help: "set pu_policy = \"reads-first\", or remove `suspend`".into(),
+            }));
+        }
+        let suspend = match value.boolean() {
+            Ok(on) => on.then_some(SUSPEND),
+            Err(_) => {
+                let mut section = value.section().map_err(|_| {
+                    value.wrong(
+                        "true, false, or { suspend = \"…us\", resume = \"…us\", \
+                         max_per_operation = n }",
+                    )
+                })?;
+                let mut suspend = SUSPEND;
+                section.set("suspend", &mut suspend.suspend, |v| v.duration())?;
+                section.set("resume", &mut suspend.resume, |v| v.duration())?;
+                section.set("max_per_operation", &mut suspend.max_per_operation, |v| v.u32())?;
+                section.finish()?;
+                Some(suspend)
+            }
+        };
+        self.pu_policy = reads_first(suspend);
+        Ok(())
+    }
+
+    fn read_buffer(&mut self, value: &Value<'_>) -> Result<()> {
+        let kinds = [
+            ("none", BufferKind::None),
+            ("volatile", BufferKind::Volatile),
+            ("power-loss-protected", BufferKind::PowerLossProtected),
+        ];
+        let mut s = value.section()?;
+        let (kind, size) = (&mut self.buffer.0, &mut self.buffer.1);
+        s.set("kind", kind, |v| v.choice(&kinds))?;
+        s.set("size", size, |v| v.size())?;
+        if self.buffer.0 != BufferKind::None && self.buffer.1 == 0 {
+            return Err(s.missing("size", "how many bytes the buffer holds, such as \"16M\""));
+        }
+        s.finish()?;
+        self.buffer.2 = Some(value.place());
+        Ok(())
+    }
+
+    fn read_controller(&mut self, mut s: Section<'_>) -> Result<()> {
+        let c = &mut self.controller;
+        s.set("fetch", &mut c.fetch, |v| v.duration())?;
+        s.set("complete", &mut c.complete, |v| v.duration())?;
+        s.set("dma", &mut c.dma_bytes_per_sec, |v| v.bandwidth())?;
+        s.set("io_queues", &mut c.io_queues, |v| v.u16_from(1))?;
+        s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
+        if let Some(value) = s.get("arbitration") {
+            c.arbitration = read_arbitration(&value)?;
+        }
+        s.finish()
+    }
+
+    /// The drive, checked, with its target; `target` is the scenario's, `index` the drive's place.
+    pub(super) fn finish(
+        &self,
+        index: usize,
+        seed: u64,
+        target: Option<&TargetDraft>,
+    ) -> Result<DrivePlan> {
+        let (personality, kind) = self.personality_and_kind()?;
+        let at_personality = self.personality.1.as_ref().unwrap_or(&self.whole);
+        let drive_seed = self.media.seed.unwrap_or_else(|| seed_of(seed, index));
+        let media = self.media.finish(kind, drive_seed, &self.whole)?;
+        let sector_bytes = self.media.sector_bytes();
+        let ftl = self.ftl.config(sector_bytes);
+        let target_draft = self.target.as_ref().or(target);
+        let target = target_draft.map_or(Target::None, |t| t.finish(sector_bytes));
+        if let (Target::Pblk(_), Some(draft)) = (&target, target_draft)
+            && personality != PersonalityKind::OpenChannel
+        {
+            return Err(draft.kind_place().error(Problem::Conflict {
+                message: "pblk manages the flash itself, but this drive does not expose it".into(),
+                help: "set personality = \"open-channel\" in the drive, or target.kind = \"none\""
+                    .into(),
+            }));
+        }
+        let hosted =
+            |nand: &NandConfig, config: &FtlConfig, draft: &dyn Fn(&str) -> Option<Place>| {
+                Capacity::of(nand, config).map(Some).map_err(|e| {
+                    let place = e
+                        .keys()
+                        .iter()
+                        .find_map(|key| draft(key).or_else(|| self.media.place(key).cloned()));
+                    place.unwrap_or_else(|| self.whole.clone()).error(Problem::Capacity(e))
+                })
+            };
+        let capacity = match (&media, personality, &target) {
+            (MediaConfig::Nand(nand), PersonalityKind::Block, _) => {
+                hosted(nand, &ftl, &|key| self.ftl.place(key).cloned())?
+            }
+            (MediaConfig::Nand(nand), _, Target::Pblk(config)) => {
+                hosted(nand, config, &|key| target_draft.and_then(|t| t.place(key)).cloned())?
+            }
+            _ => None,
+        };
+        let write_buffer = match self.buffer {
+            (BufferKind::None, _, _) => WriteBuffer::None,
+            (BufferKind::Volatile, bytes, _) => WriteBuffer::Volatile { bytes },
+            (BufferKind::PowerLossProtected, bytes, _) => WriteBuffer::PowerLossProtected { bytes },
+        };
+        if write_buffer != WriteBuffer::None
+            && self.buffer.2.is_some()
+            && personality != PersonalityKind::Block
+        {
+            let place = self.buffer.2.as_ref().unwrap_or(at_personality);
+            return Err(place.error(Problem::Conflict {
+                message: "only the block personality has a write buffer".into(),
+                help: "set personality = \"block\", or remove `write_buffer`".into(),
+            }));
+        }
+        let name = match &self.name {
+            Some((name, _)) => name.clone(),
+            None => format!("drive{index}"),
+        };
+        let config = DriveConfig {
+            name,
+            personality,
+            media,
+            controller: self.controller,
+            pu_policy: self.pu_policy,
+            page_register: self.page_register,
+            cache_program: self.cache_program,
+            write_buffer: match personality {
+                PersonalityKind::Block => write_buffer,
+                _ => WriteBuffer::None,
+            },
+            ftl,
+            null: self.null,
+        };
+        Ok(DrivePlan {
+            config,
+            target,
+            preset: self.preset.clone(),
+            capacity,
+            seed_given: self.media.seed.is_some(),
+        })
+    }
+
+    /// What is exposed, and over what: the medium follows from the personality unless it is given.
+    fn personality_and_kind(&self) -> Result<(PersonalityKind, Kind)> {
+        let personality = self.personality.0;
+        let natural = match personality {
+            PersonalityKind::Null => Kind::Null,
+            PersonalityKind::Block | PersonalityKind::OpenChannel => Kind::Nand,
+        };
+        let kind = self.media.kind.unwrap_or(natural);
+        let conflict = |message: &str, help: &str| {
+            let place = self.personality.1.as_ref().or_else(|| self.media.place("media"));
+            Err(place
+                .unwrap_or(&self.whole)
+                .error(Problem::Conflict { message: message.into(), help: help.into() }))
+        };
+        match (personality, kind) {
+            (PersonalityKind::Null, Kind::Nand | Kind::Pcm) => conflict(
+                "the null personality has no media",
+                "set media = \"null\", or personality = \"block\"",
+            ),
+            (PersonalityKind::Block | PersonalityKind::OpenChannel, Kind::Null) => conflict(
+                "null media keeps nothing, so only the null personality can stand before it",
+                "set personality = \"null\", or media = \"nand\"",
+            ),
+            (PersonalityKind::OpenChannel, Kind::Pcm) => conflict(
+                "phase-change memory is written in place and has no chunks to expose",
+                "set personality = \"block\"",
+            ),
+            _ => Ok((personality, kind)),
+        }
+    }
+}
+
+fn reads_first(suspend: Option<SuspendConfig>) -> PuPolicy {
+    PuPolicy::ReadsFirst { suspend }
+}
+
+fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
+    let (round_robin, weighted) = (
+        Arbitration::RoundRobin { burst: 8 },
+        Arbitration::Weighted { burst: 8, high: 8, medium: 4, low: 1 },
+    );
+    let kinds = [("round-robin", round_robin), ("weighted", weighted)];
+    if value.string().is_ok() {
+        return value.choice(&kinds);
+    }
+    let mut s = value.section().map_err(|_| {
+        value.wrong("\"round-robin\", \"weighted\", or a table with `kind` and its numbers")
+    })?;
+    let mut arbitration = round_robin;
+    s.set("kind", &mut arbitration, |v| v.choice(&kinds))?;
+    let one_or_more = |v: &Value<'_>| v.u16_from(1);
+    match &mut arbitration {
+        Arbitration::RoundRobin { burst } => {
+            s.set("burst", burst, one_or_more)?;
+        }
+        Arbitration::Weighted { burst, high, medium, low } => {
+            s.set("burst", burst, one_or_more)?;
+            s.set("high", high, one_or_more)?;
+            s.set("medium", medium, one_or_more)?;
+            s.set("low", low, one_or_more)?;
+        }
+    }
+    s.finish()?;
+    Ok(arbitration)
+}
+
+/// The table of a text.
+pub(super) fn parse_toml(source: &Source) -> Result<toml::Spanned<DeTable<'_>>> {
+    DeTable::parse(&source.text).map_err(|e| {
+        let span = e.span().unwrap_or(0..0);
+        ScenarioError::at(source, span, Problem::Syntax { message: e.message().to_owned() })
+    })
+}

@@ -1,0 +1,189 @@
+//! [`ScenarioError`]: what is wrong with a scenario, where, and what is allowed instead (rule R8).
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nvme::GeometryError;
+
+use super::capacity::CapacityError;
+use super::source::Source;
+
+/// Why a scenario cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file could not be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file says something that cannot be.
+    #[error("{0}")]
+    Invalid(Box<Invalid>),
+}
+
+/// A problem at a place in a scenario.
+///
+/// Displays as `file:line:column: message; help`, so that it is complete without its source text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Invalid {
+    /// The file, as it was named.
+    pub path: PathBuf,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Bytes of the text that the problem is about.
+    pub span: Range<usize>,
+    /// The whole text of the file.
+    pub text: Arc<str>,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What is wrong at that place.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Problem {
+    /// Not TOML.
+    Syntax {
+        /// What the parser said.
+        message: String,
+    },
+    /// A key that means nothing here.
+    UnknownKey {
+        /// The section.
+        section: String,
+        /// The key.
+        key: String,
+        /// The key that was probably meant.
+        nearest: Option<String>,
+        /// Every key of the section.
+        allowed: Vec<String>,
+    },
+    /// A key that is needed.
+    MissingKey {
+        /// The section.
+        section: String,
+        /// The key.
+        key: &'static str,
+        /// Why, or what it may be.
+        help: String,
+    },
+    /// A value of another type or form.
+    WrongType {
+        /// The key with its section.
+        key: String,
+        /// What it is.
+        found: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// A value that is not among those allowed.
+    NotAllowed {
+        /// The key with its section.
+        key: String,
+        /// The value.
+        value: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// A value that a later version will know.
+    NotYet {
+        /// The key with its section.
+        key: String,
+        /// The value.
+        value: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// A shape that no drive can have.
+    Geometry(GeometryError),
+    /// A medium that cannot host its translation layer.
+    Capacity(CapacityError),
+    /// Choices that exclude each other.
+    Conflict {
+        /// What they are.
+        message: String,
+        /// What to do.
+        help: String,
+    },
+}
+
+impl ScenarioError {
+    pub(super) fn at(source: &Source, span: Range<usize>, problem: Problem) -> ScenarioError {
+        let (line, column) = source.line_column(span.start);
+        ScenarioError::Invalid(Box::new(Invalid {
+            path: source.path.clone(),
+            line,
+            column,
+            span,
+            text: source.text.clone(),
+            problem,
+        }))
+    }
+
+    /// The problem and its place; `None` when the file could not even be read.
+    pub fn invalid(&self) -> Option<&Invalid> {
+        match self {
+            ScenarioError::Invalid(invalid) => Some(invalid),
+            ScenarioError::Read { .. } => None,
+        }
+    }
+}
+
+impl Problem {
+    /// What to write instead.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Problem::UnknownKey { nearest, allowed, .. } => {
+                let list = format!("allowed: {}", allowed.join(", "));
+                Some(match nearest {
+                    Some(nearest) => format!("did you mean `{nearest}`? {list}"),
+                    None => list,
+                })
+            }
+            Problem::MissingKey { help, .. } | Problem::Conflict { help, .. } => Some(help.clone()),
+            Problem::WrongType { expected, .. } => Some(format!("expected {expected}")),
+            Problem::NotAllowed { allowed, .. } | Problem::NotYet { allowed, .. } => {
+                Some(format!("allowed: {allowed}"))
+            }
+            Problem::Capacity(e) => Some(e.help()),
+            Problem::Syntax { .. } | Problem::Geometry(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Syntax { message } => write!(f, "not valid TOML: {message}"),
+            Problem::UnknownKey { section, key, .. } => {
+                write!(f, "{section} has no key `{key}`")
+            }
+            Problem::MissingKey { section, key, .. } => write!(f, "{section} needs `{key}`"),
+            Problem::WrongType { key, found, .. } => write!(f, "`{key}` cannot be {found}"),
+            Problem::NotAllowed { key, value, .. } => write!(f, "`{key}` cannot be {value}"),
+            Problem::NotYet { key, value, .. } => {
+                write!(f, "`{key}` = {value} is not available yet")
+            }
+            Problem::Geometry(e) => write!(f, "impossible geometry: {e}"),
+            Problem::Capacity(e) => write!(f, "{e}"),
+            Problem::Conflict { message, .. } => write!(f, "{message}"),
+        }
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.path.display(), self.line, self.column, self.problem)?;
+        match self.problem.help() {
+            Some(help) => write!(f, "; {help}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The keys of a flash translation layer, which `[drive.ftl]` and `[target]` share.
+
+use ftl::{FtlConfig, VictimPolicyKind};
+
+use super::section::{Result, Section};
+use super::source::Place;
+
+/// A translation layer being read, and where its keys were.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FtlDraft {
+    config: FtlConfig,
+    buffer_bytes: Option<u64>,
+    places: Vec<(&'static str, Place)>,
+}
+
+const POLICIES: [(&str, VictimPolicyKind); 3] = [
+    ("greedy", VictimPolicyKind::Greedy),
+    ("cost-benefit", VictimPolicyKind::CostBenefit),
+    ("fifo", VictimPolicyKind::Fifo),
+];
+
+impl FtlDraft {
+    /// Reads the keys that the section has.
+    pub(super) fn read(&mut self, section: &mut Section<'_>) -> Result<()> {
+        let c = &mut self.config;
+        let places = [
+            ("active_pus", section.set("active_pus", &mut c.active_pus, |v| v.u32())?),
+            (
+                "over_provisioning",
+                section.set("over_provisioning", &mut c.over_provisioning, |v| {
+                    v.number(0.0..=100.0)
+                })?,
+            ),
+            (
+                "victim_policy",
+                section.set("victim_policy", &mut c.victim_policy, |v| v.choice(&POLICIES))?,
+            ),
+            ("hot_cold", section.set("hot_cold", &mut c.hot_cold, |v| v.boolean())?),
+            ("reserve_lines", section.set("reserve_lines", &mut c.reserve_lines, |v| v.u32())?),
+            ("gc_start_lines", section.set("gc_start_lines", &mut c.gc_start_lines, |v| v.u32())?),
+            (
+                "gc_window_units",
+                section.set("gc_window_units", &mut c.gc_window_units, |v| v.u32())?,
+            ),
+            ("buffer", section.set("buffer", &mut self.buffer_bytes, |v| v.size().map(Some))?),
+        ];
+        self.places.extend(places.into_iter().filter_map(|(key, place)| Some((key, place?))));
+        Ok(())
+    }
+
+    /// Where a key was last set, if it was.
+    pub(super) fn place(&self, key: &str) -> Option<&Place> {
+        self.places.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
+    }
+
+    /// Forgets where keys were: they come from a preset.
+    pub(super) fn forget_places(&mut self) {
+        self.places.clear();
+    }
+
+    pub(super) fn config(&self, sector_bytes: u32) -> FtlConfig {
+        let mut config = self.config;
+        if let Some(bytes) = self.buffer_bytes {
+            let sectors = bytes.div_ceil(u64::from(sector_bytes.max(1)));
+            config.buffer_sectors = u32::try_from(sectors).unwrap_or(u32::MAX);
+        }
+        config
+    }
+}

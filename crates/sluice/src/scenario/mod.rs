@@ -1,0 +1,222 @@
+//! [`Scenario`]: one TOML file that picks a choice at every seam, and the jobs to run.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`error`](ScenarioError) | what is wrong, where, and what is allowed |
+//! | [`units`] | sizes, bandwidths, durations |
+//! | [`capacity`](Capacity) | whether a medium can host a translation layer, and what it then holds |
+//! | [`drive_keys`](DrivePlan) | `[drive]`, `[[drive]]` |
+//! | `media_keys`, `ftl_keys` | `[drive.geometry]`, `[drive.timing]`, `[drive.ftl]` … |
+//! | [`target`](Target) | `[target]` |
+//! | [`host`](PathConfig) | `[path]`, `[host]`, `[precondition]` |
+//! | [`job`](JobTable) | `[[job]]` |
+//! | `section`, `source` | tables that know which keys they were asked for, and where they are |
+
+pub mod capacity;
+mod drive_keys;
+mod error;
+mod ftl_keys;
+mod host;
+mod job;
+mod media_keys;
+mod section;
+mod source;
+mod target;
+#[cfg(test)]
+mod tests;
+pub mod units;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use drive::{DriveConfig, PersonalityKind};
+use media::MediaConfig;
+
+pub use capacity::{Capacity, CapacityError};
+pub use error::{Invalid, Problem, ScenarioError};
+pub use host::{BlockLayer, CompletionMethod, Fill, HostConfig, PathConfig, Precondition};
+pub use job::JobTable;
+pub use target::Target;
+
+use drive_keys::{DriveDraft, parse_toml};
+use section::Section;
+use source::Source;
+use target::TargetDraft;
+
+/// A scenario, checked: every drive in it can exist and can host its translation layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// The file, as it was named.
+    pub file: PathBuf,
+    /// Its text.
+    pub text: Arc<str>,
+    /// What it is called in results: its `title`, or the file's name without its ending.
+    pub title: String,
+    /// What everything random derives from.
+    pub seed: u64,
+    /// The drives, at least one, with names of their own.
+    pub drives: Vec<DrivePlan>,
+    /// How I/O reaches them.
+    pub path: PathConfig,
+    /// What the host's side costs.
+    pub host: HostConfig,
+    /// What the drives hold when the jobs begin.
+    pub precondition: Precondition,
+    /// The jobs of the scenario itself.
+    pub jobs: Vec<JobTable>,
+    /// Job files that it names, resolved against its folder, with the line that names them.
+    pub job_files: Vec<(PathBuf, usize)>,
+}
+
+/// One drive of a scenario, and who manages its flash.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrivePlan {
+    /// The drive.
+    pub config: DriveConfig,
+    /// What stands between it and the jobs.
+    pub target: Target,
+    /// The preset it started from.
+    pub preset: Option<String>,
+    /// What it holds through its translation layer, in the drive or in the target; `None` without
+    /// one.
+    pub capacity: Option<Capacity>,
+    /// Whether the scenario gives this drive a seed of its own.
+    seed_given: bool,
+}
+
+/// The seed of a scenario that gives none.
+pub const DEFAULT_SEED: u64 = 1;
+
+/// The seed of the drive at `index`: drives of one scenario fail differently.
+fn seed_of(seed: u64, index: usize) -> u64 {
+    seed.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Read`] if the file cannot be read, else the first problem in it.
+    pub fn load(file: &Path) -> Result<Scenario, ScenarioError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|source| ScenarioError::Read { path: file.to_path_buf(), source })?;
+        Scenario::parse(file, &text)
+    }
+
+    /// Reads a scenario from its text; `file` is for messages, and for the paths in it.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use sluice::scenario::Scenario;
+    ///
+    /// let text = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 512\n";
+    /// let scenario = Scenario::parse(Path::new("big.toml"), text)?;
+    /// assert_eq!(scenario.drives[0].capacity.unwrap().lines, 512);
+    ///
+    /// let wrong = Scenario::parse(Path::new("big.toml"), &text.replace("512", "0")).unwrap_err();
+    /// assert!(wrong.to_string().starts_with("big.toml:3:19: impossible geometry: chunks is 0"));
+    /// # Ok::<(), sluice::scenario::ScenarioError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first problem.
+    pub fn parse(file: &Path, text: &str) -> Result<Scenario, ScenarioError> {
+        let source = Source::new(file, text);
+        let table = parse_toml(&source)?;
+        let mut root = Section::root(&source, &table);
+        let mut scenario = Scenario {
+            file: file.to_path_buf(),
+            text: source.text.clone(),
+            title: file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
+            seed: DEFAULT_SEED,
+            drives: Vec::new(),
+            path: PathConfig::default(),
+            host: HostConfig::default(),
+            precondition: Precondition::default(),
+            jobs: Vec::new(),
+            job_files: Vec::new(),
+        };
+        root.set("title", &mut scenario.title, |v| v.string().map(str::to_owned))?;
+        root.set("seed", &mut scenario.seed, |v| v.u64())?;
+        root.set("job_files", &mut scenario.job_files, job::read_files)?;
+        let drives = match root.get("drive") {
+            Some(value) => value.sections("drive")?,
+            None => Vec::new(),
+        };
+        root.set("path", &mut scenario.path, |v| PathConfig::read(v.section()?))?;
+        root.set("host", &mut scenario.host, |v| HostConfig::read(v.section()?))?;
+        root.set("precondition", &mut scenario.precondition, |v| Precondition::read(v.section()?))?;
+        let mut target = None;
+        root.set("target", &mut target, |v| TargetDraft::read(v.section()?).map(Some))?;
+        let jobs = match root.get("job") {
+            Some(value) => value.sections("job")?,
+            None => Vec::new(),
+        };
+        if drives.is_empty() {
+            // A section under another name is the likelier mistake, and the better message.
+            let missing = root.missing(
+                "drive",
+                "give it a [drive] section, for example with preset = \"mqsim-default-small\"",
+            );
+            root.finish()?;
+            return Err(missing);
+        }
+        root.finish()?;
+        scenario.read_drives(drives, target.as_ref())?;
+        for (index, section) in jobs.iter().enumerate() {
+            let (job, drive) = job::read(section, index)?;
+            if let (Some((name, _)), Some(value)) = (&job.drive, drive)
+                && scenario.drive(name).is_none()
+            {
+                let names: Vec<&str> =
+                    scenario.drives.iter().map(|d| d.config.name.as_str()).collect();
+                return Err(value.refuse(names.join(", ")));
+            }
+            scenario.jobs.push(job);
+        }
+        Ok(scenario)
+    }
+
+    fn read_drives(
+        &mut self,
+        sections: Vec<Section<'_>>,
+        target: Option<&TargetDraft>,
+    ) -> Result<(), ScenarioError> {
+        for (index, section) in sections.into_iter().enumerate() {
+            let whole = section.place();
+            let draft = DriveDraft::read(section)?;
+            let plan = draft.finish(index, self.seed, target)?;
+            if self.drive(&plan.config.name).is_some() {
+                let place = draft.name.as_ref().map_or(&whole, |(_, place)| place);
+                return Err(place.error(Problem::Conflict {
+                    message: format!("two drives are called \"{}\"", plan.config.name),
+                    help: "give each a `name` of its own".into(),
+                }));
+            }
+            self.drives.push(plan);
+        }
+        Ok(())
+    }
+
+    /// The drive of this name.
+    pub fn drive(&self, name: &str) -> Option<&DrivePlan> {
+        self.drives.iter().find(|d| d.config.name == name)
+    }
+
+    /// Replaces the seed, and with it that of every drive without one of its own.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+        for (index, drive) in self.drives.iter_mut().enumerate() {
+            if let (MediaConfig::Nand(nand), false) = (&mut drive.config.media, drive.seed_given) {
+                nand.seed = seed_of(seed, index);
+            }
+        }
+    }
+}
+
+impl DrivePlan {
+    /// Whether block requests can reach it: through the drive itself, or through a target.
+    pub fn is_block_device(&self) -> bool {
+        self.config.personality != PersonalityKind::OpenChannel || self.target != Target::None
+    }
+}

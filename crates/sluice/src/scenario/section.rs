@@ -1,0 +1,372 @@
+//! [`Section`] and [`Value`]: a TOML table that remembers which keys it was asked for, so that a key
+//! nobody asked for is an error with its place, and values that know their type errors.
+
+use std::ops::Range;
+
+use clock::Nanos;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{Problem, ScenarioError};
+use super::source::{Place, Source};
+use super::units;
+
+pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
+
+/// A table being read. Ask for every key it may have, then [`finish`](Section::finish) it.
+pub(super) struct Section<'a> {
+    pub(super) source: &'a Source,
+    /// What it is called in messages, such as `[drive.geometry]`.
+    pub(super) name: String,
+    table: &'a DeTable<'a>,
+    span: Range<usize>,
+    asked: Vec<&'static str>,
+}
+
+/// One value of a section.
+#[derive(Clone)]
+pub(super) struct Value<'a> {
+    source: &'a Source,
+    /// Section and key, such as `drive.geometry.channels`.
+    pub(super) key: String,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn root(source: &'a Source, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
+        Section {
+            source,
+            name: String::new(),
+            table: table.get_ref(),
+            span: table.span(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// The value of a key that this section may have.
+    pub(super) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
+        self.asked.push(key);
+        self.table.get(key).map(|value| Value {
+            source: self.source,
+            key: if self.name.is_empty() { key.into() } else { format!("{}.{key}", self.name) },
+            value,
+        })
+    }
+
+    /// The value of a key, read by `read` and stored, if it is there; and where it is.
+    pub(super) fn set<T>(
+        &mut self,
+        key: &'static str,
+        into: &mut T,
+        read: impl FnOnce(&Value<'a>) -> Result<T>,
+    ) -> Result<Option<Place>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        *into = read(&value)?;
+        Ok(Some(value.place()))
+    }
+
+    /// The whole section, for what concerns no single key.
+    pub(super) fn place(&self) -> Place {
+        Place { source: self.source.clone(), span: first_line(self.source, self.span.clone()) }
+    }
+
+    pub(super) fn missing(&self, key: &'static str, help: impl Into<String>) -> ScenarioError {
+        self.place().error(Problem::MissingKey { section: self.title(), key, help: help.into() })
+    }
+
+    /// Keys and values that a reader takes as they are, in the order they were written.
+    pub(super) fn pairs(&self) -> Vec<(&'a str, Value<'a>, Range<usize>)> {
+        let mut pairs: Vec<_> = self
+            .table
+            .iter()
+            .map(|(key, value)| {
+                let name: &'a str = key.get_ref();
+                let full = format!("{}.{name}", self.name);
+                (name, Value { source: self.source, key: full, value }, key.span())
+            })
+            .collect();
+        pairs.sort_by_key(|(_, _, span)| span.start);
+        pairs
+    }
+
+    fn title(&self) -> String {
+        if self.name.is_empty() { "a scenario".into() } else { format!("[{}]", self.name) }
+    }
+
+    /// Refuses keys that nobody asked for.
+    pub(super) fn finish(self) -> Result<()> {
+        let unknown = self
+            .table
+            .keys()
+            .filter(|key| !self.asked.iter().any(|asked| *asked == key.get_ref()))
+            .min_by_key(|key| key.span().start);
+        let Some(key) = unknown else { return Ok(()) };
+        let nearest = nearest(key.get_ref(), &self.asked).map(str::to_owned);
+        let problem = Problem::UnknownKey {
+            section: self.title(),
+            key: key.get_ref().to_string(),
+            nearest,
+            allowed: self.asked.iter().map(|k| (*k).to_owned()).collect(),
+        };
+        Err(ScenarioError::at(self.source, key.span(), problem))
+    }
+}
+
+impl<'a> Value<'a> {
+    pub(super) fn place(&self) -> Place {
+        Place { source: self.source.clone(), span: first_line(self.source, self.value.span()) }
+    }
+
+    /// Line of the value, from 1.
+    pub(super) fn line(&self) -> usize {
+        self.source.line_column(self.value.span().start).0
+    }
+
+    fn shown(&self) -> String {
+        match self.value.get_ref() {
+            DeValue::String(s) => format!("\"{s}\""),
+            DeValue::Integer(n) => n.as_str().to_owned(),
+            DeValue::Float(n) => n.as_str().to_owned(),
+            DeValue::Boolean(b) => b.to_string(),
+            other => format!("a value of type {}", other.type_str()),
+        }
+    }
+
+    pub(super) fn wrong(&self, expected: impl Into<String>) -> ScenarioError {
+        let found = match self.value.get_ref() {
+            DeValue::String(_) => format!("the string {}", self.shown()),
+            _ => self.shown(),
+        };
+        let expected = expected.into();
+        self.place().error(Problem::WrongType { key: self.key.clone(), found, expected })
+    }
+
+    pub(super) fn refuse(&self, allowed: impl Into<String>) -> ScenarioError {
+        self.place().error(Problem::NotAllowed {
+            key: self.key.clone(),
+            value: self.shown(),
+            allowed: allowed.into(),
+        })
+    }
+
+    /// The table or tables here, for `[x]` and `[[x]]`.
+    pub(super) fn sections(&self, name: &str) -> Result<Vec<Section<'a>>> {
+        let section = |spanned: &'a Spanned<DeValue<'a>>| match spanned.get_ref() {
+            DeValue::Table(table) => Some(Section {
+                source: self.source,
+                name: name.to_owned(),
+                table,
+                span: spanned.span(),
+                asked: Vec::new(),
+            }),
+            _ => None,
+        };
+        let expected = || self.wrong(format!("a table `[{name}]` or tables `[[{name}]]`"));
+        match self.value.get_ref() {
+            DeValue::Table(_) => Ok(section(self.value).into_iter().collect()),
+            DeValue::Array(items) => {
+                items.iter().map(|item| section(item).ok_or_else(expected)).collect()
+            }
+            _ => Err(expected()),
+        }
+    }
+
+    /// The table here.
+    pub(super) fn section(&self) -> Result<Section<'a>> {
+        match self.value.get_ref() {
+            DeValue::Table(table) => Ok(Section {
+                source: self.source,
+                name: self.key.clone(),
+                table,
+                span: self.value.span(),
+                asked: Vec::new(),
+            }),
+            _ => Err(self.wrong(format!("a table `[{}]`", self.key))),
+        }
+    }
+
+    /// The elements of an array.
+    pub(super) fn items(&self) -> Option<Vec<Value<'a>>> {
+        match self.value.get_ref() {
+            DeValue::Array(items) => Some(
+                items
+                    .iter()
+                    .map(|value| Value { source: self.source, key: self.key.clone(), value })
+                    .collect(),
+            ),
+            _ => None,
+        }
+    }
+
+    pub(super) fn string(&self) -> Result<&'a str> {
+        match self.value.get_ref() {
+            DeValue::String(s) => Ok(s),
+            _ => Err(self.wrong("a string")),
+        }
+    }
+
+    pub(super) fn boolean(&self) -> Result<bool> {
+        match self.value.get_ref() {
+            DeValue::Boolean(b) => Ok(*b),
+            _ => Err(self.wrong("true or false")),
+        }
+    }
+
+    fn integer(&self) -> Option<i128> {
+        match self.value.get_ref() {
+            DeValue::Integer(n) => i128::from_str_radix(n.as_str(), n.radix()).ok(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn u64(&self) -> Result<u64> {
+        let n = self.integer().ok_or_else(|| self.wrong("a whole number"))?;
+        u64::try_from(n).map_err(|_| self.refuse("whole numbers from 0"))
+    }
+
+    pub(super) fn u32(&self) -> Result<u32> {
+        let n = self.integer().ok_or_else(|| self.wrong("a whole number"))?;
+        u32::try_from(n).map_err(|_| self.refuse(format!("whole numbers from 0 to {}", u32::MAX)))
+    }
+
+    /// A whole number within a range.
+    pub(super) fn u16_from(&self, least: u16) -> Result<u16> {
+        let n = self.integer().ok_or_else(|| self.wrong("a whole number"))?;
+        match u16::try_from(n) {
+            Ok(n) if n >= least => Ok(n),
+            _ => Err(self.refuse(format!("whole numbers from {least} to {}", u16::MAX))),
+        }
+    }
+
+    /// A number within a closed range.
+    pub(super) fn number(&self, range: std::ops::RangeInclusive<f64>) -> Result<f64> {
+        let n = match self.value.get_ref() {
+            DeValue::Integer(_) => self.integer().map(|n| n as f64),
+            DeValue::Float(n) => n.as_str().parse::<f64>().ok(),
+            _ => None,
+        }
+        .ok_or_else(|| self.wrong("a number"))?;
+        if range.contains(&n) {
+            Ok(n)
+        } else {
+            Err(self.refuse(format!("numbers from {} to {}", range.start(), range.end())))
+        }
+    }
+
+    fn unit<T>(&self, read: impl FnOnce(&str) -> Option<T>, expected: &str) -> Result<T> {
+        let read = match self.value.get_ref() {
+            DeValue::String(s) => read(s),
+            DeValue::Integer(_) => {
+                self.integer().filter(|n| *n >= 0).and_then(|n| read(&n.to_string()))
+            }
+            _ => None,
+        };
+        read.ok_or_else(|| self.wrong(expected))
+    }
+
+    pub(super) fn size(&self) -> Result<u64> {
+        self.unit(units::size, units::SIZE)
+    }
+
+    pub(super) fn size_u32(&self) -> Result<u32> {
+        u32::try_from(self.size()?).map_err(|_| self.refuse("sizes below 4G"))
+    }
+
+    pub(super) fn bandwidth(&self) -> Result<u64> {
+        self.unit(units::bandwidth, units::BANDWIDTH)
+    }
+
+    pub(super) fn duration(&self) -> Result<Nanos> {
+        self.unit(units::duration, units::DURATION)
+    }
+
+    /// One of these words.
+    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Result<T> {
+        self.choice_or_later(choices, &[])
+    }
+
+    /// One of these words; the words of `later` are promised but not there yet.
+    pub(super) fn choice_or_later<T: Clone>(
+        &self,
+        choices: &[(&str, T)],
+        later: &[&str],
+    ) -> Result<T> {
+        let word = self.string()?;
+        if let Some((_, value)) = choices.iter().find(|(name, _)| *name == word) {
+            return Ok(value.clone());
+        }
+        let allowed =
+            choices.iter().map(|(name, _)| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+        if later.contains(&word) {
+            return Err(self.place().error(Problem::NotYet {
+                key: self.key.clone(),
+                value: self.shown(),
+                allowed,
+            }));
+        }
+        Err(self.refuse(allowed))
+    }
+
+    /// A value as fio would write it: strings as they are, numbers by their digits, booleans as 1
+    /// and 0.
+    pub(super) fn raw(&self) -> Result<String> {
+        match self.value.get_ref() {
+            DeValue::String(s) => Ok(s.to_string()),
+            DeValue::Integer(_) => {
+                Ok(self.integer().ok_or_else(|| self.wrong("a whole number"))?.to_string())
+            }
+            DeValue::Float(n) => Ok(n.as_str().to_owned()),
+            DeValue::Boolean(b) => Ok(u8::from(*b).to_string()),
+            _ => Err(self.wrong("a string or a number, as a fio job file would have it")),
+        }
+    }
+}
+
+/// The part of a span on its first line: a caret under a whole table helps nobody.
+fn first_line(source: &Source, span: Range<usize>) -> Range<usize> {
+    let text = source.text.get(span.clone()).unwrap_or("");
+    let line = text.lines().next().unwrap_or("").trim_end();
+    span.start..span.start + line.len()
+}
+
+/// The candidate that differs from `word` in the fewest letters, if that is few.
+fn nearest<'k>(word: &str, candidates: &[&'k str]) -> Option<&'k str> {
+    candidates
+        .iter()
+        .map(|c| (edits(word, c), *c))
+        .filter(|(edits, c)| *edits <= 2.max(c.len() / 3))
+        .min()
+        .map(|(_, c)| c)
+}
+
+/// Levenshtein's distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_pen_finds_its_key() {
+        let keys = ["channels", "chunks", "pus", "page_bytes"];
+        assert_eq!(nearest("chanels", &keys), Some("channels"));
+        assert_eq!(nearest("pagebytes", &keys), Some("page_bytes"));
+        assert_eq!(nearest("colour", &keys), None);
+        assert_eq!(edits("kitten", "sitting"), 3);
+    }
+}

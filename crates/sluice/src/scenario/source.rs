@@ -1,0 +1,52 @@
+//! [`Source`]: a text and where its bytes are, for errors with a caret.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::{Problem, ScenarioError};
+
+/// A scenario's text, or a preset's.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) text: Arc<str>,
+}
+
+/// A place in a text.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) source: Source,
+    pub(super) span: Range<usize>,
+}
+
+impl Source {
+    pub(super) fn new(path: &Path, text: &str) -> Source {
+        Source { path: path.to_path_buf(), text: text.into() }
+    }
+
+    /// Line and column, both from 1, of a byte.
+    pub(super) fn line_column(&self, byte: usize) -> (usize, usize) {
+        let mut end = byte.min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let before = &self.text[..end];
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    /// A path in the text, which is relative to the text's own folder.
+    pub(super) fn resolve(&self, path: &str) -> PathBuf {
+        match self.path.parent() {
+            Some(folder) => folder.join(path),
+            None => PathBuf::from(path),
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn error(&self, problem: Problem) -> ScenarioError {
+        ScenarioError::at(&self.source, self.span.clone(), problem)
+    }
+}

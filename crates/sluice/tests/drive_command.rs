@@ -1,0 +1,84 @@
+//! The command itself: what it prints, where, and its exit codes.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn sluice(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sluice")).args(args).output().expect("the command runs")
+}
+
+fn scenario(dir: &tempfile::TempDir, text: &str) -> PathBuf {
+    let path = dir.path().join("scenario.toml");
+    std::fs::write(&path, text).expect("written");
+    path
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[test]
+fn drive_show_prints_a_sheet_for_every_drive() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = scenario(
+        &dir,
+        "[[drive]]\nname = \"left\"\npreset = \"femu-default\"\n\
+         [[drive]]\nname = \"right\"\npreset = \"pcm\"\n",
+    );
+    let out = sluice(&["drive", "show", path.to_str().unwrap()]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let shown = text(&out.stdout);
+    for part in ["drive \"left\"", "drive \"right\"", "1,600,000 IOPS", "bound by parallel units"] {
+        assert!(shown.contains(part), "`{part}` is missing in\n{shown}");
+    }
+    assert!(out.stderr.is_empty());
+}
+
+#[test]
+fn drive_presets_lists_them() {
+    let out = sluice(&["drive", "presets"]);
+    assert!(out.status.success());
+    assert!(text(&out.stdout).contains("ocssd-mlc-128pu-small"));
+    let show = sluice(&["drive", "show", "--preset", "ocssd-mlc-128pu"]);
+    assert!(text(&show.stdout).contains("group 4 | pu 3 | chunk 11 | sector 12"));
+}
+
+#[test]
+fn a_bad_scenario_is_told_with_file_line_and_caret_and_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    for (bad, says) in [
+        ("geometry.chanels = 4", "did you mean `channels`?"),
+        ("geometry.channels = 0", "channels is 0"),
+        ("geometry.channels = true", "expected a whole number"),
+        ("geometry.chunks = 4000000000", "impossible geometry"),
+        ("geometry.chunks = 6", "held back"),
+        ("ftl.over_provisioning = 90", "less than one line"),
+    ] {
+        let path = scenario(&dir, &format!("[drive]\npreset = \"mqsim-default-small\"\n{bad}\n"));
+        let out = sluice(&["drive", "show", path.to_str().unwrap()]);
+        let told = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{told}");
+        assert!(out.stdout.is_empty());
+        for part in [says, &format!("{}:3:", path.display()), bad, "here"] {
+            let flat = told.replace("\n", " ").replace("│", " ");
+            let flat = flat.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(flat.contains(part), "`{part}` is missing in\n{told}");
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_wrongly_exits_with_2_and_help_with_0() {
+    for args in [
+        &["drive", "show"][..],
+        &["drive", "show", "no-such-file.toml"],
+        &["drive", "show", "--preset", "no-such-preset"],
+        &["fly"],
+    ] {
+        let out = sluice(args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        assert!(!out.stderr.is_empty() && out.stdout.is_empty());
+    }
+    assert!(sluice(&["--help"]).status.success());
+    assert!(sluice(&["--version"]).status.success());
+}

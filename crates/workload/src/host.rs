@@ -1,0 +1,333 @@
+//! [`Host`]: the software above a block device: runs jobs on it, in virtual or in real time.
+//!
+//! A component like any other (rule R2): it knows the time only from `poll`. Jobs share the device
+//! as threads of one program would; each is a virtual CPU that submits and completes one request at
+//! a time, at the costs given.
+
+use block::{Completion, Device};
+use clock::{Component, Nanos};
+use ring::{Iova, PAGE, Region};
+use rng::Rng;
+
+use crate::error::HostError;
+use crate::job::JobSpec;
+use crate::result::RunResult;
+use crate::verify::Ledger;
+use crate::worker::{Buffers, Shared, Worker};
+
+/// What it costs a job's CPU to submit a request, and to handle its completion. In real time the
+/// costs are real, and these are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCosts {
+    /// Per submission.
+    pub submit: Nanos,
+    /// Per completion.
+    pub complete: Nanos,
+}
+
+/// Polls at one instant before a run that needs time to pass is declared stuck.
+const MAX_POLLS_AT_ONE_INSTANT: u64 = 1 << 16;
+
+/// Runs jobs on a device.
+#[derive(Debug)]
+pub struct Host<D> {
+    device: D,
+    shared: Shared,
+    workers: Vec<Worker>,
+    /// When each worker wants to run even if nothing completes.
+    ready_at: Vec<Nanos>,
+    /// The earliest of `ready_at`.
+    earliest: Nanos,
+    /// Where the next round over the workers starts: at the first that got nothing for lack of
+    /// room, so that jobs take turns at a full device.
+    first: usize,
+    /// Some worker waits for room in the device, or for another's write to the same sectors.
+    refused: bool,
+    /// Something moved since then.
+    retry: bool,
+    /// Jobs before a `stonewall` are one stage; stages run one after the other.
+    stage: u32,
+    started: Option<Nanos>,
+    now: Nanos,
+    polls_at_now: u64,
+    unfinished: usize,
+    error: Option<HostError>,
+    seed: u64,
+}
+
+impl<D: Device> Host<D> {
+    /// Prepares `jobs` on `device`. `seed` names everything that is drawn, unless a job has a
+    /// `randseed`.
+    ///
+    /// # Errors
+    /// [`HostError`]: what does not fit the device, or a trace that cannot be opened.
+    pub fn new(
+        device: D,
+        jobs: Vec<JobSpec>,
+        costs: HostCosts,
+        seed: u64,
+    ) -> Result<Host<D>, HostError> {
+        if jobs.is_empty() {
+            return Err(HostError::NoJobs);
+        }
+        let limits = *device.limits();
+        let mut workers = Vec::new();
+        let (mut stage, mut group) = (0, 0);
+        for (i, spec) in jobs.into_iter().enumerate() {
+            stage += u32::from(spec.stonewall && i > 0);
+            group += u32::from((spec.stonewall || spec.new_group) && i > 0);
+            for clone in 0..spec.numjobs {
+                let index = workers.len() as u64;
+                let rng = match spec.randseed {
+                    Some(own) => Rng::new(own).fork(u64::from(clone)),
+                    None => Rng::new(seed).fork(index),
+                };
+                workers.push(Worker::new(spec.clone(), clone, stage, group, &limits, rng)?);
+            }
+        }
+        let verifying = workers.iter().any(Worker::verifies);
+        let (ledger, buffers) = if verifying {
+            let memory = |e: &dyn std::fmt::Display| HostError::Memory(e.to_string());
+            let ledger = Ledger::new(limits.sectors).map_err(|e| memory(&e))?;
+            (Some(ledger), Some(map_buffers(&device, &mut workers)?))
+        } else {
+            (None, None)
+        };
+        let shared = Shared { limits, costs, ledger, buffers, refused: false, epoch: Nanos::ZERO };
+        let count = workers.len();
+        Ok(Host {
+            device,
+            shared,
+            ready_at: vec![Nanos::MAX; count],
+            earliest: Nanos::MAX,
+            first: 0,
+            refused: false,
+            retry: false,
+            stage: 0,
+            started: None,
+            now: Nanos::ZERO,
+            polls_at_now: 0,
+            unfinished: count,
+            workers,
+            error: None,
+            seed,
+        })
+    }
+
+    /// Whether every job has ended, or the run has failed; [`finish`](Host::finish) says which.
+    pub fn done(&self) -> bool {
+        self.unfinished == 0 || self.error.is_some()
+    }
+
+    /// How much of the jobs is done, of 1: by time or by bytes, whichever is further.
+    pub fn progress(&self) -> f64 {
+        if self.workers.is_empty() {
+            return 1.0;
+        }
+        let sum: f64 = self.workers.iter().map(|w| w.progress(self.now)).sum();
+        sum / self.workers.len() as f64
+    }
+
+    /// Ends the jobs early: nothing more is issued, what is outstanding completes, and results are
+    /// those up to here.
+    pub fn stop(&mut self) {
+        self.stage = u32::MAX;
+        for (worker, at) in self.workers.iter_mut().zip(&mut self.ready_at) {
+            worker.stop(self.now);
+            *at = Nanos::ZERO;
+        }
+        self.earliest = Nanos::ZERO;
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The device, for its own controls; requests of one's own would be stray completions here.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// Takes the results.
+    ///
+    /// # Errors
+    /// [`HostError`] when the run has not ended, has failed, or when requests are not accounted
+    /// for. Requests that failed are results, not errors: see
+    /// [`RunResult::failures`](crate::RunResult::failures).
+    pub fn finish(self) -> Result<RunResult, HostError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        for worker in &self.workers {
+            worker.account()?;
+        }
+        let started = self.started.unwrap_or(self.now);
+        let jobs: Vec<_> = self.workers.into_iter().map(|w| w.into_result(started)).collect();
+        let ended = jobs.iter().map(|j| j.ended).max().unwrap_or(Nanos::ZERO);
+        Ok(RunResult { seed: self.seed, elapsed: ended, jobs })
+    }
+
+    /// Starts every job of the present stage.
+    fn start_stage(&mut self, now: Nanos) {
+        for (i, worker) in self.workers.iter_mut().enumerate() {
+            if worker.stage() == self.stage {
+                self.ready_at[i] = worker.start(now);
+                self.earliest = self.earliest.min(self.ready_at[i]);
+            }
+        }
+    }
+
+    /// Starts the next stage once all before it have ended.
+    fn next_stage(&mut self, now: Nanos) {
+        while self.unfinished > 0
+            && self.workers.iter().all(|w| w.stage() > self.stage || w.is_done())
+        {
+            self.stage += 1;
+            self.start_stage(now);
+        }
+    }
+
+    #[inline]
+    fn reap(&mut self, now: Nanos) -> bool {
+        let mut any = false;
+        while let Some(Completion { tag, status, .. }) = self.device.reap() {
+            any = true;
+            let (job, slot) = ((tag >> 32) as usize, tag as u32);
+            let Some(worker) = self.workers.get_mut(job) else {
+                self.error = Some(HostError::StrayCompletion { tag, status });
+                return true;
+            };
+            match worker.arrive(slot, status) {
+                Ok(()) => {
+                    let at = self.ready_at[job].min(worker.cpu_free().max(now));
+                    self.ready_at[job] = at;
+                    self.earliest = self.earliest.min(at);
+                }
+                Err(()) => {
+                    self.error = Some(HostError::StrayCompletion { tag, status });
+                    return true;
+                }
+            }
+        }
+        any
+    }
+
+    /// Runs every worker that is ready.
+    #[inline]
+    fn run(&mut self, now: Nanos) -> bool {
+        let count = self.workers.len();
+        let (mut moved, mut finished, mut first) = (false, 0, None);
+        for step in 0..count {
+            let i = if self.first + step < count {
+                self.first + step
+            } else {
+                self.first + step - count
+            };
+            if self.ready_at[i] > now {
+                continue;
+            }
+            let worker = &mut self.workers[i];
+            self.shared.refused = false;
+            let issued = worker.issued();
+            match worker.run(now, i as u64, &mut self.device, &mut self.shared) {
+                Ok(run) => {
+                    moved |= run.moved;
+                    self.ready_at[i] = run.ready_at;
+                }
+                Err(e) => {
+                    self.error = Some(e);
+                    return true;
+                }
+            }
+            if self.shared.refused {
+                self.refused = true;
+                if worker.issued() == issued {
+                    first.get_or_insert(i);
+                }
+            }
+            finished += usize::from(worker.is_done());
+        }
+        if let Some(first) = first {
+            self.first = first;
+        }
+        self.earliest = self.ready_at.iter().copied().min().unwrap_or(Nanos::MAX);
+        if finished > 0 {
+            self.unfinished = self.workers.iter().filter(|w| !w.is_done()).count();
+            self.next_stage(now);
+        }
+        moved
+    }
+
+    /// A device and a host that take no time at all would never reach the end of a runtime.
+    #[cold]
+    fn stuck(&mut self, now: Nanos) {
+        if let Some(job) = self.workers.iter().find(|w| w.ends_by_time_only()) {
+            self.error = Some(HostError::TimeStandsStill { at: now, job: job.name().to_owned() });
+        }
+        self.polls_at_now = 0;
+    }
+}
+
+/// One region for the payloads of all verifying jobs, each slot on pages of its own.
+fn map_buffers<D: Device>(device: &D, workers: &mut [Worker]) -> Result<Buffers, HostError> {
+    let mut total = 0u64;
+    for worker in workers.iter_mut() {
+        total += worker.place_buffers(total);
+    }
+    let memory = |e: &dyn std::fmt::Display| HostError::Memory(e.to_string());
+    let len = (total as usize).max(PAGE);
+    let region = Region::anonymous(len).map_err(|e| memory(&e))?;
+    let base: Iova = device.memory().register(&region).map_err(|e| memory(&e))?;
+    Ok(Buffers { region, base, scratch: vec![0; device.limits().sector_bytes as usize] })
+}
+
+impl<D: Device> Component for Host<D> {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        if self.error.is_some() {
+            return false;
+        }
+        if self.started.is_none() {
+            self.started = Some(now);
+            self.shared.epoch = now;
+            if self.stage == 0 {
+                self.start_stage(now);
+            }
+        }
+        if now > self.now {
+            self.now = now;
+            self.polls_at_now = 0;
+        }
+        let mut moved = self.device.poll(now);
+        moved |= self.reap(now);
+        if self.refused && (moved || self.retry) {
+            (self.refused, self.retry) = (false, false);
+            for (worker, at) in self.workers.iter().zip(&mut self.ready_at) {
+                if worker.is_refused() {
+                    *at = Nanos::ZERO;
+                    self.earliest = Nanos::ZERO;
+                }
+            }
+        }
+        if self.earliest <= now && self.run(now) {
+            moved = true;
+            self.retry = true;
+            self.polls_at_now += 1;
+            if self.polls_at_now > MAX_POLLS_AT_ONE_INSTANT {
+                self.stuck(now);
+            }
+            // What was submitted goes to the drive in this round, not in the next.
+            self.device.poll(now);
+        }
+        moved
+    }
+
+    fn deadline(&self) -> Nanos {
+        if self.error.is_some() {
+            return Nanos::MAX;
+        }
+        let own = if self.started.is_none() { Nanos::ZERO } else { self.earliest };
+        own.min(self.device.deadline())
+    }
+}

@@ -1,0 +1,422 @@
+//! fio's options, one arm each: from the text of a value to the field of a [`JobSpec`].
+
+use clock::Nanos;
+
+use crate::job::{
+    Access, BlockSizes, Direction, Distribution, JobSpec, Rate, Replay, Tolerance, Zone,
+};
+use crate::trace::TraceFormat;
+use crate::units::{Size, parse_bool, parse_bytes, parse_size, parse_time};
+
+/// Options that are understood.
+pub(crate) const SUPPORTED: &[&str] = &[
+    "blocksize",
+    "bs",
+    "bssplit",
+    "continue_on_error",
+    "description",
+    "do_verify",
+    "end_fsync",
+    "fdatasync",
+    "fsync",
+    "group_reporting",
+    "io_size",
+    "io_limit",
+    "iodepth",
+    "name",
+    "new_group",
+    "norandommap",
+    "number_ios",
+    "numjobs",
+    "offset",
+    "offset_increment",
+    "percentile_list",
+    "ramp_time",
+    "random_distribution",
+    "randseed",
+    "rate",
+    "rate_iops",
+    "rate_process",
+    "read_iolog",
+    "readwrite",
+    "replay_no_stall",
+    "replay_redirect",
+    "replay_time_scale",
+    "runtime",
+    "rw",
+    "rwmixread",
+    "rwmixwrite",
+    "size",
+    "startdelay",
+    "stonewall",
+    "thinktime",
+    "thinktime_blocks",
+    "time_based",
+    "timeout",
+    "trace_device",
+    "trace_format",
+    "verify",
+    "wait_for_previous",
+    "wrap",
+];
+
+/// Options that say how a real fio reaches a real file, and mean nothing to a simulated drive.
+pub(crate) const IGNORED: &[&str] = &[
+    "allow_mounted_write",
+    "allrandrepeat",
+    "clocksource",
+    "cpus_allowed",
+    "create_on_open",
+    "create_serialize",
+    "direct",
+    "directory",
+    "disk_util",
+    "eta",
+    "fallocate",
+    "filename",
+    "gtod_reduce",
+    "invalidate",
+    "ioengine",
+    "overwrite",
+    "randrepeat",
+    "refill_buffers",
+    "thread",
+    "unlink",
+    "uri",
+];
+
+/// A value that an option cannot have: what it may be.
+pub(crate) type Allowed = String;
+
+type Outcome<T> = Result<T, Allowed>;
+
+fn or<T>(value: Option<T>, allowed: &str) -> Outcome<T> {
+    value.ok_or_else(|| allowed.to_owned())
+}
+
+fn flag(text: &str) -> Outcome<bool> {
+    or(parse_bool(text), "0 or 1")
+}
+
+fn seconds(text: &str) -> Outcome<Nanos> {
+    or(parse_time(text, Nanos::from_secs(1)), "a time in seconds, or with a unit: 30, 500ms, 2m")
+}
+
+fn count(text: &str, least: u64, most: u64) -> Outcome<u64> {
+    let number = parse_bytes(text).filter(|n| (least..=most).contains(n));
+    or(number, &format!("a number from {least} to {most}"))
+}
+
+fn percent(text: &str) -> Outcome<f64> {
+    let number = text.trim().parse().ok().filter(|p| (0.0..=100.0).contains(p));
+    or(number, "a percentage from 0 to 100")
+}
+
+fn part(text: &str) -> Outcome<Size> {
+    let allowed = "a size in bytes (4k, 1m, 2g), or 1% to 100%";
+    match or(parse_size(text), allowed)? {
+        Size::Percent(p) if p > 100.0 => Err(allowed.to_owned()),
+        size => Ok(size),
+    }
+}
+
+/// A comma-separated value per direction: what is left out takes the last one given, as in fio
+/// (`bs=4k,8k` gives trims 8k); an empty place keeps what was there.
+fn per_direction<T: Clone>(
+    text: &str,
+    into: &mut [T; 3],
+    parse: impl Fn(&str) -> Outcome<T>,
+) -> Outcome<()> {
+    let parts: Vec<&str> = text.split(',').collect();
+    if parts.len() > 3 {
+        return Err("at most three values: reads, writes, trims".to_owned());
+    }
+    for (i, slot) in into.iter_mut().enumerate() {
+        let part = parts.get(i).or(parts.last()).map_or("", |p| p.trim());
+        // A trailing comma limits what stands before it and nothing else (`rate=1m,`).
+        if !part.is_empty() {
+            *slot = parse(part)?;
+        }
+    }
+    Ok(())
+}
+
+fn block_size(text: &str) -> Outcome<BlockSizes> {
+    Ok(vec![(block_bytes(text)?, 100.0)])
+}
+
+fn block_bytes(text: &str) -> Outcome<u64> {
+    or(
+        parse_bytes(text).filter(|b| (1..=1 << 30).contains(b)),
+        "block sizes of 1 byte to 1g, such as 4k or 4k,8k",
+    )
+}
+
+/// `4k/50:1k/:32k/`: what has no percentage shares the rest evenly.
+fn split(text: &str) -> Outcome<BlockSizes> {
+    let allowed = "block sizes with percentages that add up to 100, such as 4k/10:64k/50:32k/40";
+    let mut given = Vec::new();
+    for item in text.split(':') {
+        let (size, share) = item.split_once('/').unwrap_or((item, ""));
+        let share = match share.trim() {
+            "" => None,
+            s => Some(percent(s).map_err(|_| allowed.to_owned())?),
+        };
+        given.push((block_bytes(size).map_err(|_| allowed.to_owned())?, share));
+    }
+    let total: f64 = given.iter().filter_map(|(_, s)| *s).sum();
+    let open = given.iter().filter(|(_, s)| s.is_none()).count();
+    if total > 100.0 + 1e-9 || (open == 0 && total < 100.0 - 1e-9) || given.len() > 64 {
+        return Err(allowed.to_owned());
+    }
+    let rest = if open == 0 { 0.0 } else { (100.0 - total).max(0.0) / open as f64 };
+    Ok(given.into_iter().map(|(b, s)| (b, s.unwrap_or(rest))).filter(|(_, s)| *s > 0.0).collect())
+}
+
+/// `60/10:30/20:8/30:2/40`: accesses/length.
+fn zones(text: &str, absolute: bool) -> Outcome<Vec<Zone>> {
+    let allowed = "zones as accesses/length that each add up to 100, such as zoned:60/10:40/90";
+    let mut zones = Vec::new();
+    for item in text.split(':') {
+        let (accesses, length) = item.split_once('/').ok_or(allowed)?;
+        let length = if absolute {
+            parse_bytes(length).filter(|b| *b > 0).map(Size::Bytes)
+        } else {
+            percent(length).ok().filter(|p| *p > 0.0).map(Size::Percent)
+        };
+        zones.push(Zone {
+            accesses: percent(accesses).map_err(|_| allowed.to_owned())?,
+            length: length.ok_or(allowed)?,
+        });
+    }
+    let off = |sum: f64| (sum - 100.0).abs() > 0.01;
+    let lengths = zones.iter().map(|z| if let Size::Percent(p) = z.length { p } else { 0.0 });
+    if off(zones.iter().map(|z| z.accesses).sum())
+        || (!absolute && off(lengths.sum()))
+        || zones.len() > 256
+    {
+        return Err(allowed.to_owned());
+    }
+    Ok(zones)
+}
+
+fn distribution(text: &str) -> Outcome<Distribution> {
+    let allowed = "random, zipf:THETA (0 to 100), pareto:H (0 to 1, ends excluded), \
+        zoned:ACCESSES/LENGTH:... or zoned_abs:ACCESSES/SIZE:...";
+    let (kind, value) = text.split_once(':').unwrap_or((text, ""));
+    let number = value.parse::<f64>().ok();
+    Ok(match kind {
+        "random" if value.is_empty() => Distribution::Uniform,
+        "zipf" => {
+            let theta = number.filter(|t| (0.0..=100.0).contains(t));
+            Distribution::Zipf(or(theta, allowed)?)
+        }
+        "pareto" => {
+            let h = number.filter(|h| *h > 1e-6 && *h < 1.0 - 1e-6);
+            Distribution::Pareto(or(h, allowed)?)
+        }
+        "zoned" | "zoned_abs" => {
+            let mut all = [const { Vec::new() }; 3];
+            per_direction(value, &mut all, |t| zones(t, kind == "zoned_abs"))?;
+            if all.iter().any(Vec::is_empty) {
+                return Err(allowed.to_owned());
+            }
+            Distribution::Zoned(all)
+        }
+        _ => return Err(allowed.to_owned()),
+    })
+}
+
+fn rate(text: &str, into: &mut [Rate; 3], make: fn(u64) -> Rate) -> Outcome<()> {
+    per_direction(text, into, |part| {
+        let number = or(parse_bytes(part), "a rate per second, such as 1m or 1m,500k")?;
+        Ok(if number == 0 { Rate::Unlimited } else { make(number) })
+    })
+}
+
+fn percentiles(text: &str) -> Outcome<Vec<f64>> {
+    let allowed = "up to 20 percentiles above 0 and up to 100, such as 50:99:99.9";
+    let list: Option<Vec<f64>> = text
+        .split(':')
+        .map(|p| p.trim().parse().ok().filter(|p| *p > 0.0 && *p <= 100.0))
+        .collect();
+    let mut list = list.filter(|l| l.len() <= 20).ok_or(allowed)?;
+    list.sort_by(f64::total_cmp);
+    list.dedup();
+    Ok(list)
+}
+
+fn tolerance(text: &str) -> Outcome<Tolerance> {
+    let t = |read, write, verify| Ok(Tolerance { read, write, verify });
+    match text.trim() {
+        "none" | "0" => t(false, false, false),
+        "read" => t(true, false, false),
+        "write" => t(false, true, false),
+        "io" => t(true, true, false),
+        "verify" => t(false, false, true),
+        "all" | "1" | "" => t(true, true, true),
+        _ => Err("none, read, write, io, verify or all".to_owned()),
+    }
+}
+
+fn replay(spec: &mut JobSpec) -> &mut Replay {
+    spec.replay.get_or_insert_with(|| Replay {
+        path: "".into(),
+        format: None,
+        time_scale: 100.0,
+        no_stall: false,
+        device: None,
+        redirect: false,
+        wrap: false,
+    })
+}
+
+/// Sets `option` of `spec`. `None` when there is no such option here.
+pub(crate) fn apply(spec: &mut JobSpec, option: &str, value: &str) -> Option<Outcome<()>> {
+    set(spec, option, value.trim()).transpose()
+}
+
+fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allowed> {
+    match option {
+        "name" => value.clone_into(&mut spec.name),
+        "description" => spec.description = Some(value.to_owned()),
+        "rw" | "readwrite" => spec.access = or(Access::parse(value), Access::NAMES)?,
+        "rwmixread" => spec.read_percent = percent(value)?,
+        "rwmixwrite" => spec.read_percent = 100.0 - percent(value)?,
+        "bs" | "blocksize" => per_direction(value, &mut spec.block_sizes, block_size)?,
+        "bssplit" => per_direction(value, &mut spec.block_sizes, split)?,
+        "size" => spec.size = Some(part(value)?),
+        "io_size" | "io_limit" => {
+            spec.io_size = Some(or(parse_size(value), "a size in bytes or in percent of `size`")?);
+        }
+        "offset" => spec.offset = part(value)?,
+        "offset_increment" => spec.offset_increment = part(value)?,
+        "number_ios" => spec.number_ios = Some(count(value, 1, u64::MAX)?),
+        "iodepth" => spec.iodepth = Some(count(value, 1, 65_536)? as u32),
+        "numjobs" => spec.numjobs = count(value, 1, 4096)? as u32,
+        "runtime" | "timeout" => spec.runtime = Some(seconds(value)?).filter(|t| *t > Nanos::ZERO),
+        "time_based" => spec.time_based = flag(value)?,
+        "ramp_time" => spec.ramp_time = seconds(value)?,
+        "startdelay" => spec.startdelay = seconds(value)?,
+        "rate" => rate(value, &mut spec.rate, Rate::Bytes)?,
+        "rate_iops" => rate(value, &mut spec.rate, Rate::Iops)?,
+        "rate_process" => match value {
+            "linear" => spec.rate_poisson = false,
+            "poisson" => spec.rate_poisson = true,
+            _ => return Err("linear or poisson".to_owned()),
+        },
+        "random_distribution" => spec.distribution = distribution(value)?,
+        "norandommap" => spec.norandommap = flag(value)?,
+        "randseed" => spec.randseed = Some(count(value, 0, u64::MAX)?),
+        "verify" => match value {
+            "crc32c" | "crc32c-intel" => spec.verify = true,
+            "0" | "none" => spec.verify = false,
+            _ => return Err("crc32c".to_owned()),
+        },
+        "do_verify" => spec.do_verify = flag(value)?,
+        "fsync" | "fdatasync" => spec.fsync = count(value, 0, u64::MAX)?,
+        "end_fsync" => spec.end_fsync = flag(value)?,
+        "thinktime" => {
+            let time = parse_time(value, Nanos::from_micros(1));
+            spec.thinktime = or(time, "a time in microseconds, or with a unit: 100, 5ms")?;
+        }
+        "thinktime_blocks" => spec.thinktime_blocks = count(value, 1, u64::MAX)?,
+        "stonewall" | "wait_for_previous" => spec.stonewall = flag(value)?,
+        "new_group" => spec.new_group = flag(value)?,
+        "group_reporting" => spec.group_reporting = flag(value)?,
+        "continue_on_error" => spec.continue_on_error = tolerance(value)?,
+        "percentile_list" => spec.percentiles = percentiles(value)?,
+        "read_iolog" if !value.is_empty() => replay(spec).path = value.into(),
+        "read_iolog" => return Err("the path of a trace".to_owned()),
+        "replay_no_stall" => replay(spec).no_stall = flag(value)?,
+        "replay_redirect" => replay(spec).redirect = value != "0",
+        "replay_time_scale" => {
+            let scale = value.parse().ok().filter(|s| *s > 0.0 && *s <= 1e9);
+            replay(spec).time_scale = or(scale, "a percentage above 0: 200 is twice as fast")?;
+        }
+        "trace_format" => {
+            let format = TraceFormat::ALL.into_iter().find(|f| f.name() == value);
+            if format.is_none() && value != "auto" {
+                return Err("auto, iolog, msr or mqsim".to_owned());
+            }
+            replay(spec).format = format;
+        }
+        "trace_device" => replay(spec).device = Some(count(value, 0, u32::MAX.into())? as u32),
+        "wrap" => replay(spec).wrap = flag(value)?,
+        _ => return Ok(None),
+    }
+    Ok(Some(()))
+}
+
+/// The supported option whose name is most like `option`, if one is at all alike.
+pub(crate) fn nearest(option: &str) -> Option<&'static str> {
+    SUPPORTED
+        .iter()
+        .map(|known| (distance(option, known), *known))
+        .min()
+        .filter(|(d, known)| *d <= (known.len().max(option.len()) / 3).max(1))
+        .map(|(_, known)| known)
+}
+
+/// Edits that turn one word into the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, cb) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Whether a job of this access has blocks in `direction`; used to name a block size in errors.
+pub(crate) fn used_directions(access: &Access) -> impl Iterator<Item = Direction> {
+    Direction::ALL.into_iter().filter(move |d| access.uses(*d))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_supported_option_is_known_and_nothing_is_both() {
+        for option in SUPPORTED {
+            assert!(apply(&mut JobSpec::new("j"), option, "").is_some(), "{option}");
+            assert!(!IGNORED.contains(option), "{option}");
+        }
+        assert!(apply(&mut JobSpec::new("j"), "random_generator", "lfsr").is_none());
+    }
+
+    #[test]
+    fn a_misspelt_option_finds_its_neighbour() {
+        assert_eq!(nearest("iodepht"), Some("iodepth"));
+        assert_eq!(nearest("rwmixreads"), Some("rwmixread"));
+        assert_eq!(nearest("zonemode"), None);
+    }
+
+    #[test]
+    fn splits_share_what_is_left_and_must_add_up() {
+        assert_eq!(split("4k/50:1k/:32k/").unwrap(), [(4096, 50.0), (1024, 25.0), (32768, 25.0)]);
+        for bad in ["4k/50", "4k/60:8k/50", "4k/x", "/50:4k/50", "", "0/100"] {
+            assert!(split(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn values_per_direction_follow_fio() {
+        let mut spec = JobSpec::new("j");
+        apply(&mut spec, "bs", "4k,8k").unwrap().unwrap();
+        assert_eq!(spec.block_sizes.clone().map(|b| b[0].0), [4096, 8192, 8192]);
+        apply(&mut spec, "bs", "16k").unwrap().unwrap();
+        assert_eq!(spec.block_sizes.clone().map(|b| b[0].0), [16384; 3]);
+        apply(&mut spec, "rate", "1m,").unwrap().unwrap();
+        assert_eq!(spec.rate, [Rate::Bytes(1 << 20), Rate::Unlimited, Rate::Unlimited]);
+        apply(&mut spec, "rate_iops", ",500").unwrap().unwrap();
+        assert_eq!(spec.rate, [Rate::Bytes(1 << 20), Rate::Iops(500), Rate::Iops(500)]);
+        assert!(apply(&mut spec, "bs", "1k,2k,3k,4k").unwrap().is_err());
+    }
+}

@@ -1,0 +1,304 @@
+//! [`Source`]: what a job does next, and not before when: the mix of directions, pacing, flushes and
+//! think time of a generated job; the lines of a trace.
+
+use clock::Nanos;
+use rng::Rng;
+
+use crate::area::Area;
+use crate::job::{Direction, JobSpec, Rate};
+use crate::pattern::Pattern;
+use crate::trace::{TraceAction, TraceOp, TraceReader};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Move(Direction),
+    Flush,
+}
+
+/// A request to be issued, in sectors of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) kind: Kind,
+    pub(crate) lba: u64,
+    pub(crate) sectors: u32,
+}
+
+/// Answer to "what next?".
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Next {
+    /// This, now.
+    Now(Wanted),
+    /// Ask again then.
+    At(Nanos),
+    /// Nothing more, ever.
+    End,
+}
+
+/// Where requests come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Generated(Box<Generated>),
+    Replay(Box<Replaying>),
+}
+
+/// The requests of a generated job.
+#[derive(Debug)]
+pub(crate) struct Generated {
+    pattern: Pattern,
+    mix: Mix,
+    /// First sector of the region.
+    first: u64,
+    sector_shift: u32,
+    /// Bytes to issue at most.
+    limit: u64,
+    limit_ios: u64,
+    issued: [u64; 3],
+    issued_bytes: u64,
+    issued_ios: u64,
+    fsync: u64,
+    writes_since_flush: u64,
+    /// The direction already drawn for a request whose time has not come.
+    drawn: Option<Direction>,
+    pace: Option<Box<Pace>>,
+    rng: Rng,
+}
+
+/// Which direction the next request takes.
+#[derive(Debug)]
+enum Mix {
+    Only(Direction),
+    /// Reads below this share of 2^32.
+    Reads(u64),
+}
+
+/// When each direction may issue next.
+#[derive(Debug)]
+struct Pace {
+    rates: [Option<f64>; 3],
+    poisson: bool,
+    start: Nanos,
+    /// Of a Poisson process: when its next event is.
+    next: [Nanos; 3],
+}
+
+impl Pace {
+    fn new(spec: &JobSpec) -> Option<Box<Pace>> {
+        let rates = std::array::from_fn(|d| {
+            let smallest = spec.block_sizes[d].iter().map(|(b, _)| *b).min().unwrap_or(1);
+            match spec.rate[d] {
+                Rate::Unlimited => None,
+                Rate::Bytes(bytes) => Some(bytes as f64),
+                Rate::Iops(ios) => Some(ios as f64 * smallest as f64),
+            }
+        });
+        let paced =
+            Direction::ALL.iter().any(|d| spec.access.uses(*d) && rates[*d as usize].is_some());
+        paced.then(|| {
+            Box::new(Pace {
+                rates,
+                poisson: spec.rate_poisson,
+                start: Nanos::ZERO,
+                next: [Nanos::ZERO; 3],
+            })
+        })
+    }
+
+    /// When a request in `direction` is due, after `issued` bytes.
+    fn due(&self, direction: Direction, issued: u64) -> Nanos {
+        match self.rates[direction as usize] {
+            None => Nanos::ZERO,
+            Some(_) if self.poisson => self.next[direction as usize].max(self.start),
+            Some(rate) => self.start + Nanos((issued as f64 / rate * 1e9) as u64),
+        }
+    }
+
+    fn issued(&mut self, direction: Direction, bytes: u64, rng: &mut Rng) {
+        if let (Some(rate), true) = (self.rates[direction as usize], self.poisson) {
+            let gap = Nanos(rng.exponential(bytes as f64 / rate * 1e9) as u64);
+            let next = &mut self.next[direction as usize];
+            *next = (*next).max(self.start) + gap;
+        }
+    }
+}
+
+impl Generated {
+    /// The source of `spec` on `area` of a device with sectors of `sector_bytes`, a power of two.
+    pub(crate) fn new(
+        spec: &JobSpec,
+        area: Area,
+        sector_bytes: u32,
+        rng: Rng,
+    ) -> Result<Generated, String> {
+        let pattern = Pattern::new(spec, area.bytes, rng.fork(1))?;
+        let smallest = crate::options::used_directions(&spec.access)
+            .flat_map(|d| spec.block_sizes[d as usize].iter().map(|(b, _)| *b))
+            .min()
+            .unwrap_or(1);
+        let whole = area.bytes - area.bytes % smallest;
+        let mut limit = spec.io_size.map_or(whole, |s| s.of(area.bytes));
+        if spec.access.is_trim_write() {
+            // Every block is moved twice.
+            limit = limit.saturating_mul(2);
+        }
+        if spec.time_based {
+            limit = u64::MAX;
+        }
+        let uses = spec.access.uses;
+        let mix = if uses == [true, true, false] {
+            Mix::Reads((spec.read_percent / 100.0 * 4_294_967_296.0) as u64)
+        } else if uses[2] {
+            // The writes of a trimwrite job follow their trims.
+            Mix::Only(Direction::Trim)
+        } else {
+            Mix::Only(if uses[0] { Direction::Read } else { Direction::Write })
+        };
+        Ok(Generated {
+            pattern,
+            mix,
+            first: area.offset / u64::from(sector_bytes),
+            sector_shift: sector_bytes.ilog2(),
+            limit,
+            limit_ios: spec.number_ios.unwrap_or(u64::MAX),
+            issued: [0; 3],
+            issued_bytes: 0,
+            issued_ios: 0,
+            fsync: spec.fsync,
+            writes_since_flush: 0,
+            drawn: None,
+            pace: Pace::new(spec),
+            rng: rng.fork(2),
+        })
+    }
+
+    #[inline]
+    fn next(&mut self, now: Nanos) -> Next {
+        if self.fsync > 0 && self.writes_since_flush >= self.fsync {
+            self.writes_since_flush = 0;
+            return Next::Now(Wanted { kind: Kind::Flush, lba: 0, sectors: 0 });
+        }
+        if self.issued_bytes >= self.limit || self.issued_ios >= self.limit_ios {
+            return Next::End;
+        }
+        let mut direction = match (self.drawn, &self.mix) {
+            (Some(drawn), _) => drawn,
+            (None, Mix::Only(only)) => *only,
+            (None, Mix::Reads(below)) => {
+                let read = self.rng.next_u64() >> 32 < *below;
+                if read { Direction::Read } else { Direction::Write }
+            }
+        };
+        if let Some(pace) = &self.pace {
+            let due = |d: Direction| pace.due(d, self.issued[d as usize]);
+            let mut at = due(direction);
+            if at > now && matches!(self.mix, Mix::Reads(1..4_294_967_296)) {
+                // As fio: a mixed job ahead in one direction goes on in the other.
+                let other = [Direction::Write, Direction::Read][direction as usize];
+                if due(other) < at {
+                    (direction, at) = (other, due(other));
+                }
+            }
+            if at > now {
+                self.drawn = Some(direction);
+                return Next::At(at);
+            }
+        }
+        self.drawn = None;
+        let block = self.pattern.next(direction);
+        let wanted = Wanted {
+            kind: Kind::Move(direction),
+            lba: self.first + (block.offset >> self.sector_shift),
+            sectors: (block.bytes >> self.sector_shift) as u32,
+        };
+        self.count(direction, block.bytes);
+        Next::Now(wanted)
+    }
+
+    #[inline]
+    fn count(&mut self, direction: Direction, bytes: u64) {
+        self.issued[direction as usize] += bytes;
+        self.issued_bytes += bytes;
+        self.issued_ios += 1;
+        self.writes_since_flush += u64::from(direction == Direction::Write);
+        if let Some(pace) = &mut self.pace {
+            pace.issued(direction, bytes, &mut self.rng);
+        }
+    }
+
+    /// The write that follows the trim of a trimwrite job.
+    pub(crate) fn follow(&mut self, sectors: u32) {
+        self.count(Direction::Write, u64::from(sectors) << self.sector_shift);
+    }
+}
+
+/// The requests of a trace.
+#[derive(Debug)]
+pub(crate) struct Replaying {
+    pub(crate) reader: TraceReader,
+    ahead: Option<TraceOp>,
+    timed: bool,
+    start: Nanos,
+    /// When the request just handed out was due by the trace.
+    pub(crate) due: Option<Nanos>,
+}
+
+impl Replaying {
+    pub(crate) fn new(reader: TraceReader, timed: bool) -> Replaying {
+        Replaying { reader, ahead: None, timed, start: Nanos::ZERO, due: None }
+    }
+
+    fn next(&mut self, now: Nanos) -> Result<Next, crate::trace::TraceError> {
+        let op = match self.ahead.take() {
+            Some(op) => op,
+            None => match self.reader.next_op()? {
+                Some(op) => op,
+                None => return Ok(Next::End),
+            },
+        };
+        let due = self.start + op.at;
+        if self.timed && due > now {
+            self.ahead = Some(op);
+            return Ok(Next::At(due));
+        }
+        self.due = self.timed.then_some(due);
+        let kind = match op.action {
+            TraceAction::Access(direction) => Kind::Move(direction),
+            TraceAction::Flush => Kind::Flush,
+        };
+        Ok(Next::Now(Wanted { kind, lba: op.lba, sectors: op.sectors }))
+    }
+}
+
+impl Source {
+    /// The job starts.
+    pub(crate) fn start(&mut self, now: Nanos) {
+        match self {
+            Source::Generated(g) => {
+                if let Some(pace) = &mut g.pace {
+                    pace.start = now;
+                }
+            }
+            Source::Replay(r) => r.start = now,
+        }
+    }
+
+    /// What comes next.
+    #[inline]
+    pub(crate) fn next(&mut self, now: Nanos) -> Result<Next, crate::trace::TraceError> {
+        match self {
+            Source::Generated(g) => Ok(g.next(now)),
+            Source::Replay(r) => r.next(now),
+        }
+    }
+
+    /// How much of its bytes or requests is issued, of 1.
+    pub(crate) fn progress(&self) -> f64 {
+        match self {
+            Source::Generated(g) => {
+                let bytes = g.issued_bytes as f64 / (g.limit as f64).max(1.0);
+                bytes.max(g.issued_ios as f64 / g.limit_ios as f64).min(1.0)
+            }
+            Source::Replay(_) => 0.0,
+        }
+    }
+}

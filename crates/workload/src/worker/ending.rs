@@ -1,0 +1,108 @@
+//! How a [`Worker`] comes to its end: phases after the last request of the main one, runtimes, and the
+//! account of every request.
+
+use clock::Nanos;
+
+use super::{Phase, Worker};
+use crate::error::HostError;
+use crate::result::JobResult;
+use crate::source::Source;
+use crate::trace::TraceFit;
+
+impl Worker {
+    /// How far the job is, of 1.
+    pub(crate) fn progress(&self, now: Nanos) -> f64 {
+        match self.phase {
+            Phase::Waiting => 0.0,
+            Phase::Done => 1.0,
+            _ => {
+                let time = now.since(self.started).0 as f64
+                    / (self.ends.since(self.started).0 as f64).max(1.0);
+                time.max(self.source.progress()).min(1.0)
+            }
+        }
+    }
+
+    /// The main phase is over, nothing is outstanding.
+    pub(super) fn end_main(&mut self, at: Nanos) {
+        (self.main_ended, self.ended) = (at, at);
+        let runtime = at.since(self.recorder.measure_from());
+        for direction in &mut self.recorder.directions {
+            if direction.ios > 0 {
+                direction.runtime = runtime;
+            }
+        }
+        let writes = self.recorder.directions[1].ios > 0 || self.spec.access.uses[1];
+        self.phase = match self.spec.end_fsync && writes && !self.aborted {
+            true => Phase::EndFlush,
+            false => self.read_back(),
+        };
+    }
+
+    /// What follows the writes.
+    pub(super) fn read_back(&self) -> Phase {
+        let writes = self.spec.access.uses[1];
+        match self.spec.verify && self.spec.do_verify && writes && !self.aborted {
+            true => Phase::ReadBack { next: 0 },
+            false => Phase::ReadBack { next: u64::MAX },
+        }
+    }
+
+    /// The reads of a job that only wrote took the time of reading back.
+    pub(super) fn close_read_back(&mut self, at: Nanos) {
+        let reads = &mut self.recorder.directions[0];
+        if !self.spec.access.uses[0] && self.spec.replay.is_none() {
+            reads.runtime = if reads.ios > 0 { at.since(self.main_ended) } else { Nanos::ZERO };
+        }
+    }
+
+    /// Requests given to the device so far.
+    #[inline]
+    pub(crate) fn issued(&self) -> u64 {
+        self.recorder.issued
+    }
+
+    /// Whether every request is accounted for.
+    pub(crate) fn account(&self) -> Result<(), HostError> {
+        let r = &self.recorder;
+        let job = self.spec.name.clone();
+        if !self.is_done() {
+            return Err(HostError::NotDone { job, outstanding: u64::from(self.outstanding) });
+        }
+        if r.issued != r.completed + r.failed {
+            let (issued, completed, failed) = (r.issued, r.completed, r.failed);
+            return Err(HostError::Unaccounted { job, issued, completed, failed });
+        }
+        Ok(())
+    }
+
+    /// The numbers, with times on the clock that started at `epoch`.
+    pub(crate) fn into_result(self, epoch: Nanos) -> JobResult {
+        let r = self.recorder;
+        let trace_fit = match &self.source {
+            Source::Replay(replay) => replay.reader.fit(),
+            Source::Generated(_) => TraceFit::default(),
+        };
+        JobResult {
+            spec: self.spec,
+            group: self.group,
+            members: 1,
+            directions: r.directions,
+            sync: r.sync,
+            started: self.started.since(epoch),
+            ended: self.ended.since(epoch),
+            cpu_busy: self.cpu_busy,
+            issued: r.issued,
+            completed: r.completed,
+            failed: r.failed,
+            verified: r.verified,
+            mismatches: r.mismatches,
+            failures: r.failures,
+            aborted: self.aborted,
+            depth_levels: r.depth_levels,
+            series: r.series,
+            trace_fit,
+            delayed: r.delayed,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A block device in memory for the tests: a latency, a depth, and faults on demand.
+
+#![allow(dead_code, unreachable_pub, reason = "every test file uses its own part")]
+
+use std::path::Path;
+
+use block::{Busy, Completion, Device, Limits, Op, Payload, Request};
+use clock::{Component, Nanos, TimerQueue, VirtualRunner, Waker};
+use nvme::Status;
+use ring::{AddressSpace, Iova};
+use sluice_workload::{Host, HostCosts, HostError, JobSpec, RunResult, parse_jobs};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    #[default]
+    None,
+    /// A bit of this sector flips when it is written.
+    Corrupt(u64),
+    /// Writes to this sector after the first are acknowledged and lost.
+    LoseOverwrites(u64),
+    /// Writes to this sector land on the next one.
+    Misdirect(u64),
+    /// Reads of this sector fail.
+    FailRead(u64),
+    /// Every write fails for want of space.
+    Full,
+    /// The completion of the n-th request never comes.
+    Lose(u64),
+    /// A completion nobody waits for.
+    Stray,
+}
+
+pub struct Ram {
+    limits: Limits,
+    memory: AddressSpace,
+    sectors: Vec<u8>,
+    written: Vec<bool>,
+    latency: Nanos,
+    /// Added per sector.
+    per_sector: Nanos,
+    timers: TimerQueue<Completion>,
+    done: std::collections::VecDeque<Completion>,
+    outstanding: u32,
+    pub fault: Fault,
+    pub log: Vec<(Nanos, Request)>,
+    pub max_outstanding: u32,
+}
+
+impl Ram {
+    pub fn new(sectors: u64, latency: Nanos) -> Ram {
+        Ram {
+            limits: Limits {
+                sector_bytes: 4096,
+                sectors,
+                max_sectors: 64,
+                optimal_sectors: 1,
+                queue_depth: 1024,
+                volatile_cache: true,
+            },
+            memory: AddressSpace::default(),
+            sectors: vec![0; sectors as usize * 4096],
+            written: vec![false; sectors as usize],
+            latency,
+            per_sector: Nanos::ZERO,
+            timers: TimerQueue::with_capacity(64),
+            done: Default::default(),
+            outstanding: 0,
+            fault: Fault::None,
+            log: Vec::new(),
+            max_outstanding: 0,
+        }
+    }
+
+    pub fn depth(mut self, depth: u32) -> Ram {
+        self.limits.queue_depth = depth;
+        self
+    }
+
+    pub fn max_sectors(mut self, sectors: u32) -> Ram {
+        self.limits.max_sectors = sectors;
+        self
+    }
+
+    pub fn per_sector(mut self, time: Nanos) -> Ram {
+        self.per_sector = time;
+        self
+    }
+
+    pub fn fault(mut self, fault: Fault) -> Ram {
+        self.fault = fault;
+        self
+    }
+
+    pub fn requests(&self, op: Op) -> Vec<Request> {
+        self.log.iter().map(|(_, r)| *r).filter(|r| r.op == op).collect()
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Status {
+        let at = |i: u32| request.lba + u64::from(i);
+        if request.lba + u64::from(request.sectors) > self.limits.sectors {
+            return Status::LBA_OUT_OF_RANGE;
+        }
+        let iova = |iova: Iova, i: u32| iova.offset(u64::from(i) * 4096);
+        for i in 0..request.sectors {
+            let lba = at(i);
+            let place = lba as usize * 4096..(lba as usize + 1) * 4096;
+            match (request.op, request.data, self.fault) {
+                (Op::Read, _, Fault::FailRead(bad)) if bad == lba => {
+                    return Status::UNRECOVERED_READ;
+                }
+                (Op::Write, _, Fault::Full) => return Status::CAPACITY_EXCEEDED,
+                (Op::Read, Payload::At(to), _) => {
+                    self.memory.write(iova(to, i), &self.sectors[place]).unwrap();
+                }
+                (Op::Write, Payload::At(from), fault) => {
+                    let mut sector = vec![0; 4096];
+                    self.memory.read(iova(from, i), &mut sector).unwrap();
+                    match fault {
+                        Fault::Corrupt(bad) if bad == lba => sector[2000] ^= 4,
+                        Fault::LoseOverwrites(bad) if bad == lba && self.written[lba as usize] => {
+                            continue;
+                        }
+                        Fault::Misdirect(bad) if bad == lba => {
+                            self.sectors[place.end..place.end + 4096].copy_from_slice(&sector);
+                            continue;
+                        }
+                        _ => {}
+                    }
+                    self.written[lba as usize] = true;
+                    self.sectors[place].copy_from_slice(&sector);
+                }
+                (Op::Discard, ..) => self.sectors[place].fill(0),
+                _ => {}
+            }
+        }
+        Status::SUCCESS
+    }
+}
+
+impl Component for Ram {
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        while let Some((_, completion)) = self.timers.pop_due(now) {
+            self.outstanding -= 1;
+            self.done.push_back(completion);
+            moved = true;
+        }
+        moved
+    }
+    fn deadline(&self) -> Nanos {
+        self.timers.next_at()
+    }
+}
+
+impl Device for Ram {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        assert!(request.sectors <= self.limits.max_sectors);
+        if self.outstanding == self.limits.queue_depth {
+            return Err(Busy);
+        }
+        self.outstanding += 1;
+        self.max_outstanding = self.max_outstanding.max(self.outstanding);
+        self.log.push((now, request));
+        let status = self.carry_out(&request);
+        let mut completion = Completion { tag: request.tag, status, result: 0 };
+        if self.fault == Fault::Stray {
+            completion.tag ^= 1 << 20;
+        }
+        if self.fault != Fault::Lose(self.log.len() as u64) {
+            let time = self.latency + self.per_sector * u64::from(request.sectors);
+            self.timers.push(now + time, completion);
+        }
+        Ok(())
+    }
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+    fn set_waker(&mut self, _: Waker) {}
+}
+
+pub fn jobs(text: &str) -> Vec<JobSpec> {
+    parse_jobs(Path::new("test.fio"), text).unwrap().jobs
+}
+
+pub fn host(ram: Ram, text: &str) -> Host<Ram> {
+    Host::new(ram, jobs(text), HostCosts::default(), 1).unwrap()
+}
+
+/// Runs to the end in virtual time.
+pub fn drive(host: &mut Host<Ram>) {
+    let mut runner = VirtualRunner::new();
+    while !host.done() {
+        if !runner.step(&mut [host], Nanos::MAX) && !host.done() {
+            return;
+        }
+    }
+}
+
+pub fn try_run(ram: Ram, text: &str) -> Result<(RunResult, Vec<(Nanos, Request)>), HostError> {
+    let mut host = host(ram, text);
+    drive(&mut host);
+    let log = std::mem::take(&mut host.device_mut().log);
+    Ok((host.finish()?, log))
+}
+
+pub fn run(ram: Ram, text: &str) -> (RunResult, Vec<(Nanos, Request)>) {
+    try_run(ram, text).unwrap()
+}

@@ -1,0 +1,333 @@
+//! Jobs run as fio's manual says: order, size, depth, pace, stages, accounting.
+
+mod common;
+
+use block::Op;
+use clock::{Component, Nanos, VirtualRunner};
+use common::{Fault, Ram, drive, host, jobs, run, try_run};
+use sluice_workload::{Direction, Host, HostCosts, HostError, parse_jobs, to_fio_json};
+
+const US: fn(u64) -> Nanos = Nanos::from_micros;
+const MS: fn(u64) -> Nanos = Nanos::from_millis;
+
+fn ram() -> Ram {
+    Ram::new(1024, US(100))
+}
+
+#[test]
+fn a_random_read_job_reads_every_block_once() {
+    let (result, log) = run(ram(), "[j]\nrw=randread\niodepth=8");
+    let mut lbas: Vec<u64> = log.iter().map(|(_, r)| r.lba).collect();
+    assert_ne!(lbas[..10], (0..10).collect::<Vec<_>>());
+    lbas.sort_unstable();
+    assert_eq!(lbas, (0..1024).collect::<Vec<_>>());
+    let job = &result.jobs[0];
+    let read = job.direction(Direction::Read);
+    assert_eq!((read.ios, read.bytes, job.issued, job.completed), (1024, 4 << 20, 1024, 1024));
+    // Closed loop: rate = depth / latency.
+    assert_eq!(read.runtime, US(100) * 128);
+    assert!((read.iops() - 80_000.0).abs() < 1.0);
+    assert_eq!((read.clat.min(), read.clat.max(), read.slat.max()), (US(100), US(100), Nanos(0)));
+    // What completes at one instant is handled before anything is issued again.
+    assert_eq!(job.depth_levels, [128, 256, 512, 128, 0, 0, 0]);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
+    let text = "[a]\nrw=randrw\nbssplit=4k/50:16k/50\niodepth=4\nnumjobs=2\n[b]\nrw=randwrite\nrandom_distribution=zipf:1.1\nio_size=1m";
+    let json = |seed| {
+        let mut host = Host::new(ram(), jobs(text), HostCosts::default(), seed).unwrap();
+        drive(&mut host);
+        let log = host.device().log.clone();
+        (to_fio_json(&host.finish().unwrap(), 0).to_string(), log)
+    };
+    assert_eq!(json(1), json(1));
+    assert_ne!(json(1).1, json(2).1);
+    // A randseed names the job's accesses whatever the run's seed is.
+    let seeded = |seed| {
+        let spec = jobs("[a]\nrw=randread\nrandseed=7");
+        let mut host = Host::new(ram(), spec, HostCosts::default(), seed).unwrap();
+        drive(&mut host);
+        host.device().log.clone()
+    };
+    assert_eq!(seeded(1), seeded(2));
+}
+
+#[test]
+fn host_costs_are_serialised_per_job() {
+    let costs = HostCosts { submit: US(2), complete: US(3) };
+    let mut host =
+        Host::new(ram(), jobs("[j]\nrw=randread\niodepth=1\nio_size=400k"), costs, 1).unwrap();
+    drive(&mut host);
+    let result = host.finish().unwrap();
+    let read = result.jobs[0].direction(Direction::Read);
+    assert_eq!((read.slat.min(), read.slat.max()), (US(2), US(2)));
+    assert_eq!((read.clat.min(), read.clat.max()), (US(103), US(103)));
+    assert_eq!(read.runtime, US(105) * 100, "one at a time: submit, device, complete");
+    assert_eq!(result.jobs[0].cpu_busy, US(5) * 100);
+    // At depth, the CPU is the limit: 5 us per request.
+    let mut host = Host::new(ram(), jobs("[j]\nrw=randread\niodepth=64"), costs, 1).unwrap();
+    drive(&mut host);
+    let iops = host.finish().unwrap().jobs[0].direction(Direction::Read).iops();
+    assert!((iops - 200_000.0).abs() < 5_000.0, "{iops}");
+}
+
+#[test]
+fn mixes_and_sizes_come_in_their_shares() {
+    let (result, _) = run(
+        Ram::new(8192, US(10)),
+        "[j]\nrw=randrw\nrwmixread=70\nbs=4k,8k\nnorandommap\nnumber_ios=20000\nio_size=1g\niodepth=4",
+    );
+    let job = &result.jobs[0];
+    let [reads, writes] = [0, 1].map(|d| job.directions[d].ios);
+    assert_eq!(reads + writes, 20_000);
+    assert!((reads as f64 / 20_000.0 - 0.7).abs() < 0.01, "{reads}");
+    assert_eq!((job.directions[0].bytes, job.directions[1].bytes), (reads * 4096, writes * 8192));
+}
+
+#[test]
+fn runtime_and_ramp_bound_what_is_measured() {
+    let text = "[j]\nrw=randread\ntime_based\nruntime=100ms\nramp_time=50ms\niodepth=2";
+    let (result, log) = run(ram(), text);
+    let job = &result.jobs[0];
+    let read = job.direction(Direction::Read);
+    assert_eq!(log.len(), 2 * 1500);
+    assert_eq!((read.ios, read.runtime, job.issued), (2000, MS(100), 3000));
+    assert_eq!(job.series.intervals().map(|i| i.ios[0]).sum::<u64>(), 2000);
+    // A job that ends within its ramp measured nothing, in finite numbers.
+    let (result, _) = run(ram(), "[j]\nrw=randread\nramp_time=1h");
+    let text = to_fio_json(&result, 0).to_string();
+    assert!(!text.contains("NaN") && !text.contains("null") && !text.contains(":inf"));
+    assert_eq!(result.jobs[0].direction(Direction::Read).iops(), 0.0);
+    // Without time_based the size ends the job first, and the runtime caps it.
+    let (result, _) = run(ram(), "[j]\nrw=read\nruntime=10ms");
+    assert_eq!(result.jobs[0].direction(Direction::Read).ios, 100);
+    let (result, _) = run(ram(), "[j]\nrw=read\nruntime=1h\nsize=1m");
+    assert_eq!(result.jobs[0].direction(Direction::Read).ios, 256);
+}
+
+#[test]
+fn rates_are_kept() {
+    for (options, direction, iops) in [
+        ("rw=randread\nrate_iops=2000", 0, 2000.0),
+        ("rw=randread\nrate=4m", 0, 1024.0),
+        ("rw=randrw\nrate_iops=3000,1000", 1, 1000.0),
+        ("rw=randrw\nrate_iops=3000,1000", 0, 3000.0),
+        ("rw=randread\nrate_iops=2000\nrate_process=poisson", 0, 2000.0),
+    ] {
+        let text = format!("[j]\n{options}\ntime_based\nruntime=4\niodepth=16");
+        let (result, _) = run(ram(), &text);
+        let measured = result.jobs[0].directions[direction].iops();
+        let tolerance = if options.contains("poisson") { 0.04 } else { 0.005 };
+        assert!((measured / iops - 1.0).abs() < tolerance, "{options}: {measured}");
+    }
+    // Linear pacing is even, Poisson's is not.
+    let gaps = |process: &str| {
+        let text = format!("[j]\nrw=read\nrate_iops=1000\n{process}\nnumber_ios=500\niodepth=16");
+        let (_, log) = run(ram(), &text);
+        let gaps: Vec<u64> = log.windows(2).map(|w| (w[1].0 - w[0].0).0).collect();
+        (*gaps.iter().min().unwrap(), *gaps.iter().max().unwrap())
+    };
+    assert_eq!(gaps("rate_process=linear"), (1_000_000, 1_000_000));
+    let (least, most) = gaps("rate_process=poisson");
+    assert!(least < 100_000 && most > 3_000_000);
+}
+
+#[test]
+fn think_time_drains_and_waits() {
+    let (_, log) =
+        run(ram(), "[j]\nrw=read\nsize=64k\niodepth=8\nthinktime=1ms\nthinktime_blocks=4");
+    let times: Vec<u64> = log.iter().map(|(t, _)| t.0 / 1000).collect();
+    let expected: Vec<u64> = (0..16).map(|i| i / 4 * 1100).collect();
+    assert_eq!(times, expected);
+}
+
+#[test]
+fn flushes_come_after_every_n_writes_and_at_the_end() {
+    let (result, log) = run(ram(), "[j]\nrw=write\nsize=40k\nfsync=4\nend_fsync=1");
+    let ops: Vec<Op> = log.iter().map(|(_, r)| r.op).collect();
+    let (w, f) = (Op::Write, Op::Flush);
+    assert_eq!(ops, [w, w, w, w, f, w, w, w, w, f, w, w, f]);
+    let job = &result.jobs[0];
+    assert_eq!((job.sync.count(), job.directions[1].ios, job.issued), (2, 10, 13));
+}
+
+#[test]
+fn a_stonewall_waits_for_everything_before_it() {
+    let text = "[a]\nrw=read\nsize=400k\n[b]\nrw=read\nsize=200k\nstartdelay=3ms\n[c]\nstonewall\nrw=write\nsize=4k\nnumjobs=2\n[d]\nstonewall\nrw=read\nsize=4k";
+    let (result, log) = run(ram(), text);
+    let started: Vec<u64> = result.jobs.iter().map(|j| j.started.0 / 1000).collect();
+    assert_eq!(started, [0, 3000, 10_000, 10_000, 10_100]);
+    assert_eq!(result.jobs.iter().map(|j| j.group).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
+    assert_eq!(result.elapsed, US(10_200));
+    let first_write = log.iter().position(|(_, r)| r.op == Op::Write).unwrap();
+    assert_eq!(first_write, 150);
+}
+
+#[test]
+fn clones_share_the_region_unless_told_otherwise() {
+    let (_, log) = run(ram(), "[j]\nrw=write\nsize=8k\nnumjobs=3\noffset=1m\noffset_increment=64k");
+    let mut lbas: Vec<u64> = log.iter().map(|(_, r)| r.lba).collect();
+    lbas.sort_unstable();
+    assert_eq!(lbas, [256, 257, 272, 273, 288, 289]);
+    let (_, log) = run(ram(), "[j]\nrw=read\nsize=25%\noffset=50%");
+    assert_eq!((log[0].1.lba, log.len()), (512, 256));
+}
+
+#[test]
+fn trims_become_discards_and_trimwrite_writes_after_each() {
+    let (result, log) = run(ram(), "[j]\nrw=randtrim\nbs=16k");
+    assert!(log.iter().all(|(_, r)| r.op == Op::Discard && r.sectors == 4));
+    assert_eq!(result.jobs[0].directions[2].ios, 256);
+    for rw in ["trimwrite", "randtrimwrite"] {
+        let (result, log) = run(ram(), &format!("[j]\nrw={rw}\niodepth=4\nsize=1m"));
+        let job = &result.jobs[0];
+        assert_eq!((job.directions[1].ios, job.directions[2].ios), (256, 256), "{rw}");
+        let mut trimmed = std::collections::HashMap::new();
+        for (at, r) in log {
+            match r.op {
+                Op::Discard => drop(trimmed.insert(r.lba, at)),
+                Op::Write => assert!(trimmed.remove(&r.lba).unwrap() + US(100) <= at),
+                _ => unreachable!(),
+            }
+        }
+        assert!(trimmed.is_empty());
+    }
+}
+
+#[test]
+fn long_requests_are_split_and_a_full_device_is_shared() {
+    let (result, log) = run(ram().max_sectors(8).depth(3), "[j]\nrw=randread\nbs=128k\niodepth=4");
+    assert_eq!(log.len(), 128);
+    assert!(log.iter().all(|(_, r)| r.sectors == 8));
+    let read = result.jobs[0].direction(Direction::Read);
+    assert_eq!((read.ios, read.bytes), (32, 4 << 20));
+    let text = "[a]\nrw=randread\niodepth=32\ntime_based\nruntime=1\nnumjobs=4";
+    let (result, _) = run(ram().depth(8), text);
+    let ios: Vec<u64> = result.jobs.iter().map(|j| j.directions[0].ios).collect();
+    assert_eq!(ios.iter().sum::<u64>(), result.jobs.iter().map(|j| j.issued).sum::<u64>());
+    let (least, most) = (*ios.iter().min().unwrap(), *ios.iter().max().unwrap());
+    assert!(most - least <= most / 10, "every job has its turn: {ios:?}");
+    assert!((ios.iter().sum::<u64>() as i64 - 80_000).abs() < 200, "{ios:?}");
+}
+
+#[test]
+fn groups_are_reported_as_one() {
+    let text =
+        "[a]\nrw=randread\nnumjobs=3\nsize=1m\ngroup_reporting\n[b]\nrw=read\nsize=1m\nnew_group";
+    let (result, _) = run(ram(), text);
+    let reported = result.reported();
+    assert_eq!(reported.len(), 2);
+    assert_eq!((reported[0].members, reported[0].directions[0].ios), (3, 768));
+    let sum: f64 = result.jobs[..3].iter().map(|j| j.directions[0].iops()).sum();
+    assert!((reported[0].directions[0].iops() / sum - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_does_not_fit_the_device_is_refused() {
+    for (text, part) in [
+        ("[j]\nrw=read\nbs=512", "whole sectors of 4096"),
+        ("[j]\nrw=read\nsize=1g", "past the end of the device (4194304 bytes)"),
+        ("[j]\nrw=read\noffset=4m", "offset is past the end"),
+        ("[j]\nrw=read\noffset=100", "not in whole sectors"),
+        ("[j]\nrw=read\nbs=8m", "does not fit the job's region"),
+        ("[j]\nread_iolog=/nonexistent", "No such file"),
+    ] {
+        let error = Host::new(ram(), jobs(text), HostCosts::default(), 1).err().unwrap();
+        assert!(error.to_string().contains(part), "{error}");
+        assert!(error.to_string().contains("`j`"), "{error}");
+    }
+    assert!(matches!(
+        Host::new(ram(), Vec::new(), HostCosts::default(), 1),
+        Err(HostError::NoJobs)
+    ));
+}
+
+#[test]
+fn every_request_is_accounted_for_or_the_run_fails() {
+    let lost =
+        try_run(ram().fault(Fault::Lose(5)), "[j]\nrw=read\nsize=40k\niodepth=2").unwrap_err();
+    assert!(matches!(lost, HostError::NotDone { outstanding: 1, .. }), "{lost}");
+    let stray = try_run(ram().fault(Fault::Stray), "[j]\nrw=read").unwrap_err();
+    assert!(matches!(stray, HostError::StrayCompletion { .. }), "{stray}");
+}
+
+#[test]
+fn a_failed_request_ends_its_job_unless_tolerated() {
+    let text = "[a]\nrw=read\nsize=1m\n[b]\nrw=read\nsize=1m\noffset=1m";
+    let (result, _) = run(ram().fault(Fault::FailRead(7)), text);
+    let [a, b] = &result.jobs[..] else { panic!() };
+    assert_eq!((a.failed, a.completed, a.issued, a.aborted), (1, 7, 8, true));
+    assert_eq!((b.failed, b.completed, b.aborted), (0, 256, false));
+    let (job, failure) = result.failures().next().unwrap();
+    assert_eq!((job, failure.lba, failure.errno()), ("a", 7, 5));
+    assert_eq!(to_fio_json(&result, 0)["jobs"][0]["error"], 5);
+    let (result, _) =
+        run(ram().fault(Fault::FailRead(7)), "[a]\nrw=read\nsize=1m\ncontinue_on_error=io");
+    assert_eq!((result.jobs[0].failed, result.jobs[0].completed), (1, 255));
+    let json = to_fio_json(&result, 0);
+    assert_eq!((&json["jobs"][0]["error"], &json["jobs"][0]["total_err"]), (&0.into(), &1.into()));
+    let (result, _) = run(ram().fault(Fault::Full), "[a]\nrw=write");
+    assert_eq!(result.jobs[0].errno(), 28);
+}
+
+#[test]
+fn time_that_stands_still_is_an_error() {
+    let text = "[forever]\nrw=randread\ntime_based\nruntime=1\niodepth=64";
+    let error = try_run(Ram::new(16, Nanos::ZERO), text).unwrap_err();
+    assert!(
+        matches!(&error, HostError::TimeStandsStill { job, .. } if job == "forever"),
+        "{error}"
+    );
+    let costs = HostCosts { submit: US(10), complete: Nanos::ZERO };
+    let mut host = Host::new(Ram::new(16, Nanos::ZERO), jobs(text), costs, 1).unwrap();
+    drive(&mut host);
+    assert_eq!(host.finish().unwrap().jobs[0].directions[0].ios, 100_000);
+}
+
+#[test]
+fn a_run_can_be_stopped_and_still_adds_up() {
+    let text = "[a]\nrw=randread\ntime_based\nruntime=1h\niodepth=4\n[b]\nstonewall\nrw=read";
+    let mut host = host(ram(), text);
+    let mut runner = VirtualRunner::new();
+    runner.run_to(&mut [&mut host], MS(10));
+    assert!(!host.done() && host.progress() > 0.0);
+    host.stop();
+    runner.run_to(&mut [&mut host], MS(20));
+    assert!(host.done());
+    let result = host.finish().unwrap();
+    assert!((400..=410).contains(&result.jobs[0].completed));
+    assert_eq!(result.jobs[0].issued, result.jobs[0].completed);
+    assert_eq!(result.jobs[1].issued, 0);
+}
+
+#[test]
+fn late_polls_do_no_harm() {
+    // As in real time: polled now and then, not at its deadlines.
+    let mut host =
+        host(ram(), "[j]\nrw=randrw\nrate_iops=1000,1000\ntime_based\nruntime=1\niodepth=8");
+    let mut now = Nanos::ZERO;
+    while !host.done() {
+        host.poll(now);
+        now += US(37);
+    }
+    let result = host.finish().unwrap();
+    for d in 0..2 {
+        assert!((result.jobs[0].directions[d].ios as i64 - 1000).abs() <= 8);
+        assert!(result.jobs[0].directions[d].clat.min() >= US(100), "never early");
+    }
+}
+
+#[test]
+fn fio_job_files_with_everything_in_them_run() {
+    let text = "; a comment\n[global]\nioengine=libaio\ndirect=1\nfilename=/dev/nvme0n1\nbs=4k\nsize=2m\ngroup_reporting\n\n[readers]\nrw=randread\niodepth=4\nnumjobs=2\n# another\n[writers]\nrw=randwrite\nrandom_distribution=zoned:80/20:20/80\nio_size=1m\npercentile_list=50:99.9\n";
+    let parsed = parse_jobs(std::path::Path::new("x.fio"), text).unwrap();
+    assert_eq!(parsed.ignored, ["direct", "filename", "ioengine"]);
+    let mut host = Host::new(ram(), parsed.jobs, HostCosts::default(), 1).unwrap();
+    drive(&mut host);
+    let json = to_fio_json(&host.finish().unwrap(), 0);
+    assert_eq!(json["jobs"].as_array().unwrap().len(), 1, "one group");
+    assert_eq!(json["global options"]["bs"], "4k");
+    assert_eq!(json["jobs"][0]["read"]["total_ios"], 1024);
+    assert_eq!(json["jobs"][0]["write"]["total_ios"], 256);
+}

@@ -1,0 +1,138 @@
+//! Job files, good and bad: every error names file, line, option and what would be right.
+
+use std::path::Path;
+
+use clock::Nanos;
+use proptest::prelude::*;
+use sluice_workload::{
+    Distribution, JobError, JobSpec, Rate, parse_job_file, parse_jobs, units::Size,
+};
+
+fn parse(text: &str) -> Result<sluice_workload::Jobs, JobError> {
+    parse_jobs(Path::new("dir/jobs.fio"), text)
+}
+
+fn message(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_example_of_the_manual() {
+    let jobs =
+        parse("[global]\nrw=randread\nsize=128m\n\n[job1]\n\n[job2]\nsize=10%\n").unwrap().jobs;
+    assert_eq!(jobs.len(), 2);
+    assert_eq!((jobs[0].name.as_str(), jobs[0].size), ("job1", Some(Size::Bytes(128 << 20))));
+    assert_eq!(jobs[1].size, Some(Size::Percent(10.0)));
+    assert!(jobs.iter().all(|j| j.access.random && j.globals.len() == 2));
+    assert_eq!(jobs[1].options, [("size".to_owned(), "10%".to_owned())]);
+}
+
+#[test]
+fn globals_add_up_and_hold_for_what_follows() {
+    let text = "[global]\nbs=8k\n[a]\n[global]\niodepth=4\nbs=16k\n[b]\nbs=64k";
+    let jobs = parse(text).unwrap().jobs;
+    let seen: Vec<(u64, u32)> = jobs.iter().map(|j| (j.block_sizes[0][0].0, j.depth())).collect();
+    assert_eq!(seen, [(8192, 1), (65536, 4)]);
+}
+
+#[test]
+fn every_option_means_what_fio_means() {
+    let text = "[j]\nrw=randrw\nrwmixwrite=30\nbs=4k,8k,16k\nio_size=200%\noffset=1m\niodepth=32\nnumjobs=4\n\
+        runtime=30s\ntime_based\nramp_time=1.5\nrate=1m,500k\nrandom_distribution=pareto:0.2\nnorandommap=1\n\
+        randseed=99\nverify=crc32c\ndo_verify=0\nfdatasync=32\nend_fsync=1\nthinktime=50\nthinktime_blocks=2\n\
+        stonewall\nnew_group\ngroup_reporting\npercentile_list=99.9:50:99\nstartdelay=2\ndescription=what it is for\n\
+        continue_on_error=io\nnumber_ios=1000\noffset_increment=1g\nrate_process=poisson\nthread\nuri=nbd://x";
+    let parsed = parse(text).unwrap();
+    let j = &parsed.jobs[0];
+    assert_eq!(
+        (j.read_percent, j.io_size, j.offset),
+        (70.0, Some(Size::Percent(200.0)), Size::Bytes(1 << 20))
+    );
+    assert_eq!((j.depth(), j.numjobs, j.runtime), (32, 4, Some(Nanos::from_secs(30))));
+    assert_eq!(
+        (j.ramp_time, j.startdelay, j.thinktime),
+        (Nanos::from_millis(1500), Nanos::from_secs(2), Nanos::from_micros(50))
+    );
+    assert_eq!(j.rate, [Rate::Bytes(1 << 20), Rate::Bytes(500 << 10), Rate::Bytes(500 << 10)]);
+    assert_eq!(j.distribution, Distribution::Pareto(0.2));
+    assert_eq!(
+        (j.randseed, j.fsync, j.thinktime_blocks, j.number_ios),
+        (Some(99), 32, 2, Some(1000))
+    );
+    assert!(
+        j.time_based && j.norandommap && j.verify && !j.do_verify && j.end_fsync && j.rate_poisson
+    );
+    assert!(j.stonewall && j.new_group && j.group_reporting && j.continue_on_error.read);
+    assert_eq!(j.percentiles, [50.0, 99.0, 99.9]);
+    assert_eq!(j.description.as_deref(), Some("what it is for"));
+    assert_eq!(parsed.ignored, ["thread", "uri"]);
+}
+
+#[test]
+fn what_is_not_supported_is_an_error_with_its_line() {
+    assert_eq!(
+        message("[j]\nrw=read\niodepht=4\n"),
+        "dir/jobs.fio:3: option `iodepht` is not supported; did you mean `iodepth`?"
+    );
+    assert_eq!(
+        message("[global]\nrandom_generator=lfsr\n[j]\n"),
+        "dir/jobs.fio:2: option `random_generator` is not supported"
+    );
+    for (text, part) in [
+        ("[j]\nrw=sideways", ":2: `rw=sideways`: expected read, write, trim, randread"),
+        ("[j]\nrw=randread:8", "expected read, write"),
+        ("[j]\nbs=0", "block sizes of 1 byte to 1g"),
+        ("[j]\nbs=4q", "block sizes"),
+        ("[j]\nbssplit=4k/60:8k/60", "add up to 100"),
+        ("[j]\nsize=150%", "1% to 100%"),
+        ("[j]\nsize=-1", "a size in bytes"),
+        ("[j]\niodepth=0", "a number from 1 to 65536"),
+        ("[j]\nnumjobs=many", "a number from 1"),
+        ("[j]\nruntime=soon", "a time in seconds"),
+        ("[j]\nrwmixread=101", "a percentage"),
+        ("[j]\nverify=md5", "expected crc32c"),
+        ("[j]\nrandom_distribution=zipf", "zipf:THETA"),
+        ("[j]\nrandom_distribution=normal:5", "zipf:THETA"),
+        ("[j]\nrandom_distribution=zoned:60/10", "each add up to 100"),
+        ("[j]\npercentile_list=50:101", "percentiles above 0"),
+        ("[j]\ntime_based=maybe", "expected 0 or 1"),
+        ("[j]\ntime_based", "dir/jobs.fio:1: job `j`: `time_based` needs a `runtime`"),
+        ("[j]\nrandom_distribution=zipf:1.1", "needs a random `rw`"),
+        ("[j]\nreplay_no_stall=1", "without `read_iolog=FILE`"),
+        ("[j]\nread_iolog=x\nverify=crc32c", "a trace has no data"),
+        ("[j]\ntrace_format=blktrace\nread_iolog=x", "auto, iolog, msr or mqsim"),
+        ("rw=read\n", ":1: an option before the first section"),
+        ("[j\n", ":1: a section is a name in brackets"),
+        ("[]\n", "a section is a name"),
+        ("[j]\n=4\n", ":2: an option is `name=value`"),
+        ("[j]\nrw read\n", ":2: an option is `name=value`"),
+        ("", "no jobs"),
+        ("[global]\nbs=4k\n", "dir/jobs.fio: no jobs"),
+    ] {
+        let message = message(text);
+        assert!(message.contains(part), "{message:?} should contain {part:?}");
+    }
+    assert!(matches!(
+        parse_job_file(Path::new("/nonexistent.fio")),
+        Err(JobError::Unreadable { .. })
+    ));
+}
+
+#[test]
+fn pairs_of_a_scenario_use_the_same_words() {
+    let path = Path::new("dir/scenario.toml");
+    let pairs = [("rw", "randread", 7), ("bs", "4k", 8), ("direct", "1", 9)];
+    let (spec, ignored) = JobSpec::from_pairs("readers", path, pairs).unwrap();
+    assert_eq!((spec.name.as_str(), ignored), ("readers", vec!["direct".to_owned()]));
+    let error = JobSpec::from_pairs("x", path, [("rww", "read", 12)]).unwrap_err().to_string();
+    assert_eq!(error, "dir/scenario.toml:12: option `rww` is not supported; did you mean `rw`?");
+    let (spec, _) = JobSpec::from_pairs("x", path, [("read_iolog", "t.csv", 1)]).unwrap();
+    assert_eq!(spec.replay.unwrap().path, Path::new("dir/t.csv"));
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "(\\[[a-z]{0,6}\\]?\n|(rw|bs|size|bssplit|rate|random_distribution|percentile_list|runtime|verify)=[0-9a-z:/,.%]{0,12}\n|[ -~]{0,20}\n){0,12}") {
+        let _ = parse(&text);
+    }
+}
