@@ -38,8 +38,7 @@ impl Parker {
     /// # Errors
     /// What `eventfd(2)` returns, usually the limit on open files.
     pub fn new() -> io::Result<Parker> {
-        let event =
-            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Parker { shared: Arc::new(Shared { parked: AtomicBool::new(false), event }) })
     }
 

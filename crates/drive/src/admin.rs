@@ -71,10 +71,8 @@ impl AdminState {
             Some(geometry) => {
                 let mut page = GeometryPage::new(geometry, &facts.timing)?;
                 page.mccap = GeometryPage::MCCAP_COPY.into();
-                (page.maxoc, page.maxocpu) = (
-                    facts.max_open_chunks.0.into(),
-                    facts.max_open_chunks.1.into(),
-                );
+                (page.maxoc, page.maxocpu) =
+                    (facts.max_open_chunks.0.into(), facts.max_open_chunks.1.into());
                 Some(page)
             }
         };
@@ -83,10 +81,7 @@ impl AdminState {
             arbitration: facts.arbitration.to_value(),
             error_recovery: 0,
             cache_enabled: facts.volatile_cache,
-            queues: QueueCounts {
-                submission: facts.io_queues,
-                completion: facts.io_queues,
-            },
+            queues: QueueCounts { submission: facts.io_queues, completion: facts.io_queues },
             temperature_threshold: TEMPERATURE_WARNING.into(),
             write_atomicity: 0,
             async_events: 0,
@@ -205,14 +200,7 @@ impl AdminState {
     pub(crate) fn note_error(&mut self, sqid: u16, cid: u16, status: Status, lba: u64) {
         self.error_count += 1;
         self.errors.truncate(ERRORS - 1);
-        self.errors.push_front(ErrorEntry::new(
-            self.error_count,
-            sqid,
-            cid,
-            status,
-            NSID,
-            lba,
-        ));
+        self.errors.push_front(ErrorEntry::new(self.error_count, sqid, cid, status, NSID, lba));
     }
 
     /// Answers Get Features.
@@ -226,26 +214,19 @@ impl AdminState {
         let queues = self.facts.io_queues;
         // Value in force, value after a reset, and what can be done with it.
         let (current, default, can) = match fid {
-            feature::ARBITRATION => (
-                self.arbitration,
-                self.facts.arbitration.to_value(),
-                changeable,
-            ),
+            feature::ARBITRATION => {
+                (self.arbitration, self.facts.arbitration.to_value(), changeable)
+            }
             feature::POWER_MANAGEMENT => (0, 0, 0),
-            feature::TEMPERATURE_THRESHOLD => (
-                self.temperature_threshold,
-                TEMPERATURE_WARNING.into(),
-                changeable,
-            ),
+            feature::TEMPERATURE_THRESHOLD => {
+                (self.temperature_threshold, TEMPERATURE_WARNING.into(), changeable)
+            }
             feature::ERROR_RECOVERY => (self.error_recovery, 0, changeable),
             feature::VOLATILE_WRITE_CACHE if self.facts.volatile_cache => {
                 (self.cache_enabled.into(), 1, changeable)
             }
             feature::NUMBER_OF_QUEUES => {
-                let all = QueueCounts {
-                    submission: queues,
-                    completion: queues,
-                };
+                let all = QueueCounts { submission: queues, completion: queues };
                 (self.queues.to_value(), all.to_value(), changeable)
             }
             feature::INTERRUPT_COALESCING => (0, 0, 0),
@@ -348,11 +329,7 @@ impl AdminState {
 
     /// One vector for each I/O queue and the admin queue.
     fn check_vector(&self, vector: u16) -> Result<(), Status> {
-        if vector > self.facts.io_queues {
-            Err(Status::INVALID_VECTOR)
-        } else {
-            Ok(())
-        }
+        if vector > self.facts.io_queues { Err(Status::INVALID_VECTOR) } else { Ok(()) }
     }
 }
 

@@ -140,3 +140,75 @@ pub struct DriveConfig {
     /// Timing of the null personality.
     pub null: NullConfig,
 }
+
+impl DriveConfig {
+    /// Checks what the parts of a configuration demand of each other.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), crate::DriveError> {
+        let contradiction = |what: &str, allowed: &str| {
+            Err(crate::DriveError::Config { what: what.into(), allowed: allowed.into() })
+        };
+        match (&self.media, self.personality) {
+            (MediaConfig::Nand(_), PersonalityKind::Null)
+            | (MediaConfig::Pcm(_), PersonalityKind::Null) => {
+                return contradiction("personality \"null\" has no media", "media = \"null\"");
+            }
+            (MediaConfig::Null { .. }, PersonalityKind::Block | PersonalityKind::OpenChannel) => {
+                return contradiction(
+                    "null media can only be exposed as they are",
+                    "personality = \"null\"",
+                );
+            }
+            (MediaConfig::Pcm(_), PersonalityKind::OpenChannel) => {
+                return contradiction(
+                    "phase-change memory has no chunks to manage",
+                    "personality = \"block\"",
+                );
+            }
+            (MediaConfig::Nand(nand), personality) => {
+                nand.check()?;
+                if nand.write_unit() > 64 {
+                    return contradiction(
+                        &format!("a write unit of {} sectors", nand.write_unit()),
+                        "one program operation writes at most 64 sectors, as many as a vector \
+                         command has addresses",
+                    );
+                }
+                let needs_oob = personality == PersonalityKind::Block
+                    && nand.data != media::DataStore::None
+                    && (nand.geometry.oob_bytes as usize) < ftl::Oob::BYTES;
+                if needs_oob {
+                    return contradiction(
+                        &format!("oob_bytes is {}", nand.geometry.oob_bytes),
+                        "a drive that manages its flash and keeps data needs 16 out-of-band bytes \
+                         per sector",
+                    );
+                }
+            }
+            (MediaConfig::Pcm(pcm), _) => pcm.check()?,
+            (MediaConfig::Null { bytes, sector_bytes }, _) => {
+                if !sector_bytes.is_power_of_two() || !(512..=65536).contains(sector_bytes) {
+                    return contradiction(
+                        &format!("sector_bytes is {sector_bytes}"),
+                        "it must be a power of two from 512 to 65536",
+                    );
+                }
+                if *bytes < u64::from(*sector_bytes) {
+                    return contradiction("a drive without a sector", "bytes >= sector_bytes");
+                }
+            }
+        }
+        if self.controller.io_queues == 0 || self.controller.io_queues >= ring::MAX_QUEUES {
+            return contradiction(
+                &format!("io_queues is {}", self.controller.io_queues),
+                "it must be from 1 to 1024",
+            );
+        }
+        if self.controller.queue_depth < 2 {
+            return contradiction("a queue of fewer than 2 entries", "queue_depth >= 2");
+        }
+        Ok(())
+    }
+}

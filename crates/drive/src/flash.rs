@@ -20,8 +20,10 @@ use crate::{DriveConfig, PuPolicy};
 /// Who asked for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The drive's translation layer.
+    /// The drive's translation layer, for itself.
     Ftl(ftl::OpId),
+    /// The translation layer, for this command's data.
+    User(ftl::OpId, u32),
     /// A host's command.
     Command(u32),
 }
@@ -33,6 +35,8 @@ pub(crate) struct OpDone {
     /// The operation, for [`FlashArray::addresses`]; valid until the next call.
     pub(crate) op: u32,
     pub(crate) what: What,
+    /// What [`FlashArray::note_unit`] said of the operation.
+    pub(crate) unit: u32,
     /// Bit `i` stands for the `i`-th address.
     pub(crate) failed: u64,
     /// The first failure.
@@ -52,6 +56,7 @@ pub(crate) enum What {
 struct Op {
     owner: Owner,
     what: What,
+    unit: u32,
     parts: u32,
     failed: u64,
     status: nvme::Status,
@@ -101,6 +106,7 @@ pub(crate) struct FlashArray {
     pub(crate) pus: Vec<Pu>,
     pub(crate) channels: Vec<Channel>,
     ops: Vec<Op>,
+    newest: u32,
     free_ops: Vec<u32>,
     parts: Vec<Part>,
     free_parts: Vec<u32>,
@@ -127,6 +133,7 @@ impl FlashArray {
             pus: vec![Pu::default(); pus],
             channels: vec![Channel::default(); g.channels as usize],
             ops: Vec::new(),
+            newest: 0,
             free_ops: Vec::new(),
             parts: Vec::new(),
             free_parts: Vec::new(),
@@ -172,9 +179,9 @@ impl FlashArray {
     fn new_op(&mut self, owner: Owner, what: What) -> u32 {
         let blank = |op: &mut Op| {
             (op.owner, op.what, op.parts, op.failed) = (owner, what, 0, 0);
-            (op.status, op.count) = (nvme::Status::SUCCESS, 0);
+            (op.status, op.count, op.unit) = (nvme::Status::SUCCESS, 0, 0);
         };
-        match self.free_ops.pop() {
+        self.newest = match self.free_ops.pop() {
             Some(id) => {
                 blank(&mut self.ops[id as usize]);
                 id
@@ -183,6 +190,7 @@ impl FlashArray {
                 self.ops.push(Op {
                     owner,
                     what,
+                    unit: 0,
                     parts: 0,
                     failed: 0,
                     status: nvme::Status::SUCCESS,
@@ -191,7 +199,8 @@ impl FlashArray {
                 });
                 (self.ops.len() - 1) as u32
             }
-        }
+        };
+        self.newest
     }
 
     fn new_part(&mut self, part: Part) -> u32 {
@@ -258,6 +267,20 @@ impl FlashArray {
         let what = What::Erase;
         let part = Part { op, what, chunk, page: 0, planes: 0, first: 0, count: 1, suspended: 0 };
         self.submit(now, part);
+    }
+
+    /// Reports an operation that could not even begin.
+    pub(crate) fn fail(&mut self, owner: Owner, what: What, status: nvme::Status) {
+        let op = self.new_op(owner, what);
+        self.done.push_back(OpDone { owner, op, what, unit: 0, failed: u64::MAX, status });
+    }
+
+    /// Marks the operation that was started or failed last, for an owner that starts several.
+    pub(crate) fn note_unit(&mut self, unit: u32) {
+        self.ops[self.newest as usize].unit = unit;
+        for done in self.done.iter_mut().filter(|d| d.op == self.newest) {
+            done.unit = unit;
+        }
     }
 
     fn submit(&mut self, now: Nanos, part: Part) {
@@ -494,8 +517,14 @@ impl FlashArray {
         }
         op.parts -= 1;
         if op.parts == 0 {
-            let (owner, what, failed, status) = (op.owner, op.what, op.failed, op.status);
-            self.done.push_back(OpDone { owner, op: part.op, what, failed, status });
+            self.done.push_back(OpDone {
+                owner: op.owner,
+                op: part.op,
+                what: op.what,
+                unit: op.unit,
+                failed: op.failed,
+                status: op.status,
+            });
         }
     }
 
@@ -548,7 +577,7 @@ impl FlashArray {
     /// Forgets everything under way: power is gone.
     pub(crate) fn power_cut(&mut self) {
         for pu in &mut self.pus {
-            *pu = Pu { busy: pu.busy, register_hits: pu.register_hits, ..Pu::default() };
+            pu.power_cut();
         }
         for channel in &mut self.channels {
             channel.free = Nanos::ZERO;

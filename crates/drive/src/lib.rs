@@ -3,12 +3,53 @@
 //! | file | noun |
 //! |---|---|
 //! | [`config`](DriveConfig) | what describes a drive |
+//! | [`drive`](Drive) | the controller: commands in, completions out, in the order of time |
+//! | `queues` | submission and completion queues, arbitration |
+//! | `commands` | commands under way |
+//! | `payload` | where a command's data is, checked |
+//! | `station` | the controller's own costs: fetch, data transfer, completion |
+//! | `admin`, `carry_out` | admin commands |
+//! | `block` | the personality that manages its flash |
+//! | `open_channel` | the personality whose host manages the flash |
+//! | `null`, `pcm` | no media; phase-change memory |
+//! | `flash`, `pu` | parallel units and channels in time |
+//! | [`stats`](DriveStats), [`trace`](Span) | what was done, and when |
+//! | [`power`](PoweredOff) | power cuts |
+//!
+//! # The path of a read
+//!
+//! `queues` fetches the entry; `Drive::understand` makes a typed command of it and checks its
+//! memory; `block` looks the sectors up and asks `flash` for them; `flash` runs the array and the
+//! channel; `block` copies the data to the host; the DMA station takes its time; `queues` posts.
 
 #![forbid(unsafe_code)]
 
+mod admin;
+mod block;
+mod carry_out;
+mod commands;
 mod config;
+mod drive;
+mod error;
+mod facts;
+mod flash;
+mod null;
+mod open_channel;
+mod payload;
+mod pcm;
+mod power;
+mod pu;
+mod queues;
+mod station;
+mod stats;
+mod trace;
 
 pub use config::{
-    Arbitration, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuPolicy, SuspendConfig,
-    WriteBuffer,
+    Arbitration, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuPolicy,
+    SuspendConfig, WriteBuffer,
 };
+pub use drive::Drive;
+pub use error::DriveError;
+pub use power::PoweredOff;
+pub use stats::{DriveStats, Lateness, PuBusy};
+pub use trace::{Span, SpanKind};

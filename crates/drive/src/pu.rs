@@ -76,9 +76,7 @@ impl Pu {
     /// Whether a page is in the page register.
     #[inline]
     pub(crate) fn holds(&self, chunk: u32, page: u32, planes: u64) -> bool {
-        self.register.is_some_and(|(c, p, loaded)| {
-            c == chunk && p == page && planes & !loaded == 0
-        })
+        self.register.is_some_and(|(c, p, loaded)| c == chunk && p == page && planes & !loaded == 0)
     }
 
     /// The page register is loaded with a page.
@@ -91,6 +89,11 @@ impl Pu {
     #[inline]
     pub(crate) fn forget_register(&mut self) {
         self.register = None;
+    }
+
+    /// Forgets everything but the counters.
+    pub(crate) fn power_cut(&mut self) {
+        *self = Pu { busy: self.busy, register_hits: self.register_hits, ..Pu::default() };
     }
 
     /// Parts waiting or running.

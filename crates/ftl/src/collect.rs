@@ -79,8 +79,7 @@ impl Ftl {
             moved = true;
             self.scan_unit(now, flash);
         }
-        self.push_tail(flash);
-        moved
+        self.push_tail(flash) || moved
     }
 
     fn take_victim(&mut self) -> bool {
@@ -214,24 +213,30 @@ impl Ftl {
     fn gc_slot(&self, first: u32, i: u32) -> u32 {
         let base = self.rings[USER].capacity();
         let slot = first + i;
-        if slot >= base + self.rings[GC].capacity() { slot - self.rings[GC].capacity() } else { slot }
+        if slot >= base + self.rings[GC].capacity() {
+            slot - self.rings[GC].capacity()
+        } else {
+            slot
+        }
     }
 
     /// Pads the ring's last unit when nothing else will fill it and space is short, so that victims
     /// get done.
-    fn push_tail(&mut self, flash: &mut impl Flash) {
+    fn push_tail(&mut self, flash: &mut impl Flash) -> bool {
         if self.collector.draining == 0
             || !self.collector.victims.is_empty()
             || self.collector.reading() > 0
             || self.limiter.share(self.free_sectors()) > 0.5
         {
-            return;
+            return false;
         }
-        for _ in 0..self.rings[GC].missing() {
+        let missing = self.rings[GC].missing();
+        for _ in 0..missing {
             let slot = self.rings[GC].push(Entry { source: NONE, ..Entry::default() }, false, 0);
             flash.store(slot, &[]);
             self.stats.padding += 1;
         }
+        missing > 0
     }
 
     /// A unit is durable: the victims that its sectors came from are nearer to their end.

@@ -402,8 +402,7 @@ impl Ftl {
     /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
     /// whose space is needed.
     fn pads(&self) -> bool {
-        self.urgent > 0
-            || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
+        self.urgent > 0 || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
     }
 
     /// Writes the trim state of regions that changed, as far as the ring has room.
@@ -833,9 +832,7 @@ impl Ftl {
         if self.pending.is_empty() && self.urgent == 0 {
             return;
         }
-        let under_way = self.lines.erasing > 0
-            || self.collector.reading() > 0
-            || self.programs > 0;
+        let under_way = self.lines.erasing > 0 || self.collector.reading() > 0 || self.programs > 0;
         if under_way {
             return;
         }
@@ -885,7 +882,13 @@ impl Ftl {
         format!(
             "{:?} free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
              user ring durable {} of {}, free {}, gc ring free {} missing {}, {:?}",
-            self.lines.lines.iter().enumerate().filter(|(_, l)| l.state != crate::lines::LineState::Free).map(|(i, l)| (i, l.state, l.valid, l.sectors, l.full, l.programs)).collect::<Vec<_>>(),
+            self.lines
+                .lines
+                .iter()
+                .enumerate()
+                .filter(|(_, l)| l.state != crate::lines::LineState::Free)
+                .map(|(i, l)| (i, l.state, l.valid, l.sectors, l.full, l.programs))
+                .collect::<Vec<_>>(),
             self.free_sectors(),
             self.limiter.share(self.free_sectors()),
             self.lines.free_chunks(),
@@ -897,7 +900,16 @@ impl Ftl {
             self.rings[USER].free(),
             self.rings[GC].free(),
             self.rings[GC].missing(),
-            self.collector,
+            (
+                self.rings[GC].ready(),
+                self.rings[GC].unmapped(),
+                &self.retry,
+                self.open
+                    .iter()
+                    .map(|o| o.iter().map(|l| (l.line, l.room)).collect::<Vec<_>>())
+                    .collect::<Vec<_>>(),
+                &self.collector
+            ),
         )
     }
 }

@@ -19,7 +19,7 @@
 //! pages of everything in them are programmed and can be read (LightNVM paper section 4.2.2).
 
 use crate::lines::{LineState, NONE};
-use crate::{CapacityError, Ftl, FtlConfig, Layout, Location, NewFtlError, Oob, Shape};
+use crate::{Ftl, FtlConfig, Layout, Location, NewFtlError, Oob, Shape};
 
 /// What is known of a chunk at power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +125,9 @@ impl Recovery {
         }
     }
 
-    /// The layer as it was, less what was not durable.
-    ///
-    /// # Errors
-    /// [`CapacityError::TooSmall`] when so many chunks went bad that the data no longer fits.
-    pub fn finish(self, found: impl Fn(u32) -> Found) -> Result<Ftl, NewFtlError> {
+    /// The layer as it was, less what was not durable. If too many chunks went bad, it can be read
+    /// and trimmed, and writes fail with [`nvme::Status::CAPACITY_EXCEEDED`].
+    pub fn finish(self, found: impl Fn(u32) -> Found) -> Ftl {
         let mut ftl = self.ftl;
         let shape = ftl.shape;
         let mut valid = vec![0u32; shape.total_chunks() as usize];
@@ -138,11 +136,9 @@ impl Recovery {
                 valid[shape.chunk_of(psn) as usize] += 1;
             }
         }
-        let mut usable = 0;
         let mut open = Vec::new();
         for chunk in 0..shape.total_chunks() {
             let state = found(chunk);
-            usable += u32::from(state != Found::Bad);
             match state {
                 Found::Bad => ftl.lines.chunks[chunk as usize].bad = true,
                 Found::Free => ftl.lines.add_free(chunk),
@@ -159,16 +155,6 @@ impl Recovery {
                 }
             }
         }
-        let needed = u64::from(ftl.layout.logical + ftl.layout.meta).div_ceil(shape.sectors.into());
-        if u64::from(usable) < needed {
-            return Err(NewFtlError::Capacity(CapacityError::TooSmall {
-                chunks: usable,
-                lines: usable / ftl.layout.active,
-                active: ftl.layout.active,
-                held: ftl.layout.held,
-                over_provisioning: ftl.config.over_provisioning,
-            }));
-        }
         // Chunks that were being written go on being written, as lines of the users' stream.
         for members in open.chunks(ftl.layout.active as usize) {
             let line = ftl.lines.adopt(members, LineState::Open);
@@ -180,6 +166,6 @@ impl Recovery {
             let open = ftl.lines.open_line(line, members);
             ftl.open[crate::ftl::USER].push_back(open);
         }
-        Ok(ftl)
+        ftl
     }
 }

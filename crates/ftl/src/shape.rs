@@ -183,15 +183,16 @@ impl Layout {
     ///
     /// # Errors
     /// [`CapacityError`].
-    pub fn of(shape: &Shape, config: &FtlConfig, good_chunks: u32) -> Result<Layout, CapacityError> {
+    pub fn of(
+        shape: &Shape,
+        config: &FtlConfig,
+        good_chunks: u32,
+    ) -> Result<Layout, CapacityError> {
         if shape.unit > 64 {
             return Err(CapacityError::UnitTooWide { unit: shape.unit });
         }
         if config.active_pus > shape.pus {
-            return Err(CapacityError::TooManyActive {
-                active: config.active_pus,
-                pus: shape.pus,
-            });
+            return Err(CapacityError::TooManyActive { active: config.active_pus, pus: shape.pus });
         }
         if !(0.0..=100.0).contains(&config.over_provisioning) {
             return Err(CapacityError::OverProvisioning { value: config.over_provisioning });

@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn removed_lines_are_not_taken() {
-        for kind in [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo]
+        for kind in
+            [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo]
         {
             let mut p = kind.build();
             fill(p.as_mut());

@@ -170,7 +170,8 @@ impl WriteRing {
     /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
     /// be programmed.
     pub(crate) fn stuck_on(&self) -> Option<u32> {
-        let stuck = self.free() < self.unit && self.released < self.mapped && self.ready().is_none();
+        let stuck =
+            self.free() < self.unit && self.released < self.mapped && self.ready().is_none();
         let oldest = &self.units[(self.released % self.count) as usize];
         (stuck && oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }

@@ -41,8 +41,7 @@ impl Case {
         let units = 4 + rng.below(12) as u32;
         let pair = [0, 0, 1, 2, 3][rng.below(5) as usize].min(units - 1) * unit;
         let chunks = 24 + rng.below(24) as u32;
-        let shape =
-            Shape::of(&geometry(channels, pus, chunks, unit * units, unit, pair));
+        let shape = Shape::of(&geometry(channels, pus, chunks, unit * units, unit, pair));
         let policies =
             [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo];
         let config = FtlConfig {
@@ -84,7 +83,12 @@ impl Case {
             }
             self.flash.step(&mut self.ftl);
         }
-        panic!("request {tag} never completes: {:?} {:?}\n{:?}", self.ftl.stats(), self.ftl.layout(), self.ftl.debug_state());
+        panic!(
+            "request {tag} never completes: {:?} {:?}\n{:?}",
+            self.ftl.stats(),
+            self.ftl.layout(),
+            self.ftl.debug_state()
+        );
     }
 
     fn write(&mut self) {

@@ -1,1 +1,35 @@
-//! placeholder
+//! Host-managed flash: targets over the physical page address interface (LightNVM paper section 4).
+//!
+//! A *target* turns somebody's requests into vector commands on an open-channel drive's queue pair,
+//! and looks like any other device from above.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`targets/pblk`](Pblk) | a block device: the translation layer of [`ftl`], run by the host |
+//! | `targets/pblk/open` | start: what the chunks say, and which way to go from there |
+//! | `targets/pblk/scan` | start with data: padding, then every sector's out-of-band bytes |
+//! | `targets/pblk/vectors` | [`ftl::Flash`] by vector commands |
+//! | `targets/pblk/split` | reads that take several commands |
+//! | `targets/pblk/address` | flat sector numbers to physical page addresses |
+//! | `targets/pblk/memory` | registered memory: the write buffer, and scratch per command |
+//! | `targets/pblk/requests` | which requests are outstanding, and where their data is |
+//! | [`targets/pblk/error`](PblkError) | why a drive cannot be opened |
+//!
+//! # The path of a write
+//!
+//! [`Pblk`] notes where the request's data is and queues it in the [`ftl::Ftl`]. The next poll
+//! *kicks* the layer, which copies the sectors into the write buffer's slots and completes the
+//! request. When a write unit is full, the layer picks a chunk and one vector write goes out: data
+//! pointer to the slots, metadata pointer to their out-of-band bytes. Its completion makes the unit
+//! durable.
+//!
+//! # The path of a read
+//!
+//! The layer looks every sector up. Holes and slots are answered on the spot; the rest is one vector
+//! read, whose data pointer lets each sector land where it belongs in the request's memory.
+
+#![forbid(unsafe_code)]
+
+mod targets;
+
+pub use targets::pblk::{Pblk, PblkError};

@@ -107,11 +107,8 @@ impl CompletionDrive {
 
     fn look(&mut self) -> Result<u16, InvalidDoorbell> {
         let ring = &self.ring;
-        let value = ring
-            .port
-            .doorbells()
-            .half_word(Port::cq_doorbell(ring.qid))
-            .load(Ordering::Acquire);
+        let value =
+            ring.port.doorbells().half_word(Port::cq_doorbell(ring.qid)).load(Ordering::Acquire);
         if value >= u32::from(ring.depth) {
             return Err(InvalidDoorbell { qid: ring.qid, value, depth: ring.depth });
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use clock::Waker;
 
-use crate::{AddressSpace, Iova, PAGE, RegisterError, Region};
+use crate::{AddressSpace, Iova, PAGE, Region, RegisterError};
 
 /// Queue identifiers 0 (admin) to `MAX_QUEUES - 1`.
 pub const MAX_QUEUES: u16 = 1025;

@@ -187,7 +187,8 @@ impl Region {
     /// What `fallocate(2)` or `madvise(2)` return.
     pub fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
         self.at(offset, len);
-        let (start, end) = (offset.next_multiple_of(crate::PAGE), (offset + len) & !(crate::PAGE - 1));
+        let (start, end) =
+            (offset.next_multiple_of(crate::PAGE), (offset + len) & !(crate::PAGE - 1));
         if start >= end {
             self.fill(offset, len, 0);
             return Ok(());
@@ -281,7 +282,8 @@ mod tests {
     fn discarded_ranges_read_as_zeros_in_memory_and_in_a_file() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(5 * 4096).unwrap();
-        for region in [Region::anonymous(5 * 4096).unwrap(), Region::file(file, 5 * 4096).unwrap()] {
+        for region in [Region::anonymous(5 * 4096).unwrap(), Region::file(file, 5 * 4096).unwrap()]
+        {
             region.reserve(0, region.len()).unwrap();
             region.fill(0, region.len(), 7);
             region.discard(100, 3 * 4096).unwrap();

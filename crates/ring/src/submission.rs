@@ -157,11 +157,8 @@ impl SubmissionDrive {
     #[inline]
     pub fn look(&mut self) -> Result<u16, InvalidDoorbell> {
         let ring = &self.ring;
-        let value = ring
-            .port
-            .doorbells()
-            .half_word(Port::sq_doorbell(ring.qid))
-            .load(Ordering::Acquire);
+        let value =
+            ring.port.doorbells().half_word(Port::sq_doorbell(ring.qid)).load(Ordering::Acquire);
         if value >= u32::from(ring.depth) {
             return Err(InvalidDoorbell { qid: ring.qid, value, depth: ring.depth });
         }

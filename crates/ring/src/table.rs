@@ -33,9 +33,7 @@ impl Deref for Table {
         match &self.region {
             // SAFETY: the private mapping holds `len` words, is aligned to a page, was zeroed by
             // the kernel, and is reachable only through this table, which is borrowed.
-            Some(r) => unsafe {
-                std::slice::from_raw_parts(r.base().cast(), self.len)
-            },
+            Some(r) => unsafe { std::slice::from_raw_parts(r.base().cast(), self.len) },
             None => &[],
         }
     }

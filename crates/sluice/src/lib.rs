@@ -5,12 +5,16 @@
 //! | [`scenario`] | one TOML file that picks a choice at every seam, and the jobs to run |
 //! | [`presets`] | the drives that come with Sluice |
 //! | [`limits`] | what a drive can do at most, in closed form |
+//! | [`calibrate`] | what this machine costs, and whether it keeps up with a drive |
+//! | [`bench`] | what Sluice costs and sustains |
 //! | [`report`] | what a run found: a table, a page |
 //! | [`trace_file`] | what happened, event by event, for Perfetto |
 //! | [`cli`] | the command line |
 
 #![forbid(unsafe_code)]
 
+pub mod bench;
+pub mod calibrate;
 pub mod cli;
 pub mod limits;
 pub mod presets;

@@ -85,9 +85,7 @@ impl DriveFacts {
         });
         c.fr = FIRMWARE;
         c.rab = burst_log2;
-        c.mdts = (self.max_transfer_bytes / ring::PAGE as u64)
-            .checked_ilog2()
-            .unwrap_or(0) as u8;
+        c.mdts = (self.max_transfer_bytes / ring::PAGE as u64).checked_ilog2().unwrap_or(0) as u8;
         c.ver = VERSION.into();
         c.cntrltype = 1;
         c.aerl = EVENT_REQUESTS as u8 - 1;
@@ -132,11 +130,8 @@ impl DriveFacts {
         n.ncap = self.sectors.into();
         n.nuse = mapped.min(self.sectors).into();
         n.nvmcap = (u128::from(self.sectors) * u128::from(self.sector_bytes)).into();
-        n.lbaf[0] = LbaFormat {
-            ms: self.oob_bytes.into(),
-            lbads: self.sector_bytes.ilog2() as u8,
-            rp: 0,
-        };
+        n.lbaf[0] =
+            LbaFormat { ms: self.oob_bytes.into(), lbads: self.sector_bytes.ilog2() as u8, rp: 0 };
         if self.oob_bytes > 0 {
             // Out-of-band bytes travel through the metadata pointer.
             n.mc = 1 << 1;

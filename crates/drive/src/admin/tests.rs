@@ -24,12 +24,7 @@ fn facts() -> DriveFacts {
         max_open_chunks: (0, 0),
         io_queues: 4,
         queue_depth: 1024,
-        arbitration: feature::Arbitration {
-            burst_log2: 3,
-            low: 1,
-            medium: 2,
-            high: 4,
-        },
+        arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
 }
 
@@ -53,23 +48,15 @@ fn open_channel() -> AdminState {
     let geometry = Some(geometry);
     let personality = PersonalityKind::OpenChannel;
     let max_open_chunks = (12, 2);
-    let facts = DriveFacts {
-        personality,
-        sectors,
-        geometry,
-        oob_bytes: 16,
-        max_open_chunks,
-        ..facts()
-    };
+    let facts =
+        DriveFacts { personality, sectors, geometry, oob_bytes: 16, max_open_chunks, ..facts() };
     AdminState::new(facts).unwrap()
 }
 
 fn log(a: &AdminState, page: (u8, u32), offset: u64, bytes: u64) -> Result<Vec<u8>, Status> {
-    a.log_page(page, offset, bytes, &HealthCounters::default(), &mut |n| {
-        ChunkDescriptor {
-            wp: n.into(),
-            ..ChunkDescriptor::default()
-        }
+    a.log_page(page, offset, bytes, &HealthCounters::default(), &mut |n| ChunkDescriptor {
+        wp: n.into(),
+        ..ChunkDescriptor::default()
     })
 }
 
@@ -77,14 +64,8 @@ fn log(a: &AdminState, page: (u8, u32), offset: u64, bytes: u64) -> Result<Vec<u
 fn identifies_itself() {
     let a = block();
     let c = IdentifyController::from_bytes(*a.identify(cns::CONTROLLER, 0, 0).unwrap());
-    assert_eq!(
-        (c.serial().as_str(), c.model().as_str()),
-        ("unit-7", "Sluice block drive")
-    );
-    assert_eq!(
-        (c.mdts, c.sqes, c.cqes, c.nn.get(), c.vwc),
-        (8, 0x66, 0x44, 1, 1)
-    );
+    assert_eq!((c.serial().as_str(), c.model().as_str()), ("unit-7", "Sluice block drive"));
+    assert_eq!((c.mdts, c.sqes, c.cqes, c.nn.get(), c.vwc), (8, 0x66, 0x44, 1, 1));
     assert_eq!(c.max_transfer(4096), Some(1 << 20));
     assert!(c.subnqn.starts_with(b"nqn.2026-01.io.sluice:unit-7\0"));
     let n = IdentifyNamespace::from_bytes(*a.identify(cns::NAMESPACE, 1, 77).unwrap());
@@ -124,15 +105,7 @@ fn chunk_information_comes_in_any_pieces() {
     let page = (log_page::CHUNK_INFORMATION, 1);
     let all = log(&a, page, 0, u64::MAX).unwrap();
     assert_eq!(all.len(), 30 * 32);
-    for (offset, bytes) in [
-        (0, 4),
-        (28, 8),
-        (32, 32),
-        (36, 60),
-        (956, 4),
-        (960, 4),
-        (8, 952),
-    ] {
+    for (offset, bytes) in [(0, 4), (28, 8), (32, 32), (36, 60), (956, 4), (960, 4), (8, 952)] {
         let end = (offset + bytes).min(all.len());
         let piece = log(&a, page, offset as u64, bytes as u64).unwrap();
         assert_eq!(piece, all[offset..end], "{offset} {bytes}");
@@ -155,20 +128,12 @@ fn health_warns() {
         read_only: true,
         ..HealthCounters::default()
     };
-    let page = a
-        .log_page((log_page::HEALTH, ALL), 0, 512, &counters, &mut chunk)
-        .unwrap();
+    let page = a.log_page((log_page::HEALTH, ALL), 0, 512, &counters, &mut chunk).unwrap();
     assert_eq!(page[0], 0b1101);
     let (log, _) = page.as_chunks::<{ HealthLog::BYTES }>();
     let log = HealthLog::from_bytes(log[0]);
-    assert_eq!(
-        (log.data_units_written.get(), log.busy_minutes.get()),
-        (2, 2)
-    );
-    assert_eq!(
-        (log.percentage_used, log.temperature.get()),
-        (120, TEMPERATURE)
-    );
+    assert_eq!((log.data_units_written.get(), log.busy_minutes.get()), (2, 2));
+    assert_eq!((log.percentage_used, log.temperature.get()), (120, TEMPERATURE));
 }
 
 #[test]
@@ -193,108 +158,58 @@ fn features_change_as_they_say() {
     let mut a = block();
     for fid in 0..=255 {
         let Ok(can) = a.get_feature(fid, Capabilities, 0) else {
-            assert_eq!(
-                a.set_feature(fid, false, 0, false),
-                Err(Status::INVALID_FIELD)
-            );
+            assert_eq!(a.set_feature(fid, false, 0, false), Err(Status::INVALID_FIELD));
             continue;
         };
         let default = a.get_feature(fid, Default, 0).unwrap();
-        assert_eq!(
-            a.get_feature(fid, Current, 0),
-            Ok(default),
-            "feature {fid:#x}"
-        );
+        assert_eq!(a.get_feature(fid, Current, 0), Ok(default), "feature {fid:#x}");
         assert_eq!(a.get_feature(fid, Saved, 0), Ok(default));
-        assert_eq!(
-            a.set_feature(fid, true, default, false),
-            Err(Status::FEATURE_NOT_SAVEABLE)
-        );
+        assert_eq!(a.set_feature(fid, true, default, false), Err(Status::FEATURE_NOT_SAVEABLE));
         let set = a.set_feature(fid, false, default, false);
-        assert_eq!(
-            set.is_ok(),
-            can & capability::CHANGEABLE != 0,
-            "feature {fid:#x}"
-        );
+        assert_eq!(set.is_ok(), can & capability::CHANGEABLE != 0, "feature {fid:#x}");
     }
     assert!(a.cache_enabled());
-    a.set_feature(feature::VOLATILE_WRITE_CACHE, false, 0, false)
-        .unwrap();
+    a.set_feature(feature::VOLATILE_WRITE_CACHE, false, 0, false).unwrap();
     assert!(!a.cache_enabled());
-    a.set_feature(feature::ARBITRATION, false, 0xff01_0007, false)
-        .unwrap();
+    a.set_feature(feature::ARBITRATION, false, 0xff01_0007, false).unwrap();
     assert_eq!((a.arbitration().burst_log2, a.arbitration().high), (7, 256));
-    let dulbe = ErrorRecovery {
-        time_limit: 0,
-        unwritten_is_error: true,
-    }
-    .to_value();
+    let dulbe = ErrorRecovery { time_limit: 0, unwritten_is_error: true }.to_value();
     assert_eq!(
         a.set_feature(feature::ERROR_RECOVERY, false, dulbe, false),
         Err(Status::INVALID_FIELD)
     );
-    let durable = DriveFacts {
-        volatile_cache: false,
-        ..facts()
-    };
+    let durable = DriveFacts { volatile_cache: false, ..facts() };
     let a = AdminState::new(durable).unwrap();
-    assert!(
-        a.get_feature(feature::VOLATILE_WRITE_CACHE, Current, 0)
-            .is_err()
-    );
+    assert!(a.get_feature(feature::VOLATILE_WRITE_CACHE, Current, 0).is_err());
     assert!(a.get_feature(feature::INTERRUPT_VECTOR, Current, 4).is_ok());
-    assert!(
-        a.get_feature(feature::INTERRUPT_VECTOR, Current, 5)
-            .is_err()
-    );
+    assert!(a.get_feature(feature::INTERRUPT_VECTOR, Current, 5).is_err());
 }
 
 #[test]
 fn queues_are_granted_and_checked() {
     let mut a = block();
     let fid = feature::NUMBER_OF_QUEUES;
-    let counts = |submission, completion| QueueCounts {
-        submission,
-        completion,
-    };
+    let counts = |submission, completion| QueueCounts { submission, completion };
     let mut ask = |c: QueueCounts, exist| a.set_feature(fid, false, c.to_value(), exist);
     assert_eq!(ask(counts(100, 2), false), Ok(counts(4, 2).to_value()));
     assert_eq!(ask(counts(3, 3), true), Err(Status::COMMAND_SEQUENCE));
-    assert_eq!(
-        a.set_feature(fid, false, 0xffff, false),
-        Err(Status::INVALID_FIELD)
-    );
+    assert_eq!(a.set_feature(fid, false, 0xffff, false), Err(Status::INVALID_FIELD));
 
     assert_eq!(a.check_create_cq(2, 1024, Some(4)), Ok(()));
     assert_eq!(a.check_create_cq(3, 1024, None), Err(Status::INVALID_QID));
     assert_eq!(a.check_create_cq(0, 1024, None), Err(Status::INVALID_QID));
-    assert_eq!(
-        a.check_create_cq(1, 1025, None),
-        Err(Status::INVALID_QUEUE_SIZE)
-    );
-    assert_eq!(
-        a.check_create_cq(1, 1, None),
-        Err(Status::INVALID_QUEUE_SIZE)
-    );
-    assert_eq!(
-        a.check_create_cq(1, 2, Some(5)),
-        Err(Status::INVALID_VECTOR)
-    );
+    assert_eq!(a.check_create_cq(1, 1025, None), Err(Status::INVALID_QUEUE_SIZE));
+    assert_eq!(a.check_create_cq(1, 1, None), Err(Status::INVALID_QUEUE_SIZE));
+    assert_eq!(a.check_create_cq(1, 2, Some(5)), Err(Status::INVALID_VECTOR));
     assert_eq!(a.check_create_sq(4, 64, 2), Ok(()));
     assert_eq!(a.check_create_sq(5, 64, 1), Err(Status::INVALID_QID));
     assert_eq!(a.check_create_sq(4, 64, 3), Err(Status::INVALID_QID));
-    assert_eq!(
-        a.check_create_sq(4, 65_536, 1),
-        Err(Status::INVALID_QUEUE_SIZE)
-    );
+    assert_eq!(a.check_create_sq(4, 65_536, 1), Err(Status::INVALID_QUEUE_SIZE));
 }
 
 #[test]
 fn a_shape_that_the_page_cannot_tell_is_refused() {
     let mut facts = facts();
-    facts.geometry = open_channel().facts.geometry.map(|g| Geometry {
-        groups: 70_000,
-        ..g
-    });
+    facts.geometry = open_channel().facts.geometry.map(|g| Geometry { groups: 70_000, ..g });
     assert!(AdminState::new(facts).is_err());
 }

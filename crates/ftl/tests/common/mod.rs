@@ -17,10 +17,22 @@ pub enum Content {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Program { op: OpId, chunk: u32, sector: u32, sectors: Vec<(Oob, Content)> },
+    Program {
+        op: OpId,
+        chunk: u32,
+        sector: u32,
+        sectors: Vec<(Oob, Content)>,
+    },
     /// Addresses on one parallel unit of read number `read`.
-    Read { read: usize, addresses: Vec<(usize, u32, u32)>, target: ReadTarget },
-    Erase { op: OpId, chunk: u32 },
+    Read {
+        read: usize,
+        addresses: Vec<(usize, u32, u32)>,
+        target: ReadTarget,
+    },
+    Erase {
+        op: OpId,
+        chunk: u32,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -49,7 +61,14 @@ pub struct TestFlash {
     pub erases: u64,
 }
 
-pub fn geometry(groups: u32, pus: u32, chunks: u32, sectors: u32, unit: u32, pair: u32) -> Geometry {
+pub fn geometry(
+    groups: u32,
+    pus: u32,
+    chunks: u32,
+    sectors: u32,
+    unit: u32,
+    pair: u32,
+) -> Geometry {
     Geometry {
         groups,
         pus,
@@ -220,7 +239,8 @@ impl TestFlash {
             if written == 0 || self.failing[chunk as usize] || self.bad[chunk as usize] {
                 continue;
             }
-            let target = (written + shape.pair.div_ceil(shape.unit) * shape.unit).min(shape.sectors);
+            let target =
+                (written + shape.pair.div_ceil(shape.unit) * shape.unit).min(shape.sectors);
             for sector in written..target {
                 let padding = Oob { lba: None, poison: false, sequence: 0 };
                 let psn = (chunk * shape.sectors + sector) as usize;
@@ -244,22 +264,20 @@ impl TestFlash {
                 recovery.trim_state(region, bytes);
             }
         }
-        recovery
-            .finish(|chunk| {
-                let written = self.written[chunk as usize];
-                if self.bad[chunk as usize] {
-                    Found::Bad
-                } else if self.failing[chunk as usize] {
-                    Found::Failing(written)
-                } else if written == shape.sectors {
-                    Found::Closed(written)
-                } else if written == 0 {
-                    Found::Free
-                } else {
-                    Found::Open(written)
-                }
-            })
-            .unwrap()
+        recovery.finish(|chunk| {
+            let written = self.written[chunk as usize];
+            if self.bad[chunk as usize] {
+                Found::Bad
+            } else if self.failing[chunk as usize] {
+                Found::Failing(written)
+            } else if written == shape.sectors {
+                Found::Closed(written)
+            } else if written == 0 {
+                Found::Free
+            } else {
+                Found::Open(written)
+            }
+        })
     }
 }
 

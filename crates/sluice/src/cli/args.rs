@@ -77,6 +77,9 @@ pub struct CalibrateArgs {
     /// Write the measurements as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Only see that everything can be measured.
+    #[arg(long, hide = true)]
+    pub quick: bool,
 }
 
 /// `sluice bench`: measure Sluice.
@@ -87,6 +90,9 @@ pub struct BenchArgs {
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
+    /// Only see that everything can be measured.
+    #[arg(long, hide = true)]
+    pub quick: bool,
 }
 
 /// A group of benchmarks.

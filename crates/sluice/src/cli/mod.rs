@@ -31,6 +31,10 @@ enum Command {
     /// Look at drives: those that come with Sluice, and those of a scenario.
     #[command(subcommand)]
     Drive(args::DriveArgs),
+    /// Measure what this machine costs, and whether it keeps up with a scenario in real time.
+    Calibrate(args::CalibrateArgs),
+    /// Measure Sluice itself.
+    Bench(args::BenchArgs),
 }
 
 /// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
@@ -46,6 +50,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = match cli.command {
         Command::Drive(args) => drive_command::run(&args),
+        Command::Calibrate(args) => crate::calibrate::run(&args),
+        Command::Bench(args) => crate::bench::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

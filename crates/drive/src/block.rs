@@ -1,0 +1,479 @@
+//! The block personality over NAND: the drive manages its flash.
+//!
+//! [`BlockDrive`] is the translation layer ([`ftl::Ftl`]) over the drive's own parallel units.
+//! [`DriveFlash`] is the seam between the two: it stages what is programmed on the media, and moves
+//! data between the media, the write buffer and the host's memory. Guarantee: every command ends
+//! exactly once, when the layer says so.
+
+use std::sync::Arc;
+
+use clock::Nanos;
+use ftl::{
+    Entry, Flash, Found, Ftl, FtlConfig, NewFtlError, Oob, OpId, ReadTarget, Recovery, Shape,
+};
+use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
+use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status};
+use ring::Region;
+
+use crate::WriteBuffer;
+use crate::commands::Commands;
+use crate::flash::{FlashArray, OpDone, Owner, What};
+
+#[derive(Debug)]
+pub(crate) struct BlockDrive {
+    pub(crate) array: FlashArray,
+    pub(crate) ftl: Ftl,
+    /// The write buffer's slots, if data is kept.
+    buffer: Option<Arc<Region>>,
+    sector_bytes: u32,
+    cache: WriteBuffer,
+    kick: bool,
+}
+
+/// The tag of a flush that no command asked for.
+const OWN_FLUSH: u64 = u64::MAX;
+
+/// Chunks that could be used when the drive was new: a chunk that went bad later has been erased or
+/// written.
+pub(crate) fn new_chunks(nand: &Nand) -> u32 {
+    let grown = |info: media::ChunkInfo| info.wear > 0 || info.write_pointer > 0;
+    nand.chunks().filter(|(_, i)| i.state != ChunkState::Offline || grown(*i)).count() as u32
+}
+
+impl BlockDrive {
+    /// Powers the drive on: a layer over fresh media, or the one whose traces are on the media.
+    pub(crate) fn new(
+        mut array: FlashArray,
+        mut config: FtlConfig,
+        cache: WriteBuffer,
+    ) -> Result<BlockDrive, NewFtlError> {
+        let nand = &mut array.nand;
+        let sector_bytes = nand.layout().sector_bytes();
+        let keeps = nand.config().data != DataStore::None;
+        let shape = Shape::of(&nand.config().host_geometry());
+        if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
+            let sectors = (bytes / u64::from(sector_bytes)).min(1 << 24) as u32;
+            config.buffer_sectors = config.buffer_sectors.max(sectors);
+        }
+        let fresh = nand
+            .chunks()
+            .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
+        let ftl = if fresh || !keeps {
+            let good =
+                |c| nand.chunk_info(ChunkId(c)).is_some_and(|i| i.state != ChunkState::Offline);
+            Ftl::new(shape, config, good)?
+        } else {
+            recover(nand, shape, config)?
+        };
+        let bytes = ftl.slots() as usize * sector_bytes as usize;
+        let buffer = if keeps { Some(Region::anonymous(bytes)?) } else { None };
+        Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, kick: false })
+    }
+
+    /// Whether contents are kept.
+    pub(crate) fn keeps_data(&self) -> bool {
+        self.buffer.is_some()
+    }
+
+    /// Whether completed writes need a flush to be durable.
+    pub(crate) fn volatile(&self) -> bool {
+        matches!(self.cache, WriteBuffer::Volatile { .. })
+    }
+
+    /// Starts a command.
+    #[inline]
+    pub(crate) fn start(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        commands: &mut Commands,
+        cache_enabled: bool,
+    ) {
+        let through = matches!(self.cache, WriteBuffer::None) || self.volatile() && !cache_enabled;
+        let protected = matches!(self.cache, WriteBuffer::PowerLossProtected { .. });
+        let tag = u64::from(id);
+        let command = commands.get_mut(id);
+        command.parts = 1;
+        let io = command.io;
+        match io {
+            IoCommand::Read { slba, nlb, .. } => {
+                let (ftl, mut flash) = self.split(commands);
+                ftl.read(now, tag, slba, nlb, &mut flash);
+            }
+            IoCommand::Write { slba, nlb, fua } => {
+                self.ftl.write(tag, slba, nlb, through || fua && !protected);
+                self.kick = true;
+            }
+            IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
+                if deallocate && !fua {
+                    self.ftl.trim(tag, slba, nlb);
+                } else {
+                    self.ftl.write_zeroes(tag, slba, nlb, through || fua && !protected);
+                }
+                self.kick = true;
+            }
+            IoCommand::Flush if protected => commands.end_part(id, Status::SUCCESS),
+            IoCommand::Flush => {
+                let (ftl, mut flash) = self.split(commands);
+                ftl.flush(now, tag, &mut flash);
+                self.kick = true;
+            }
+            IoCommand::DatasetManagement { ranges, deallocate } => {
+                self.trim(id, ranges, deallocate, commands);
+            }
+            IoCommand::LbaStatus { slba, nlb, max_descriptors } => {
+                let status = self.lba_status(id, slba, nlb, max_descriptors, commands);
+                commands.end_part(id, status);
+            }
+            IoCommand::VectorRead { .. }
+            | IoCommand::VectorWrite { .. }
+            | IoCommand::VectorReset { .. }
+            | IoCommand::VectorCopy { .. } => commands.end_part(id, Status::INVALID_OPCODE),
+        }
+        self.collect_done(commands);
+    }
+
+    fn trim(&mut self, id: u32, ranges: u16, deallocate: bool, commands: &mut Commands) {
+        if !deallocate {
+            // The other attributes are hints (NVMe section 6.7).
+            return commands.end_part(id, Status::SUCCESS);
+        }
+        let command = commands.get(id);
+        let mut bytes = vec![0; usize::from(ranges) * DsmRange::BYTES];
+        command.payload.read(command.port.memory(), 0, &mut bytes);
+        let ranges: Vec<DsmRange> = bytes
+            .chunks_exact(DsmRange::BYTES)
+            .filter_map(|raw| Some(DsmRange::from_bytes(raw.try_into().ok()?)))
+            .filter(|r| r.nlb.get() > 0)
+            .collect();
+        let end = self.ftl.sectors();
+        let fits = |r: &DsmRange| {
+            r.slba.get().checked_add(r.nlb.get().into()).is_some_and(|last| last <= end)
+        };
+        if !ranges.iter().all(fits) {
+            return commands.end_part(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        commands.get_mut(id).parts = 1 + ranges.len() as u32;
+        for range in ranges {
+            self.ftl.trim(u64::from(id), range.slba.get(), range.nlb.get());
+        }
+        commands.end_part(id, Status::SUCCESS);
+        self.kick = true;
+    }
+
+    fn lba_status(
+        &self,
+        id: u32,
+        slba: u64,
+        nlb: u32,
+        max: u32,
+        commands: &mut Commands,
+    ) -> Status {
+        if slba.checked_add(nlb.into()).is_none_or(|end| end > self.ftl.sectors()) {
+            return Status::LBA_OUT_OF_RANGE.do_not_retry();
+        }
+        let command = commands.get(id);
+        let (mut at, mut left, mut found) = (slba, nlb, 0);
+        while left > 0 && found < max {
+            let (mapped, n) = self.ftl.extent(at, left);
+            let bytes = LbaStatusDescriptor::new(at, n, mapped).to_bytes();
+            let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
+            command.payload.write(command.port.memory(), offset, &bytes);
+            (at, left, found) = (at + u64::from(n), left - n, found + 1);
+        }
+        commands.get_mut(id).result = found.into();
+        Status::SUCCESS
+    }
+
+    #[inline]
+    fn split<'a>(&'a mut self, commands: &'a Commands) -> (&'a mut Ftl, DriveFlash<'a>) {
+        let flash = DriveFlash {
+            array: &mut self.array,
+            commands,
+            buffer: self.buffer.as_deref(),
+            sector_bytes: self.sector_bytes,
+        };
+        (&mut self.ftl, flash)
+    }
+
+    /// An operation of the flash has ended.
+    #[inline]
+    pub(crate) fn operation_done(&mut self, now: Nanos, done: OpDone, commands: &mut Commands) {
+        let (ftl, mut flash) = self.split(commands);
+        match (done.owner, done.what) {
+            (Owner::User(op, request), What::Read) => {
+                flash.hand_over(&done, request);
+                ftl.read_done(op, done.failed, &mut flash);
+            }
+            (Owner::Ftl(op), What::Read) => {
+                self.kick |= ftl.read_done(op, done.failed, &mut flash);
+            }
+            (Owner::Ftl(op), What::Program) => {
+                ftl.program_done(now, op, done.status, &mut flash);
+                self.kick = true;
+            }
+            (Owner::Ftl(op), What::Erase) => {
+                ftl.erase_done(op, done.status);
+                self.kick = true;
+            }
+            (Owner::Command(_) | Owner::User(..), _) => {}
+        }
+        self.collect_done(commands);
+    }
+
+    /// Lets the layer go on after a batch of commands and operations. Returns whether it did.
+    #[inline]
+    pub(crate) fn settle(&mut self, now: Nanos, commands: &mut Commands) -> bool {
+        if !std::mem::take(&mut self.kick) {
+            return false;
+        }
+        let (ftl, mut flash) = self.split(commands);
+        ftl.kick(now, &mut flash);
+        self.collect_done(commands);
+        true
+    }
+
+    #[inline]
+    fn collect_done(&mut self, commands: &mut Commands) {
+        while let Some(done) = self.ftl.take_done() {
+            if done.tag != OWN_FLUSH {
+                commands.end_part(done.tag as u32, done.status);
+            }
+        }
+    }
+
+    /// Writes everything in the buffer to the media, without taking time: what capacitors do when
+    /// power fails, and an orderly shutdown.
+    pub(crate) fn drain(&mut self, now: Nanos, commands: &mut Commands) {
+        let instant = std::mem::replace(&mut self.array.instant, true);
+        let (ftl, mut flash) = self.split(commands);
+        ftl.flush(now, OWN_FLUSH, &mut flash);
+        while self.ftl.buffered() > 0 || !self.array.is_idle() {
+            // Operations that began earlier end when they would have.
+            let at = self.array.deadline().max(now);
+            let Some((_, done)) = self.array.next_done(at) else { break };
+            self.operation_done(at, done, commands);
+            self.settle(at, commands);
+            if self.array.is_idle() {
+                break;
+            }
+        }
+        self.array.instant = instant;
+    }
+}
+
+/// Rebuilds the layer from the media; see [`ftl::Recovery`].
+fn recover(nand: &mut Nand, shape: Shape, config: FtlConfig) -> Result<Ftl, NewFtlError> {
+    pad_open_chunks(nand, &shape);
+    let mut recovery = Recovery::new(shape, config, new_chunks(nand))?;
+    let mut raw = vec![0; Oob::BYTES];
+    for chunk in 0..shape.total_chunks() {
+        let Some(info) = nand.chunk_info(ChunkId(chunk)) else { continue };
+        if info.state == ChunkState::Offline {
+            continue;
+        }
+        for sector in 0..info.write_pointer {
+            let psn = Psn(shape.first_psn(chunk) + sector);
+            let oob = nand.check_read(psn).ok().and_then(|_| {
+                nand.oob(psn, &mut raw);
+                Oob::decode(&raw)
+            });
+            recovery.sector(psn.0, oob);
+        }
+    }
+    let mut bytes = vec![0; shape.sector_bytes as usize];
+    for (psn, region) in recovery.trim_states() {
+        nand.read_bytes(Psn(psn), &mut bytes);
+        recovery.trim_state(region, &bytes);
+    }
+    Ok(recovery.finish(|chunk| match nand.chunk_info(ChunkId(chunk)) {
+        None => Found::Bad,
+        Some(info) => match info.state {
+            ChunkState::Free => Found::Free,
+            ChunkState::Open => Found::Open(info.write_pointer),
+            ChunkState::Closed if info.write_pointer == shape.sectors => {
+                Found::Closed(info.write_pointer)
+            }
+            ChunkState::Closed => Found::Failing(info.write_pointer),
+            ChunkState::Offline => Found::Bad,
+        },
+    }))
+}
+
+/// Programs padding behind what was being written, until all of it can be read.
+fn pad_open_chunks(nand: &mut Nand, shape: &Shape) {
+    let units = shape.pair.div_ceil(shape.unit);
+    let padding = Oob { lba: None, poison: false, sequence: 0 }.encode();
+    for chunk in (0..shape.total_chunks()).map(ChunkId) {
+        let open = nand.chunk_info(chunk).filter(|i| i.state == ChunkState::Open);
+        let Some(info) = open else { continue };
+        let first = info.write_pointer / shape.unit;
+        for unit in first..(first + units).min(shape.sectors / shape.unit) {
+            let start = nand.layout().unit_start(chunk, unit);
+            for psn in start.0..start.0 + shape.unit {
+                // A refusal shows when the program is refused.
+                let _ = nand.set_oob(Psn(psn), &padding);
+            }
+            if nand.begin_program(chunk, unit).is_err() || nand.end_program(chunk, unit).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// The drive's flash and memory, as the translation layer sees them.
+struct DriveFlash<'a> {
+    array: &'a mut FlashArray,
+    commands: &'a Commands,
+    buffer: Option<&'a Region>,
+    sector_bytes: u32,
+}
+
+impl DriveFlash<'_> {
+    #[inline]
+    fn slot(&self, slot: u32) -> usize {
+        slot as usize * self.sector_bytes as usize
+    }
+
+    /// Copies what a user's read has found to the host.
+    #[inline]
+    fn hand_over(&mut self, done: &OpDone, request: u32) {
+        let command = self.commands.get(request);
+        if self.buffer.is_none() || !command.payload.is_somewhere() {
+            return;
+        }
+        let size = self.sector_bytes as usize;
+        for (i, &(psn, place)) in self.array.addresses(done.op).iter().enumerate() {
+            if done.failed >> i & 1 != 0 {
+                continue;
+            }
+            let offset = u64::from(place) * size as u64;
+            let memory = command.port.memory();
+            let mut whole = true;
+            command.payload.each(memory, offset, size, |region, at, _, n| {
+                if n == size {
+                    self.array.nand.copy_out(Psn(psn), region, at);
+                } else {
+                    whole = false;
+                }
+            });
+            if !whole {
+                let mut bytes = vec![0; size];
+                self.array.nand.read_bytes(Psn(psn), &mut bytes);
+                command.payload.write(memory, offset, &bytes);
+            }
+        }
+    }
+
+    /// What a drive without data reads: the pattern of the logical address.
+    fn give_pattern(&self, request: u64, sector: u32) {
+        let command = self.commands.get(request as u32);
+        if let (true, IoCommand::Read { slba, .. }) = (command.payload.is_somewhere(), command.io) {
+            let mut bytes = vec![0; self.sector_bytes as usize];
+            media::fill_pattern(slba + u64::from(sector), &mut bytes);
+            let offset = u64::from(sector) * u64::from(self.sector_bytes);
+            command.payload.write(command.port.memory(), offset, &bytes);
+        }
+    }
+}
+
+impl Flash for DriveFlash<'_> {
+    #[inline]
+    fn keeps_data(&self) -> bool {
+        self.buffer.is_some()
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        op: OpId,
+        chunk: u32,
+        sector: u32,
+        first_slot: u32,
+        entries: &[Entry],
+    ) {
+        if let Some(buffer) = self.buffer {
+            let first = self.array.nand.layout().psn(ChunkId(chunk), sector).0;
+            for (i, entry) in entries.iter().enumerate() {
+                let psn = Psn(first + i as u32);
+                let from = self.slot(first_slot + i as u32);
+                let nand = &mut self.array.nand;
+                let staged = nand
+                    .stage(psn, buffer, from)
+                    .and_then(|()| nand.set_oob(psn, &entry.oob().encode()));
+                if let Err(e) = staged {
+                    return self.array.fail(Owner::Ftl(op), What::Program, e.status());
+                }
+            }
+        }
+        self.array.program(now, Owner::Ftl(op), chunk, sector);
+    }
+
+    #[inline]
+    fn read(&mut self, now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget) {
+        match target {
+            ReadTarget::Request(request) => {
+                if self.buffer.is_none() {
+                    for &(_, sector) in addresses {
+                        self.give_pattern(request, sector);
+                    }
+                }
+                self.array.read(now, Owner::User(op, request as u32), addresses);
+            }
+            ReadTarget::Slots => self.array.read(now, Owner::Ftl(op), addresses),
+        }
+    }
+
+    fn erase(&mut self, now: Nanos, op: OpId, chunk: u32) {
+        self.array.erase(now, Owner::Ftl(op), chunk);
+    }
+
+    #[inline]
+    fn take(&mut self, request: u64, sector: u32, slot: u32) {
+        let Some(buffer) = self.buffer else { return };
+        let command = self.commands.get(request as u32);
+        let (to, size) = (self.slot(slot), self.sector_bytes as usize);
+        if !command.payload.is_somewhere() {
+            // The data of a write from a bit bucket is undefined; zeros leak nothing.
+            return buffer.fill(to, size, 0);
+        }
+        let offset = u64::from(sector) * size as u64;
+        command.payload.each(command.port.memory(), offset, size, |region, at, done, n| {
+            Region::copy(region, at, buffer, to + done, n);
+        });
+    }
+
+    fn give(&mut self, request: u64, sector: u32, slot: u32) {
+        let Some(buffer) = self.buffer else { return self.give_pattern(request, sector) };
+        let command = self.commands.get(request as u32);
+        let (from, size) = (self.slot(slot), self.sector_bytes as usize);
+        let offset = u64::from(sector) * size as u64;
+        command.payload.each(command.port.memory(), offset, size, |region, at, done, n| {
+            Region::copy(buffer, from + done, region, at, n);
+        });
+    }
+
+    fn give_zeroes(&mut self, request: u64, sector: u32) {
+        let command = self.commands.get(request as u32);
+        let size = self.sector_bytes as usize;
+        let offset = u64::from(sector) * size as u64;
+        command.payload.each(command.port.memory(), offset, size, |region, at, _, n| {
+            region.fill(at, n, 0);
+        });
+    }
+
+    fn store(&mut self, slot: u32, bytes: &[u8]) {
+        let Some(buffer) = self.buffer else { return };
+        let at = self.slot(slot);
+        buffer.write(at, bytes);
+        buffer.fill(at + bytes.len(), self.sector_bytes as usize - bytes.len(), 0);
+    }
+
+    fn moved(&mut self, psn: u32, slot: u32) -> u64 {
+        let Some(buffer) = self.buffer else { return 0 };
+        self.array.nand.copy_out(Psn(psn), buffer, self.slot(slot));
+        let mut raw = [0; Oob::BYTES];
+        self.array.nand.oob(Psn(psn), &mut raw);
+        Oob::decode(&raw).map_or(0, |o| o.sequence)
+    }
+}

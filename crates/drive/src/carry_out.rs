@@ -1,0 +1,194 @@
+//! Admin commands that need more than [`AdminState`](crate::admin::AdminState) knows: moving the
+//! answer to the host, and queues.
+
+use clock::Nanos;
+use nvme::{AdminCommand, ChunkDescriptor, LbaStatusDescriptor, Sqe, Status};
+use ring::{CompletionDrive, Iova, SubmissionDrive};
+
+use crate::admin::EVENT_REQUESTS;
+use crate::drive::{Drive, Personality};
+use crate::payload::Payload;
+
+impl Drive {
+    /// Carries out an admin command. `Ok(None)` for one that completes later.
+    pub(crate) fn carry_out(
+        &mut self,
+        _now: Nanos,
+        queue: usize,
+        cid: u16,
+        command: AdminCommand,
+        sqe: &Sqe,
+    ) -> Result<Option<u64>, Status> {
+        let port = self.queues.submissions[queue].as_ref().map_or(0, |q| q.port);
+        match command {
+            AdminCommand::Identify { cns, nsid } => {
+                let mapped = match &self.personality {
+                    Personality::Block(d) => d.ftl.mapped(),
+                    _ => self.sectors(),
+                };
+                let answer = self.admin.identify(cns, nsid, mapped)?;
+                self.answer(port, sqe, answer.as_slice(), answer.len() as u64)
+            }
+            AdminCommand::Geometry { nsid } => {
+                let answer = self.admin.geometry(nsid)?;
+                self.answer(port, sqe, answer.as_slice(), answer.len() as u64)
+            }
+            AdminCommand::GetLogPage { lid, nsid, bytes, offset, .. } => {
+                let health = self.health();
+                let personality = &self.personality;
+                let mut chunk = |n| match personality {
+                    Personality::OpenChannel(d) => d.descriptor(n),
+                    _ => ChunkDescriptor::default(),
+                };
+                let page = self.admin.log_page((lid, nsid), offset, bytes, &health, &mut chunk)?;
+                self.answer(port, sqe, &page, bytes)
+            }
+            AdminCommand::GetFeatures { fid, select, member } => {
+                self.admin.get_feature(fid, select, member).map(|v| Some(v.into()))
+            }
+            AdminCommand::SetFeatures { fid, save, value } => {
+                let exist = self.queues.has_io(port);
+                let result = self.admin.set_feature(fid, save, value, exist)?;
+                if fid == nvme::feature::ARBITRATION {
+                    self.rearbitrate();
+                }
+                Ok(Some(result.into()))
+            }
+            AdminCommand::CreateCq { qid, entries, at, vector } => {
+                self.admin.check_create_cq(qid, entries, vector)?;
+                if self.queues.find_completion(port, qid).is_some() {
+                    return Err(Status::INVALID_QID);
+                }
+                let depth = u16::try_from(entries).map_err(|_| Status::INVALID_QUEUE_SIZE)?;
+                let host = &self.queues.ports[port];
+                let ring = CompletionDrive::open(host, qid, Iova(at), depth, vector)
+                    .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                self.queues.add_completion(ring, port, qid);
+                Ok(Some(0))
+            }
+            AdminCommand::CreateSq { qid, entries, at, cqid, priority } => {
+                self.admin.check_create_sq(qid, entries, cqid)?;
+                if self.queues.find_submission(port, qid).is_some() {
+                    return Err(Status::INVALID_QID);
+                }
+                let completion =
+                    self.queues.find_completion(port, cqid).ok_or(Status::INVALID_CQ)?;
+                let depth = u16::try_from(entries).map_err(|_| Status::INVALID_QUEUE_SIZE)?;
+                let host = &self.queues.ports[port];
+                let ring = SubmissionDrive::open(host, qid, Iova(at), depth)
+                    .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                self.queues.add_submission(ring, port, completion, priority);
+                Ok(Some(0))
+            }
+            AdminCommand::DeleteSq { qid } => self.delete_submission(port, qid, (queue, cid)),
+            AdminCommand::DeleteCq { qid } => {
+                let at = self.queues.find_completion(port, qid).ok_or(Status::INVALID_QID)?;
+                if self.queues.submissions.iter().flatten().any(|q| q.completion == at) {
+                    return Err(Status::INVALID_QUEUE_DELETION);
+                }
+                self.queues.remove_completion(at);
+                Ok(Some(0))
+            }
+            // Commands are fetched and started at once: there is nothing left to abort. Bit 0 of
+            // the result says so (NVMe section 5.1).
+            AdminCommand::Abort { .. } => Ok(Some(1)),
+            AdminCommand::AsyncEventRequest => {
+                if self.events.len() >= EVENT_REQUESTS {
+                    return Err(Status::TOO_MANY_EVENT_REQUESTS);
+                }
+                self.events.push((queue, cid));
+                Ok(None)
+            }
+            AdminCommand::GetLbaStatus { slba, nlb, bytes } => {
+                self.lba_status(port, sqe, slba, nlb, bytes)
+            }
+        }
+    }
+
+    /// Copies an answer of up to `bytes` bytes to where the command points.
+    fn answer(
+        &self,
+        port: usize,
+        sqe: &Sqe,
+        answer: &[u8],
+        bytes: u64,
+    ) -> Result<Option<u64>, Status> {
+        let memory = self.queues.ports[port].memory();
+        let payload = Payload::of(sqe, bytes, memory)?;
+        let fits = answer.len().min(bytes as usize);
+        payload.write(memory, 0, &answer[..fits]);
+        Ok(Some(0))
+    }
+
+    /// Get LBA Status (NVMe section 5.27): a header of eight bytes and descriptors.
+    fn lba_status(
+        &self,
+        port: usize,
+        sqe: &Sqe,
+        slba: u64,
+        nlb: u16,
+        bytes: u64,
+    ) -> Result<Option<u64>, Status> {
+        let Personality::Block(drive) = &self.personality else {
+            return Err(Status::INVALID_OPCODE);
+        };
+        let sectors = drive.ftl.sectors();
+        if slba >= sectors || bytes < 8 {
+            return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        let asked = if nlb == 0 { sectors - slba } else { u64::from(nlb) };
+        let end = (slba + asked).min(sectors);
+        let most = ((bytes - 8) / LbaStatusDescriptor::BYTES as u64) as usize;
+        let (mut at, mut list) = (slba, Vec::new());
+        while at < end && list.len() < most {
+            let left = u32::try_from(end - at).unwrap_or(u32::MAX);
+            let (mapped, n) = drive.ftl.extent(at, left);
+            list.push(LbaStatusDescriptor::new(at, n, mapped));
+            at += u64::from(n);
+        }
+        let mut answer = vec![0; 8];
+        answer[..4].copy_from_slice(&(list.len() as u32).to_le_bytes());
+        // Completion condition: 1 when the list is cut off, 2 when the range is exhausted.
+        answer[4] = if at < end { 1 } else { 2 };
+        for descriptor in list {
+            answer.extend(descriptor.to_bytes());
+        }
+        self.answer(port, sqe, &answer, bytes)
+    }
+
+    /// Deletes a submission queue: nothing more is fetched from it, commands under way end, and
+    /// then the deletion does (NVMe section 5.6).
+    fn delete_submission(
+        &mut self,
+        port: usize,
+        qid: u16,
+        by: (usize, u16),
+    ) -> Result<Option<u64>, Status> {
+        let at = self.queues.find_submission(port, qid).ok_or(Status::INVALID_QID)?;
+        let Some(queue) = self.queues.submissions[at].as_mut() else {
+            return Err(Status::INVALID_QID);
+        };
+        if queue.outstanding > 0 {
+            queue.closing = Some(by);
+            return Ok(None);
+        }
+        self.queues.submissions[at] = None;
+        Ok(Some(0))
+    }
+
+    fn rearbitrate(&mut self) {
+        let value = self.admin.arbitration();
+        // 7 stands for no limit.
+        let burst = if value.burst_log2 >= 7 { u16::MAX } else { 1 << value.burst_log2 };
+        let arbitration = match self.config.controller.arbitration {
+            crate::Arbitration::RoundRobin { .. } => crate::Arbitration::RoundRobin { burst },
+            crate::Arbitration::Weighted { .. } => crate::Arbitration::Weighted {
+                burst,
+                high: value.high,
+                medium: value.medium,
+                low: value.low,
+            },
+        };
+        self.queues.set_arbitration(arbitration);
+    }
+}

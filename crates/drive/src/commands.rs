@@ -1,0 +1,132 @@
+//! [`Commands`]: the commands that a drive has fetched and not completed. A slot is taken when a
+//! command is fetched and given back when its completion is posted: nothing can be dropped between.
+
+use std::sync::Arc;
+
+use clock::Nanos;
+use nvme::{IoCommand, Status};
+use ring::Port;
+
+use crate::payload::Payload;
+
+/// A command under way.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Index of its submission queue among the drive's; see [`crate::queues::Queues`].
+    pub(crate) queue: u32,
+    pub(crate) sq_id: u16,
+    pub(crate) cid: u16,
+    pub(crate) io: IoCommand,
+    pub(crate) payload: Payload,
+    /// Where the out-of-band bytes are; 0 for nowhere.
+    pub(crate) metadata: u64,
+    /// Bytes of data.
+    pub(crate) bytes: u64,
+    pub(crate) port: Arc<Port>,
+    /// Operations that must end before the command does.
+    pub(crate) parts: u32,
+    pub(crate) status: Status,
+    pub(crate) result: u64,
+    /// When the completion is due.
+    pub(crate) due: Nanos,
+    /// Physical sectors of a vector command, sources of a copy.
+    pub(crate) psns: Vec<u32>,
+    /// Destinations of a copy.
+    pub(crate) targets: Vec<u32>,
+}
+
+/// Slots for commands. Their memory is kept from one command to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    slots: Vec<Command>,
+    free: Vec<u32>,
+    /// Commands that are done and not on their way to their host yet.
+    pub(crate) done: std::collections::VecDeque<u32>,
+}
+
+impl Commands {
+    #[inline]
+    pub(crate) fn add(&mut self, port: &Arc<Port>, queue: u32, sq_id: u16, cid: u16) -> u32 {
+        match self.free.pop() {
+            Some(id) => {
+                let c = &mut self.slots[id as usize];
+                (c.queue, c.sq_id, c.cid) = (queue, sq_id, cid);
+                (c.io, c.metadata, c.bytes) = (IoCommand::Flush, 0, 0);
+                (c.parts, c.status, c.result) = (0, Status::SUCCESS, 0);
+                c.payload = Payload::Nowhere;
+                if !Arc::ptr_eq(&c.port, port) {
+                    c.port = port.clone();
+                }
+                id
+            }
+            None => {
+                self.slots.push(Command {
+                    queue,
+                    sq_id,
+                    cid,
+                    io: IoCommand::Flush,
+                    payload: Payload::Nowhere,
+                    metadata: 0,
+                    bytes: 0,
+                    port: port.clone(),
+                    parts: 0,
+                    status: Status::SUCCESS,
+                    result: 0,
+                    due: Nanos::ZERO,
+                    psns: Vec::new(),
+                    targets: Vec::new(),
+                });
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Commands under way.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> &Command {
+        &self.slots[id as usize]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u32) -> &mut Command {
+        &mut self.slots[id as usize]
+    }
+
+    /// The command ends with this status; its result stays as it is.
+    #[inline]
+    pub(crate) fn end(&mut self, id: u32, status: Status) {
+        self.slots[id as usize].status = status;
+        self.done.push_back(id);
+    }
+
+    /// One of the command's operations has ended; with the last the command does, with the first
+    /// status that was not success.
+    #[inline]
+    pub(crate) fn end_part(&mut self, id: u32, status: Status) {
+        let c = &mut self.slots[id as usize];
+        if c.status.is_success() {
+            c.status = status;
+        }
+        c.parts -= 1;
+        if c.parts == 0 {
+            self.done.push_back(id);
+        }
+    }
+
+    /// The command's completion is posted, or nobody is left to post it to.
+    #[inline]
+    pub(crate) fn release(&mut self, id: u32) {
+        self.free.push(id);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+        self.free.clear();
+        self.done.clear();
+    }
+}

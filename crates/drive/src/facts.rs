@@ -1,0 +1,77 @@
+//! What a drive tells its host about itself, from its configuration.
+
+use clock::Nanos;
+use media::MediaConfig;
+use nvme::{MediaTiming, feature};
+
+use crate::admin::DriveFacts;
+use crate::drive::Personality;
+use crate::{Arbitration, DriveConfig};
+
+/// Chunks may be open without limit.
+const NO_LIMIT: (u32, u32) = (0, 0);
+
+pub(crate) fn of(config: &DriveConfig, personality: &Personality) -> DriveFacts {
+    let nanos = |n: Nanos| u32::try_from(n.0).unwrap_or(u32::MAX);
+    let (mut oob, mut optimal, mut geometry) = (0, 1, None);
+    let mut timing = MediaTiming::default();
+    let (sectors, sector_bytes) = match personality {
+        Personality::Null(d) => (d.sectors, d.sector_bytes),
+        Personality::Pcm(d) => (d.sectors, d.pcm.config().sector_bytes),
+        Personality::Block(d) => {
+            optimal = d.array.nand.config().write_unit();
+            (d.ftl.sectors(), d.array.nand.layout().sector_bytes())
+        }
+        Personality::OpenChannel(d) => {
+            optimal = d.geometry.ws_opt;
+            oob = d.geometry.oob_bytes as u16;
+            geometry = Some(d.geometry);
+            (d.geometry.total_sectors(), d.geometry.sector_bytes)
+        }
+    };
+    if let MediaConfig::Nand(nand) = &config.media {
+        let types = nand.cell.bits() as usize;
+        let programs = if nand.one_shot { 1 } else { types };
+        let (reads, programs) = (&nand.timing.read[..types], &nand.timing.program[..programs]);
+        let mean = |times: &[Nanos]| {
+            nanos(Nanos(times.iter().map(|t| t.0).sum::<u64>() / times.len() as u64))
+        };
+        let max = |times: &[Nanos]| nanos(times.iter().copied().max().unwrap_or_default());
+        timing = MediaTiming {
+            read_typical: mean(reads),
+            read_max: max(reads),
+            write_typical: mean(programs),
+            write_max: max(programs),
+            reset_typical: nanos(nand.timing.erase),
+            reset_max: nanos(nand.timing.erase),
+        };
+    }
+    let log2 = |burst: u16| if burst == u16::MAX { 7 } else { burst.max(1).ilog2().min(6) as u8 };
+    let arbitration = match config.controller.arbitration {
+        Arbitration::RoundRobin { burst } => {
+            feature::Arbitration { burst_log2: log2(burst), low: 1, medium: 1, high: 1 }
+        }
+        Arbitration::Weighted { burst, high, medium, low } => {
+            feature::Arbitration { burst_log2: log2(burst), low, medium, high }
+        }
+    };
+    DriveFacts {
+        name: config.name.clone(),
+        personality: config.personality,
+        sectors,
+        sector_bytes,
+        oob_bytes: oob,
+        optimal_sectors: optimal,
+        max_transfer_bytes: 0,
+        volatile_cache: match personality {
+            Personality::Block(d) => d.volatile(),
+            _ => false,
+        },
+        geometry,
+        timing,
+        max_open_chunks: NO_LIMIT,
+        io_queues: config.controller.io_queues,
+        queue_depth: config.controller.queue_depth,
+        arbitration,
+    }
+}

@@ -1,0 +1,66 @@
+//! The null personality: no media, for measuring everything else (thesis chapter 6 section 5).
+//!
+//! Every command takes the configured latency, and the data of all together the configured
+//! bandwidth. No data is moved: what a read leaves in the host's memory is what was there.
+
+use clock::Nanos;
+use nvme::{IoCommand, Status};
+
+use crate::NullConfig;
+use crate::commands::Commands;
+use crate::station::Station;
+
+#[derive(Debug)]
+pub(crate) struct NullDrive {
+    config: NullConfig,
+    pub(crate) sectors: u64,
+    pub(crate) sector_bytes: u32,
+    transfers: Station,
+    pub(crate) waiting: Station,
+}
+
+impl NullDrive {
+    pub(crate) fn new(config: NullConfig, bytes: u64, sector_bytes: u32) -> NullDrive {
+        let sectors = bytes / u64::from(sector_bytes);
+        let (transfers, waiting) = (Station::default(), Station::default());
+        NullDrive { config, sectors, sector_bytes, transfers, waiting }
+    }
+
+    #[inline]
+    pub(crate) fn start(&mut self, now: Nanos, id: u32, commands: &mut Commands) {
+        let command = commands.get_mut(id);
+        let (slba, nlb) = match command.io {
+            IoCommand::Read { slba, nlb, .. }
+            | IoCommand::Write { slba, nlb, .. }
+            | IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
+            IoCommand::Flush | IoCommand::DatasetManagement { .. } => (0, 0),
+            _ => return commands.end(id, Status::INVALID_OPCODE),
+        };
+        if slba.checked_add(nlb.into()).is_none_or(|end| end > self.sectors) {
+            return commands.end(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        let transfer = Nanos::transfer(command.bytes, self.config.bytes_per_sec);
+        if transfer > Nanos::ZERO {
+            self.transfers.serve(now, transfer, id);
+        } else if self.config.latency > Nanos::ZERO {
+            self.waiting.delay(now, self.config.latency, id);
+        } else {
+            commands.end(id, Status::SUCCESS);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.transfers.next_at().min(self.waiting.next_at())
+    }
+
+    /// Moves on the next command that is due.
+    #[inline]
+    pub(crate) fn step(&mut self, now: Nanos, commands: &mut Commands) {
+        if let Some((at, id)) = self.transfers.leave(now) {
+            self.waiting.delay(at, self.config.latency, id);
+        } else if let Some((_, id)) = self.waiting.leave(now) {
+            commands.end(id, Status::SUCCESS);
+        }
+    }
+}

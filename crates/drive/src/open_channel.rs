@@ -1,0 +1,475 @@
+//! The open-channel personality: physical addresses, the host manages the flash (LightNVM paper
+//! section 3; OC section 4).
+//!
+//! Writes are checked when they are accepted, against what has been accepted before: the media
+//! checks them again when it programs (rule R5). Addresses in holes of the format are answered per
+//! address, like every other failure.
+
+use clock::Nanos;
+use media::{ChunkId, ChunkState, DataStore, Psn};
+use nvme::{ChunkDescriptor, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Status};
+
+use crate::commands::Commands;
+use crate::flash::{FlashArray, OpDone, Owner, What};
+
+/// Sectors of one command by logical block addressing: those are taken as a vector.
+const MAX_SECTORS: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct OpenChannelDrive {
+    pub(crate) array: FlashArray,
+    pub(crate) geometry: Geometry,
+    format: PpaFormat,
+    /// Sectors accepted for writing, per chunk.
+    accepted: Vec<u32>,
+    keeps: bool,
+    scratch: Vec<u8>,
+}
+
+impl OpenChannelDrive {
+    pub(crate) fn new(array: FlashArray) -> Result<OpenChannelDrive, nvme::GeometryError> {
+        let geometry = array.nand.config().host_geometry();
+        let format = PpaFormat::of(&geometry)?;
+        let accepted = array.nand.chunks().map(|(_, info)| info.write_pointer).collect();
+        let keeps = array.nand.config().data != DataStore::None;
+        Ok(OpenChannelDrive { array, geometry, format, accepted, keeps, scratch: Vec::new() })
+    }
+
+    /// The chunk log's descriptor of the n-th chunk, in the order of addresses.
+    pub(crate) fn descriptor(&self, chunk: u64) -> ChunkDescriptor {
+        let mut d = ChunkDescriptor::default();
+        let Some(info) = self.array.nand.chunk_info(ChunkId(chunk as u32)) else { return d };
+        let first = self.array.nand.layout().psn(ChunkId(chunk as u32), 0);
+        let address = self.array.nand.layout().address(first);
+        let cycles = self.array.nand.config().errors.endurance;
+        let rated = if cycles > 0 { cycles } else { self.array.nand.config().cell.rated_cycles() };
+        d.state = info.state.to_bits();
+        d.kind = ChunkDescriptor::SEQUENTIAL;
+        // Wear relative to the rating; any use at all shows.
+        let wear = (u64::from(info.wear) * 255).div_ceil(u64::from(rated.max(1)));
+        d.wear_index = wear.min(255) as u8;
+        d.slba = self.format.pack(address).0.into();
+        d.cnlb = u64::from(self.geometry.sectors).into();
+        d.wp = u64::from(info.write_pointer).into();
+        d
+    }
+
+    /// Starts a command.
+    pub(crate) fn start(&mut self, now: Nanos, id: u32, commands: &mut Commands) {
+        let io = commands.get(id).io;
+        let result = match io {
+            IoCommand::Flush => {
+                // Nothing is cached: what has completed is programmed.
+                commands.end(id, Status::SUCCESS);
+                return;
+            }
+            IoCommand::Read { slba, nlb, .. } => {
+                self.run_of(id, slba, nlb, commands).and_then(|()| self.read(now, id, commands))
+            }
+            IoCommand::Write { slba, nlb, .. } => {
+                self.run_of(id, slba, nlb, commands).and_then(|()| self.write(now, id, commands))
+            }
+            IoCommand::VectorRead { addresses } => self
+                .resolve(id, addresses, commands, false)
+                .and_then(|()| self.read(now, id, commands)),
+            IoCommand::VectorWrite { addresses } => self
+                .resolve(id, addresses, commands, false)
+                .and_then(|()| self.write(now, id, commands)),
+            IoCommand::VectorReset { addresses } => self
+                .resolve(id, addresses, commands, false)
+                .and_then(|()| self.reset(now, id, commands)),
+            IoCommand::VectorCopy { from, to } => self
+                .resolve(id, to, commands, true)
+                .and_then(|()| self.resolve(id, from, commands, false))
+                .and_then(|()| self.check_writes(id, true, commands))
+                .and_then(|()| self.read(now, id, commands)),
+            IoCommand::DatasetManagement { ranges, deallocate } => {
+                self.reset_ranges(now, id, ranges, deallocate, commands)
+            }
+            IoCommand::WriteZeroes { .. } | IoCommand::LbaStatus { .. } => {
+                Err((Status::INVALID_OPCODE, 0))
+            }
+        };
+        if let Err((status, failed)) = result {
+            commands.get_mut(id).result = failed;
+            commands.end(id, status);
+        }
+    }
+
+    /// Reads the addresses of a vector command. Bits of addresses that name nothing are set.
+    fn resolve(
+        &self,
+        id: u32,
+        list: PpaList,
+        commands: &mut Commands,
+        target: bool,
+    ) -> Result<(), (Status, u64)> {
+        let command = commands.get_mut(id);
+        let mut psns =
+            std::mem::take(if target { &mut command.targets } else { &mut command.psns });
+        psns.clear();
+        let mut failed = 0;
+        for i in 0..list.count() {
+            let ppa = match list {
+                PpaList::One(ppa) => ppa,
+                PpaList::List { at, .. } => {
+                    let mut word = [0; 8];
+                    let at = ring::Iova(at).offset(u64::from(i) * 8);
+                    command
+                        .port
+                        .memory()
+                        .read(at, &mut word)
+                        .map_err(|_| (Status::DATA_TRANSFER_ERROR, 0))?;
+                    Ppa(u64::from_le_bytes(word))
+                }
+            };
+            match self.geometry.address(&self.format, ppa) {
+                Ok(address) => psns.push(self.array.nand.layout().psn_at(address).0),
+                Err(_) => failed |= 1 << i,
+            }
+        }
+        if target {
+            command.targets = psns;
+        } else {
+            command.psns = psns;
+        }
+        if failed == 0 { Ok(()) } else { Err((Status::LBA_OUT_OF_RANGE, failed)) }
+    }
+
+    /// A run of sectors in one chunk, by logical block addressing.
+    fn run_of(
+        &self,
+        id: u32,
+        slba: u64,
+        nlb: u32,
+        commands: &mut Commands,
+    ) -> Result<(), (Status, u64)> {
+        let address = self
+            .geometry
+            .address(&self.format, Ppa(slba))
+            .map_err(|_| (Status::LBA_OUT_OF_RANGE, 1))?;
+        if nlb > MAX_SECTORS {
+            return Err((Status::INVALID_FIELD, 0));
+        }
+        if address.sector + nlb > self.geometry.sectors {
+            return Err((Status::LBA_OUT_OF_RANGE, 0));
+        }
+        let first = self.array.nand.layout().psn_at(address).0;
+        let psns = &mut commands.get_mut(id).psns;
+        psns.clear();
+        psns.extend(first..first + nlb);
+        Ok(())
+    }
+
+    fn read(&mut self, now: Nanos, id: u32, commands: &mut Commands) -> Result<(), (Status, u64)> {
+        let command = commands.get_mut(id);
+        command.parts = 1;
+        let mut addresses = [(0, 0); MAX_SECTORS as usize];
+        let count = command.psns.len();
+        for (i, psn) in command.psns.iter().enumerate() {
+            addresses[i] = (*psn, i as u32);
+        }
+        self.array.read(now, Owner::Command(id), &addresses[..count]);
+        Ok(())
+    }
+
+    /// Whether the addresses are whole write units, each at the end of what has been accepted for
+    /// its chunk; then they are accepted.
+    fn check_writes(
+        &mut self,
+        id: u32,
+        copy: bool,
+        commands: &Commands,
+    ) -> Result<(), (Status, u64)> {
+        let command = commands.get(id);
+        let psns = if copy { &command.targets } else { &command.psns };
+        let unit = self.geometry.ws_min as usize;
+        if !psns.len().is_multiple_of(unit) {
+            return Err((Status::INVALID_FIELD, 0));
+        }
+        let layout = *self.array.nand.layout();
+        let undo = |accepted: &mut [u32], until: usize| {
+            for first in psns[..until].iter().step_by(unit) {
+                let (chunk, sector) = layout.split(Psn(*first));
+                accepted[chunk.0 as usize] = accepted[chunk.0 as usize].min(sector);
+            }
+        };
+        for (i, run) in psns.chunks_exact(unit).enumerate() {
+            let (chunk, sector) = layout.split(Psn(run[0]));
+            let bits = (u64::MAX >> (64 - unit)) << (i * unit);
+            let state = self.array.nand.chunk_info(chunk).map(|c| c.state);
+            let status = match state {
+                Some(ChunkState::Offline) | None => Status::OFFLINE_CHUNK,
+                _ if self.accepted[chunk.0 as usize] != sector => Status::OUT_OF_ORDER_WRITE,
+                _ if !run.windows(2).all(|w| w[0] + 1 == w[1]) => Status::OUT_OF_ORDER_WRITE,
+                _ if sector + unit as u32 > self.geometry.sectors => Status::LBA_OUT_OF_RANGE,
+                _ => {
+                    self.accepted[chunk.0 as usize] += unit as u32;
+                    continue;
+                }
+            };
+            undo(&mut self.accepted, i * unit);
+            return Err((status, bits));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, now: Nanos, id: u32, commands: &mut Commands) -> Result<(), (Status, u64)> {
+        self.check_writes(id, false, commands)?;
+        self.program(now, id, commands, false);
+        Ok(())
+    }
+
+    /// Stages and programs accepted units.
+    fn program(&mut self, now: Nanos, id: u32, commands: &mut Commands, copy: bool) {
+        let unit = self.geometry.ws_min as usize;
+        let command = commands.get_mut(id);
+        let psns = std::mem::take(if copy { &mut command.targets } else { &mut command.psns });
+        command.parts = (psns.len() / unit) as u32;
+        let layout = *self.array.nand.layout();
+        for (u, run) in psns.chunks_exact(unit).enumerate() {
+            let (chunk, sector) = layout.split(Psn(run[0]));
+            let staged = (0..unit).try_for_each(|i| match (self.keeps, copy) {
+                (false, _) => Ok(()),
+                (true, false) => self.stage(commands, id, u * unit + i, run[i]),
+                (true, true) => {
+                    let from = commands.get(id).psns[u * unit + i];
+                    self.stage_copy(from, run[i])
+                }
+            });
+            let owner = Owner::Command(id);
+            match staged {
+                Ok(()) => self.array.program(now, owner, chunk.0, sector),
+                Err(e) => self.array.fail(owner, What::Program, e.status()),
+            }
+            self.array.note_unit(u as u32);
+        }
+        let command = commands.get_mut(id);
+        if copy {
+            command.targets = psns;
+        } else {
+            command.psns = psns;
+        }
+    }
+
+    /// Brings a sector and its out-of-band bytes from the host to the media.
+    fn stage(
+        &mut self,
+        commands: &Commands,
+        id: u32,
+        index: usize,
+        psn: u32,
+    ) -> Result<(), media::MediaError> {
+        let command = commands.get(id);
+        let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
+        let memory = command.port.memory();
+        let mut result = Ok(());
+        let mut whole = false;
+        command.payload.each(memory, (index * size) as u64, size, |region, at, _, n| {
+            if n == size {
+                whole = true;
+                result = self.array.nand.stage(Psn(psn), region, at);
+            }
+        });
+        result?;
+        if !whole {
+            self.scratch.clear();
+            self.scratch.resize(size, 0);
+            command.payload.read(memory, (index * size) as u64, &mut self.scratch);
+            self.array.nand.stage_bytes(Psn(psn), &self.scratch)?;
+        }
+        if oob > 0 {
+            self.scratch.clear();
+            self.scratch.resize(oob, 0);
+            if command.metadata != 0 {
+                let at = ring::Iova(command.metadata).offset((index * oob) as u64);
+                // Checked when the command was taken.
+                let _ = memory.read(at, &mut self.scratch);
+            }
+            self.array.nand.set_oob(Psn(psn), &self.scratch)?;
+        }
+        Ok(())
+    }
+
+    fn stage_copy(&mut self, from: u32, to: u32) -> Result<(), media::MediaError> {
+        let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
+        self.scratch.clear();
+        self.scratch.resize(size, 0);
+        self.array.nand.read_bytes(Psn(from), &mut self.scratch);
+        self.array.nand.stage_bytes(Psn(to), &self.scratch)?;
+        if oob > 0 {
+            self.scratch.truncate(oob);
+            self.array.nand.oob(Psn(from), &mut self.scratch);
+            self.array.nand.set_oob(Psn(to), &self.scratch)?;
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, now: Nanos, id: u32, commands: &mut Commands) -> Result<(), (Status, u64)> {
+        let command = commands.get_mut(id);
+        let layout = *self.array.nand.layout();
+        for (i, psn) in command.psns.iter().enumerate() {
+            let chunk = layout.chunk_of(Psn(*psn));
+            let info = self.array.nand.chunk_info(chunk);
+            if info.is_none_or(|c| c.state == ChunkState::Offline) {
+                return Err((Status::OFFLINE_CHUNK, 1 << i));
+            }
+            if command.psns[..i].iter().any(|p| layout.chunk_of(Psn(*p)) == chunk) {
+                return Err((Status::INVALID_RESET, 1 << i));
+            }
+        }
+        command.parts = command.psns.len() as u32;
+        for (i, psn) in command.psns.iter().enumerate() {
+            let chunk = layout.chunk_of(Psn(*psn));
+            self.array.erase(now, Owner::Command(id), chunk.0);
+            self.array.note_unit(i as u32);
+        }
+        Ok(())
+    }
+
+    /// Dataset Management: a deallocated range that is a chunk resets it (OC section 4).
+    fn reset_ranges(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        ranges: u16,
+        deallocate: bool,
+        commands: &mut Commands,
+    ) -> Result<(), (Status, u64)> {
+        if !deallocate {
+            commands.end(id, Status::SUCCESS);
+            return Ok(());
+        }
+        if u32::from(ranges) > MAX_SECTORS {
+            return Err((Status::INVALID_FIELD, 0));
+        }
+        let command = commands.get_mut(id);
+        let mut bytes = vec![0; usize::from(ranges) * nvme::DsmRange::BYTES];
+        command.payload.read(command.port.memory(), 0, &mut bytes);
+        command.psns.clear();
+        for raw in bytes.chunks_exact(nvme::DsmRange::BYTES) {
+            let range = raw.try_into().map(nvme::DsmRange::from_bytes);
+            let range = range.map_err(|_| (Status::INTERNAL, 0))?;
+            let address = self
+                .geometry
+                .address(&self.format, Ppa(range.slba.get()))
+                .map_err(|_| (Status::LBA_OUT_OF_RANGE, 0))?;
+            if address.sector != 0 || range.nlb.get() != self.geometry.sectors {
+                return Err((Status::INVALID_FIELD, 0));
+            }
+            command.psns.push(self.array.nand.layout().psn_at(address).0);
+        }
+        self.reset(now, id, commands)
+    }
+
+    /// An operation of the flash has ended.
+    pub(crate) fn operation_done(&mut self, now: Nanos, done: OpDone, commands: &mut Commands) {
+        let Owner::Command(id) = done.owner else { return };
+        let unit = self.geometry.ws_min;
+        let copies = matches!(commands.get(id).io, IoCommand::VectorCopy { .. });
+        match done.what {
+            What::Read => {
+                commands.get_mut(id).result |= done.failed;
+                if copies && done.failed == 0 {
+                    return self.program(now, id, commands, true);
+                }
+                if copies {
+                    // What was accepted for the destination will not be written.
+                    self.unaccept(id, commands);
+                } else {
+                    self.hand_over(&done, id, commands);
+                }
+            }
+            What::Program => {
+                if !done.status.is_success() {
+                    let bits = (u64::MAX >> (64 - unit)) << (done.unit * unit);
+                    commands.get_mut(id).result |= bits;
+                }
+            }
+            What::Erase => {
+                let chunk = {
+                    let psn = commands.get(id).psns[done.unit as usize];
+                    self.array.nand.layout().chunk_of(Psn(psn))
+                };
+                if done.status.is_success() {
+                    self.accepted[chunk.0 as usize] = 0;
+                } else {
+                    commands.get_mut(id).result |= 1 << done.unit;
+                }
+                let command = commands.get(id);
+                if command.metadata != 0 {
+                    let bytes = self.descriptor(chunk.0.into()).to_bytes();
+                    let offset = u64::from(done.unit) * ChunkDescriptor::BYTES as u64;
+                    let at = ring::Iova(command.metadata).offset(offset);
+                    // Checked when the command was taken.
+                    let _ = command.port.memory().write(at, &bytes);
+                }
+            }
+        }
+        commands.end_part(id, done.status);
+    }
+
+    fn unaccept(&mut self, id: u32, commands: &Commands) {
+        let unit = self.geometry.ws_min as usize;
+        for first in commands.get(id).targets.iter().step_by(unit) {
+            let (chunk, sector) = self.array.nand.layout().split(Psn(*first));
+            let accepted = &mut self.accepted[chunk.0 as usize];
+            *accepted = (*accepted).min(sector);
+        }
+    }
+
+    /// Copies what has been read, and its out-of-band bytes, to the host.
+    fn hand_over(&mut self, done: &OpDone, id: u32, commands: &Commands) {
+        let command = commands.get(id);
+        let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
+        let memory = command.port.memory();
+        for (i, psn) in command.psns.iter().enumerate() {
+            if done.failed >> i & 1 != 0 {
+                continue;
+            }
+            if command.payload.is_somewhere() {
+                let mut whole = false;
+                command.payload.each(memory, (i * size) as u64, size, |region, at, _, n| {
+                    if n == size {
+                        whole = true;
+                        self.array.nand.copy_out(Psn(*psn), region, at);
+                    }
+                });
+                if !whole {
+                    self.scratch.clear();
+                    self.scratch.resize(size, 0);
+                    self.array.nand.read_bytes(Psn(*psn), &mut self.scratch);
+                    command.payload.write(memory, (i * size) as u64, &self.scratch);
+                }
+            }
+            if command.metadata != 0 && oob > 0 {
+                self.scratch.clear();
+                self.scratch.resize(oob, 0);
+                self.array.nand.oob(Psn(*psn), &mut self.scratch);
+                let at = ring::Iova(command.metadata).offset((i * oob) as u64);
+                let _ = memory.write(at, &self.scratch);
+            }
+        }
+    }
+
+    /// Bytes of metadata that a command moves, so that they can be checked when it is taken.
+    pub(crate) fn metadata_bytes(&self, io: &IoCommand) -> u64 {
+        let oob = u64::from(self.geometry.oob_bytes);
+        match *io {
+            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * oob,
+            IoCommand::VectorRead { addresses } | IoCommand::VectorWrite { addresses } => {
+                u64::from(addresses.count()) * oob
+            }
+            IoCommand::VectorReset { addresses } => {
+                u64::from(addresses.count()) * ChunkDescriptor::BYTES as u64
+            }
+            _ => 0,
+        }
+    }
+
+    /// Power is gone: accepted writes are forgotten.
+    pub(crate) fn power_cut(&mut self) {
+        self.array.power_cut();
+        self.accepted = self.array.nand.chunks().map(|(_, info)| info.write_pointer).collect();
+    }
+}

@@ -1,0 +1,183 @@
+//! The block personality over phase-change memory: in place, no translation, no erase. Sectors go
+//! round over the parallel units; each takes one access at a time, and shares its channel.
+
+use clock::{Nanos, TimerQueue};
+use media::{DataStore, Pcm};
+use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status};
+
+use crate::commands::Commands;
+
+#[derive(Debug)]
+pub(crate) struct PcmDrive {
+    pub(crate) pcm: Pcm,
+    /// From when on each parallel unit, each channel is free.
+    pus: Vec<Nanos>,
+    channels: Vec<Nanos>,
+    timers: TimerQueue<Event>,
+    pub(crate) busy: Vec<[Nanos; 3]>,
+    sector_bytes: u32,
+    pub(crate) sectors: u64,
+    keeps: bool,
+    pub(crate) instant: bool,
+}
+
+/// A sector of a command that waits for its parallel unit (`true`) or is done.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    command: u32,
+    sector: u32,
+    transferred: bool,
+}
+
+impl PcmDrive {
+    pub(crate) fn new(pcm: Pcm) -> PcmDrive {
+        let c = pcm.config();
+        PcmDrive {
+            pus: vec![Nanos::ZERO; (c.channels * c.pus) as usize],
+            channels: vec![Nanos::ZERO; c.channels as usize],
+            busy: vec![[Nanos::ZERO; 3]; (c.channels * c.pus) as usize],
+            timers: TimerQueue::with_capacity(256),
+            sector_bytes: c.sector_bytes,
+            sectors: c.bytes / u64::from(c.sector_bytes),
+            keeps: c.data != DataStore::None,
+            instant: false,
+            pcm,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.timers.next_at()
+    }
+
+    pub(crate) fn start(&mut self, now: Nanos, id: u32, commands: &mut Commands) {
+        let command = commands.get_mut(id);
+        let (slba, nlb) = match command.io {
+            IoCommand::Read { slba, nlb, .. } | IoCommand::Write { slba, nlb, .. } => (slba, nlb),
+            IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
+            IoCommand::LbaStatus { slba, nlb, .. } => (slba, nlb),
+            IoCommand::DatasetManagement { ranges, deallocate } => {
+                return self.zero_ranges(id, ranges, deallocate, commands);
+            }
+            IoCommand::Flush => return commands.end(id, Status::SUCCESS),
+            _ => return commands.end(id, Status::INVALID_OPCODE),
+        };
+        if slba.checked_add(nlb.into()).is_none_or(|end| end > self.sectors) {
+            return commands.end(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        if let IoCommand::LbaStatus { .. } = command.io {
+            // Everything is always mapped: there is no translation.
+            let bytes = LbaStatusDescriptor::new(slba, nlb, true).to_bytes();
+            command.payload.write(command.port.memory(), 0, &bytes);
+            command.result = 1;
+            return commands.end(id, Status::SUCCESS);
+        }
+        command.parts = nlb;
+        let reads = matches!(command.io, IoCommand::Read { .. });
+        for sector in 0..nlb {
+            let pu = self.pcm.config().pu_of(slba + u64::from(sector));
+            let at = if reads { self.access(now, pu, true) } else { self.transfer(now, pu) };
+            self.timers.push(at, Event { command: id, sector, transferred: !reads });
+        }
+    }
+
+    /// Takes a parallel unit for one access and says when it is done.
+    fn access(&mut self, now: Nanos, pu: u32, read: bool) -> Nanos {
+        if self.instant {
+            return now;
+        }
+        let c = self.pcm.config();
+        let time = if read { c.read } else { c.write };
+        self.busy[pu as usize][usize::from(!read)] += time;
+        let free = &mut self.pus[pu as usize];
+        *free = (*free).max(now) + time;
+        *free
+    }
+
+    fn transfer(&mut self, now: Nanos, pu: u32) -> Nanos {
+        let c = self.pcm.config();
+        if self.instant || c.channel_bytes_per_sec == 0 {
+            return now;
+        }
+        let time = Nanos::transfer(self.sector_bytes.into(), c.channel_bytes_per_sec);
+        let free = &mut self.channels[(pu / c.pus) as usize];
+        *free = (*free).max(now) + time;
+        *free
+    }
+
+    /// Moves on the next sector that is due. Returns whether one was.
+    pub(crate) fn step(&mut self, now: Nanos, commands: &mut Commands) -> bool {
+        let Some((at, event)) = self.timers.pop_due(now) else { return false };
+        let Event { command: id, sector, transferred } = event;
+        let command = commands.get(id);
+        let (slba, reads) = match command.io {
+            IoCommand::Read { slba, .. } => (slba, true),
+            IoCommand::Write { slba, .. } | IoCommand::WriteZeroes { slba, .. } => (slba, false),
+            _ => return true,
+        };
+        let lba = slba + u64::from(sector);
+        let pu = self.pcm.config().pu_of(lba);
+        // A read goes from the cells over the channel, a write the other way.
+        if transferred != reads {
+            let next = if reads { self.transfer(at, pu) } else { self.access(at, pu, false) };
+            self.timers.push(next, Event { transferred: reads, ..event });
+            return true;
+        }
+        let status = self.copy(id, sector, lba, commands);
+        commands.end_part(id, status);
+        true
+    }
+
+    fn copy(&mut self, id: u32, sector: u32, lba: u64, commands: &Commands) -> Status {
+        let command = commands.get(id);
+        let size = self.sector_bytes as usize;
+        let (byte, offset) = (lba * size as u64, u64::from(sector) * size as u64);
+        let memory = command.port.memory();
+        let mut result = Ok(());
+        match command.io {
+            IoCommand::WriteZeroes { .. } => result = self.pcm.write(byte, &vec![0; size]),
+            IoCommand::Read { .. } => {
+                command.payload.each(memory, offset, size, |region, at, done, n| {
+                    if result.is_ok() {
+                        result = self.pcm.copy_out(byte + done as u64, region, at, n);
+                    }
+                });
+            }
+            _ if !self.keeps => {}
+            _ => command.payload.each(memory, offset, size, |region, at, done, n| {
+                if result.is_ok() {
+                    result = self.pcm.copy_in(byte + done as u64, region, at, n);
+                }
+            }),
+        }
+        result.map_or_else(|e| e.status(), |()| Status::SUCCESS)
+    }
+
+    /// Deallocated sectors read as zeros.
+    fn zero_ranges(&mut self, id: u32, ranges: u16, deallocate: bool, commands: &mut Commands) {
+        let command = commands.get(id);
+        let mut bytes = vec![0; usize::from(ranges) * DsmRange::BYTES];
+        command.payload.read(command.port.memory(), 0, &mut bytes);
+        let zeros = vec![0; self.sector_bytes as usize];
+        let mut status = Status::SUCCESS;
+        for raw in bytes.chunks_exact(DsmRange::BYTES).filter(|_| deallocate) {
+            let Ok(range) = raw.try_into().map(DsmRange::from_bytes) else { continue };
+            let (slba, nlb) = (range.slba.get(), u64::from(range.nlb.get()));
+            if slba.checked_add(nlb).is_none_or(|end| end > self.sectors) {
+                status = Status::LBA_OUT_OF_RANGE.do_not_retry();
+                break;
+            }
+            for lba in slba..slba + nlb {
+                if let Err(e) = self.pcm.write(lba * u64::from(self.sector_bytes), &zeros) {
+                    status = e.status();
+                }
+            }
+        }
+        commands.end(id, status);
+    }
+
+    pub(crate) fn power_cut(&mut self) {
+        self.timers.clear();
+        self.pus.fill(Nanos::ZERO);
+        self.channels.fill(Nanos::ZERO);
+    }
+}

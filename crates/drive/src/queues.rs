@@ -1,0 +1,285 @@
+//! [`Queues`]: the submission and completion queues of all hosts, and which is served next (NVMe
+//! section 4.13).
+
+use std::sync::Arc;
+
+use nvme::{Cqe, QueuePriority, Sqe, Status};
+use ring::{CompletionDrive, Port, SubmissionDrive};
+
+use crate::Arbitration;
+
+/// A submission queue.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) ring: SubmissionDrive,
+    pub(crate) port: usize,
+    /// Index of its completion queue.
+    pub(crate) completion: usize,
+    pub(crate) admin: bool,
+    pub(crate) outstanding: u32,
+    priority: QueuePriority,
+    /// The host wrote a doorbell outside of the ring: the queue stands still.
+    broken: bool,
+    /// Being deleted, by this command of this admin queue: nothing more is fetched.
+    pub(crate) closing: Option<(usize, u16)>,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    ring: CompletionDrive,
+    pub(crate) port: usize,
+    pub(crate) qid: u16,
+    /// Completions that found no room.
+    stalled: std::collections::VecDeque<Cqe>,
+}
+
+/// All queues. Indices are stable; a deleted queue leaves a hole that is used again.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) submissions: Vec<Option<Submission>>,
+    pub(crate) completions: Vec<Option<Completion>>,
+    pub(crate) ports: Vec<Arc<Port>>,
+    arbitration: Arbitration,
+    /// Where the next round begins, per class: urgent, high, medium, low.
+    cursors: [usize; 4],
+    credits: [u16; 4],
+    /// The queue being served, and for how many commands more.
+    turn: Option<(usize, u16)>,
+    stalled: usize,
+    posted: Vec<usize>,
+    /// Doorbells that were out of range.
+    pub(crate) invalid_doorbells: u64,
+}
+
+impl Queues {
+    pub(crate) fn new(arbitration: Arbitration) -> Queues {
+        Queues {
+            submissions: Vec::new(),
+            completions: Vec::new(),
+            ports: Vec::new(),
+            arbitration,
+            cursors: [0; 4],
+            credits: [0; 4],
+            turn: None,
+            stalled: 0,
+            posted: Vec::new(),
+            invalid_doorbells: 0,
+        }
+    }
+
+    pub(crate) fn set_arbitration(&mut self, arbitration: Arbitration) {
+        self.arbitration = arbitration;
+        self.turn = None;
+    }
+
+    pub(crate) fn add_completion(&mut self, ring: CompletionDrive, port: usize, qid: u16) -> usize {
+        let queue = Completion { ring, port, qid, stalled: std::collections::VecDeque::new() };
+        put(&mut self.completions, queue)
+    }
+
+    pub(crate) fn add_submission(
+        &mut self,
+        ring: SubmissionDrive,
+        port: usize,
+        completion: usize,
+        priority: QueuePriority,
+    ) -> usize {
+        let admin = ring.qid() == 0;
+        let queue = Submission {
+            ring,
+            port,
+            completion,
+            admin,
+            outstanding: 0,
+            priority,
+            broken: false,
+            closing: None,
+        };
+        put(&mut self.submissions, queue)
+    }
+
+    pub(crate) fn find_submission(&self, port: usize, qid: u16) -> Option<usize> {
+        self.submissions
+            .iter()
+            .position(|q| q.as_ref().is_some_and(|q| q.port == port && q.ring.qid() == qid))
+    }
+
+    pub(crate) fn find_completion(&self, port: usize, qid: u16) -> Option<usize> {
+        self.completions
+            .iter()
+            .position(|q| q.as_ref().is_some_and(|q| q.port == port && q.qid == qid))
+    }
+
+    /// Whether a host has I/O queues.
+    pub(crate) fn has_io(&self, port: usize) -> bool {
+        self.completions.iter().flatten().any(|q| q.port == port && q.qid > 0)
+    }
+
+    /// The class in which a queue is served: admin queues are urgent.
+    fn class(&self, queue: &Submission) -> usize {
+        match (self.arbitration, queue.priority) {
+            _ if queue.admin => 0,
+            (Arbitration::RoundRobin { .. }, _) => 1,
+            (_, QueuePriority::Urgent) => 0,
+            (_, QueuePriority::High) => 1,
+            (_, QueuePriority::Medium) => 2,
+            (_, QueuePriority::Low) => 3,
+        }
+    }
+
+    /// Fetches the next command: queue and entry.
+    #[inline]
+    pub(crate) fn fetch(&mut self) -> Option<(usize, Sqe)> {
+        if let Some((index, left)) = self.turn {
+            if let Some(sqe) = self.fetch_from(index) {
+                self.turn = (left > 1).then_some((index, left - 1));
+                return Some((index, sqe));
+            }
+            self.turn = None;
+        }
+        let (burst, weights) = match self.arbitration {
+            Arbitration::RoundRobin { burst } => (burst, [1, 1, 1, 1]),
+            Arbitration::Weighted { burst, high, medium, low } => {
+                (burst, [1, high.max(1), medium.max(1), low.max(1)])
+            }
+        };
+        for round in 0..2 {
+            for class in 0..4 {
+                // Urgent queues are served whenever they have something; the others by credit.
+                if class > 0 && self.credits[class] == 0 {
+                    continue;
+                }
+                if let Some((index, sqe)) = self.fetch_class(class) {
+                    if class > 0 {
+                        self.credits[class] -= 1;
+                    }
+                    self.turn = (burst > 1).then_some((index, burst - 1));
+                    return Some((index, sqe));
+                }
+            }
+            if round == 0 {
+                self.credits = weights;
+            }
+        }
+        None
+    }
+
+    fn fetch_class(&mut self, class: usize) -> Option<(usize, Sqe)> {
+        let count = self.submissions.len();
+        for i in 0..count {
+            let index = (self.cursors[class] + i) % count;
+            let Some(queue) = &self.submissions[index] else { continue };
+            if self.class(queue) != class {
+                continue;
+            }
+            if let Some(sqe) = self.fetch_from(index) {
+                self.cursors[class] = (index + 1) % count;
+                return Some((index, sqe));
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn fetch_from(&mut self, index: usize) -> Option<Sqe> {
+        let queue = self.submissions[index].as_mut()?;
+        if queue.broken || queue.closing.is_some() {
+            return None;
+        }
+        if queue.ring.waiting() == 0 {
+            match queue.ring.look() {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(_) => {
+                    queue.broken = true;
+                    self.invalid_doorbells += 1;
+                    return None;
+                }
+            }
+        }
+        let sqe = queue.ring.fetch()?;
+        queue.outstanding += 1;
+        Some(sqe)
+    }
+
+    /// Posts the completion of a command of queue `index`.
+    #[inline]
+    pub(crate) fn post(&mut self, index: usize, cid: u16, status: Status, result: u64) {
+        let Some(queue) = self.submissions.get_mut(index).and_then(Option::as_mut) else { return };
+        queue.outstanding -= 1;
+        let deleted = queue.closing.filter(|_| queue.outstanding == 0);
+        let (sq_head, sq_id) = (queue.ring.head(), queue.ring.qid());
+        let cqe = Cqe { result, sq_head, sq_id, cid, status };
+        let at = queue.completion;
+        self.send(at, cqe);
+        if let Some((admin, cid)) = deleted {
+            self.submissions[index] = None;
+            self.post(admin, cid, Status::SUCCESS, 0);
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, at: usize, cqe: Cqe) {
+        let Some(completion) = self.completions[at].as_mut() else { return };
+        if !completion.stalled.is_empty() || completion.ring.post(cqe).is_err() {
+            completion.stalled.push_back(cqe);
+            self.stalled += 1;
+        } else if !self.posted.contains(&at) {
+            self.posted.push(at);
+        }
+    }
+
+    /// Completions that wait for their hosts to reap.
+    pub(crate) fn stalled(&self) -> usize {
+        self.stalled
+    }
+
+    /// Posts what found no room before, and raises interrupts. Returns whether anything moved.
+    #[inline]
+    pub(crate) fn notify(&mut self) -> bool {
+        let mut moved = false;
+        if self.stalled > 0 {
+            for at in 0..self.completions.len() {
+                let Some(queue) = &mut self.completions[at] else { continue };
+                while let Some(cqe) = queue.stalled.front() {
+                    if queue.ring.post(*cqe).is_err() {
+                        break;
+                    }
+                    queue.stalled.pop_front();
+                    self.stalled -= 1;
+                    moved = true;
+                    if !self.posted.contains(&at) {
+                        self.posted.push(at);
+                    }
+                }
+            }
+        }
+        for at in self.posted.drain(..) {
+            if let Some(queue) = &mut self.completions[at] {
+                queue.ring.notify();
+            }
+        }
+        moved
+    }
+
+    /// Deletes a completion queue; what was stalled in it is lost with it, as its host asked.
+    pub(crate) fn remove_completion(&mut self, at: usize) {
+        if let Some(queue) = self.completions[at].take() {
+            self.stalled -= queue.stalled.len();
+        }
+    }
+}
+
+fn put<T>(slots: &mut Vec<Option<T>>, value: T) -> usize {
+    match slots.iter().position(Option::is_none) {
+        Some(hole) => {
+            slots[hole] = Some(value);
+            hole
+        }
+        None => {
+            slots.push(Some(value));
+            slots.len() - 1
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The model against the closed forms of DESIGN ("How time is modelled"), within one per cent.
+
+mod common;
+
+use clock::{Nanos, VirtualRunner};
+use common::{drive, job, nand, precondition, run};
+use drive::Drive;
+use workload::RunResult;
+
+fn close(measured: f64, expected: f64, what: &str) {
+    println!("{what}: {measured:.0}, closed form {expected:.0}");
+    assert!((measured / expected - 1.0).abs() < 0.01, "{what}: {measured}, expected {expected}");
+}
+
+fn iops(result: &RunResult, direction: usize) -> f64 {
+    result.jobs[0].directions[direction].iops()
+}
+
+/// One page of one plane over a channel of 400 MB/s.
+const TRANSFER: f64 = 4096.0 / 400e6;
+
+#[test]
+fn queue_depth_one_latency_is_array_plus_transfer() {
+    let mut runner = VirtualRunner::new();
+    let mut d = Drive::new(drive(nand())).unwrap();
+    precondition(&mut d, &mut runner, 0.0);
+    let result =
+        run(&mut d, &mut runner, vec![job(&[("rw", "randread"), ("bs", "4k"), ("size", "16m")])]);
+    let read = &result.jobs[0].directions[0];
+    close(read.clat.mean(), 50_000.0 + TRANSFER * 1e9, "read latency, ns");
+    // Closed loop: IOPS = QD / latency.
+    close(iops(&result, 0), 1e9 / read.clat.mean(), "closed loop IOPS");
+}
+
+#[test]
+fn random_reads_reach_the_parallel_units_rate() {
+    let mut runner = VirtualRunner::new();
+    let mut config = drive(nand());
+    // Fast channels: the arrays bind.
+    if let media::MediaConfig::Nand(n) = &mut config.media {
+        n.timing.channel_bytes_per_sec = 4_000_000_000;
+    }
+    let mut d = Drive::new(config).unwrap();
+    precondition(&mut d, &mut runner, 0.0);
+    let pairs = [
+        ("rw", "randread"),
+        ("bs", "4k"),
+        ("iodepth", "1000"),
+        ("norandommap", "1"),
+        ("runtime", "2s"),
+        ("time_based", "1"),
+    ];
+    let result = run(&mut d, &mut runner, vec![job(&pairs)]);
+    close(iops(&result, 0), 16.0 / (50e-6 + TRANSFER / 10.0), "random reads per second");
+}
+
+#[test]
+fn random_reads_reach_the_channels_rate() {
+    let mut runner = VirtualRunner::new();
+    let mut config = drive(nand());
+    // Slow channels: they bind.
+    if let media::MediaConfig::Nand(n) = &mut config.media {
+        n.timing.channel_bytes_per_sec = 100_000_000;
+    }
+    let mut d = Drive::new(config).unwrap();
+    precondition(&mut d, &mut runner, 0.0);
+    let pairs = [
+        ("rw", "randread"),
+        ("bs", "4k"),
+        ("iodepth", "1000"),
+        ("norandommap", "1"),
+        ("runtime", "1s"),
+        ("time_based", "1"),
+    ];
+    let result = run(&mut d, &mut runner, vec![job(&pairs)]);
+    close(iops(&result, 0), 4.0 * 100e6 / 4096.0, "random reads per second");
+}
+
+#[test]
+fn sequential_writes_reach_the_program_rate() {
+    let mut runner = VirtualRunner::new();
+    let mut d = Drive::new(drive(nand())).unwrap();
+    let pairs = [("rw", "write"), ("bs", "64k"), ("iodepth", "16"), ("end_fsync", "1")];
+    let before = runner.now();
+    run(&mut d, &mut runner, vec![job(&pairs)]);
+    let seconds = runner.now().since(before).as_secs_f64();
+    let bytes = d.sectors() as f64 * 4096.0;
+    close(bytes / seconds, 16.0 * 4096.0 / 500e-6, "program bandwidth");
+}
+
+#[test]
+fn sustained_random_writes_meet_the_write_amplification_formula() {
+    let mut runner = VirtualRunner::new();
+    let mut config = drive(nand());
+    // Fast channels, so that nothing but the arrays binds.
+    if let media::MediaConfig::Nand(n) = &mut config.media {
+        n.timing.channel_bytes_per_sec = 0;
+        n.geometry.chunks = 256;
+    }
+    let mut d = Drive::new(config).unwrap();
+    precondition(&mut d, &mut runner, 3.0);
+    let before = *d.stats().ftl.as_ref().unwrap();
+    let pairs = [
+        ("rw", "randwrite"),
+        ("bs", "4k"),
+        ("iodepth", "64"),
+        ("norandommap", "1"),
+        ("runtime", "60s"),
+        ("time_based", "1"),
+        ("ramp_time", "20s"),
+    ];
+    let result = run(&mut d, &mut runner, vec![job(&pairs)]);
+    let after = *d.stats().ftl.as_ref().unwrap();
+    let wa = after.since(&before).write_amplification().unwrap();
+    let time = wa * 500e-6 + (wa - 1.0) * 50e-6 + wa * 3e-3 / 64.0;
+    let expected = 16.0 / time;
+    let measured = iops(&result, 1);
+    println!("write amplification {wa:.3}: {measured:.0} writes/s, formula {expected:.0}");
+    assert!((measured / expected - 1.0).abs() < 0.05, "{measured} {expected}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_result_to_the_byte() {
+    let once = || {
+        let mut runner = VirtualRunner::new();
+        let mut d = Drive::new(drive(nand())).unwrap();
+        precondition(&mut d, &mut runner, 1.0);
+        let pairs = [
+            ("rw", "randrw"),
+            ("bs", "4k"),
+            ("iodepth", "16"),
+            ("runtime", "300ms"),
+            ("time_based", "1"),
+            ("norandommap", "1"),
+        ];
+        let result = run(&mut d, &mut runner, vec![job(&pairs)]);
+        (workload::to_fio_json(&result, 0).to_string(), format!("{:?}", d.stats()), runner.now())
+    };
+    let (a, b) = (once(), once());
+    assert_eq!(a, b);
+    assert!(a.2 > Nanos::ZERO);
+}

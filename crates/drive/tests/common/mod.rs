@@ -1,0 +1,115 @@
+//! Drives in virtual time for tests: a configuration to start from, a host's bring-up, a run.
+#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+
+use std::path::Path;
+
+use block::Raw;
+use clock::{Component, Nanos, VirtualRunner};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+};
+use driver::Controller;
+use ftl::FtlConfig;
+use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use workload::{Host, HostCosts, JobSpec, RunResult};
+
+/// A small SLC drive: 4 channels of 4 PUs, 4 KiB pages of one sector.
+pub fn nand() -> NandConfig {
+    NandConfig {
+        geometry: NandGeometry {
+            channels: 4,
+            pus: 4,
+            planes: 1,
+            chunks: 64,
+            pages: 64,
+            page_bytes: 4096,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+        },
+        cell: Cell::Slc,
+        one_shot: false,
+        pair_distance: 0,
+        timing: NandTiming::uniform(
+            Nanos::from_micros(50),
+            Nanos::from_micros(500),
+            Nanos::from_millis(3),
+            400_000_000,
+        ),
+        errors: ErrorModel::default(),
+        data: DataStore::None,
+        seed: 1,
+    }
+}
+
+pub fn drive(nand: NandConfig) -> DriveConfig {
+    DriveConfig {
+        name: "test".into(),
+        personality: PersonalityKind::Block,
+        media: MediaConfig::Nand(nand),
+        controller: ControllerConfig::default(),
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        cache_program: true,
+        write_buffer: WriteBuffer::Volatile { bytes: 0 },
+        ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
+        null: NullConfig::default(),
+    }
+}
+
+/// Brings a host up on a drive, without letting time pass.
+pub fn attach(drive: &mut Drive) -> (Controller, std::sync::Arc<ring::Port>) {
+    let port = drive.attach().unwrap();
+    let controller = Controller::attach(
+        port.clone(),
+        &mut || {
+            drive.poll(Nanos::ZERO);
+        },
+        1_000_000,
+    );
+    (controller.unwrap(), port)
+}
+
+pub fn raw(drive: &mut Drive, depth: u16) -> Raw {
+    let (mut controller, port) = attach(drive);
+    let queue = controller
+        .create_queue_pair(depth, None, &mut || {
+            drive.poll(Nanos::ZERO);
+        })
+        .unwrap();
+    Raw::new(controller.info(), queue, port).unwrap()
+}
+
+pub fn job(pairs: &[(&str, &str)]) -> JobSpec {
+    let pairs = pairs.iter().enumerate().map(|(i, (k, v))| (*k, *v, i + 1));
+    JobSpec::from_pairs("job", Path::new("test"), pairs).unwrap().0
+}
+
+/// Runs jobs to their end on a drive whose clock is at `runner`'s.
+pub fn run(drive: &mut Drive, runner: &mut VirtualRunner, jobs: Vec<JobSpec>) -> RunResult {
+    let raw = raw(drive, 1024);
+    let mut host = Host::new(raw, jobs, HostCosts::default(), 1).unwrap();
+    while !host.done() {
+        assert!(runner.step(&mut [&mut host, drive], Nanos::MAX) || host.done(), "stalled");
+    }
+    host.finish().unwrap()
+}
+
+/// Fills a drive, and overwrites it at random so many times, in no time.
+pub fn precondition(drive: &mut Drive, runner: &mut VirtualRunner, overwrites: f64) {
+    drive.set_instant(true);
+    let mut jobs = vec![job(&[("rw", "write"), ("bs", "256k"), ("iodepth", "4")])];
+    if overwrites > 0.0 {
+        let bytes = (drive.sectors() as f64 * 4096.0 * overwrites) as u64 / 4096 * 4096;
+        jobs.push(job(&[
+            ("rw", "randwrite"),
+            ("bs", "4k"),
+            ("iodepth", "64"),
+            ("norandommap", "1"),
+            ("stonewall", "1"),
+            ("io_size", &bytes.to_string()),
+        ]));
+    }
+    run(drive, runner, jobs);
+    drive.set_instant(false);
+    drive.reset_stats();
+}

@@ -1,0 +1,241 @@
+//! [`Pblk`]: the host-managed translation layer as a block device (LightNVM paper section 4.2).
+//!
+//! Owns the queue pair and the table of requests; write buffer, mapping, garbage collection, rate
+//! limiter and recovery are the [`ftl`]'s, the same that a drive with the block personality runs.
+//! Guarantees: every request that was taken completes exactly once; doorbells are rung once per
+//! poll; nothing is allocated per request once the tables have grown to the load.
+
+mod address;
+mod error;
+mod memory;
+mod open;
+mod requests;
+mod scan;
+mod split;
+mod vectors;
+
+use std::collections::VecDeque;
+
+use block::{Busy, Completion, Device, Extent, ExtentState, Limits, Op, Payload, Request};
+use clock::{Component, Nanos, Waker};
+use driver::QueuePair;
+use ftl::{Ftl, FtlStats};
+use nvme::Status;
+use ring::AddressSpace;
+
+pub use error::PblkError;
+use vectors::{Ended, VectorFlash};
+
+/// Requests outstanding at most.
+const QUEUE_DEPTH: u32 = 4096;
+/// Sectors of one request at most.
+const MAX_SECTORS: u32 = 1 << 16;
+
+/// A block device whose flash the host manages. [`Pblk::open`] makes one.
+#[derive(Debug)]
+pub struct Pblk {
+    ftl: Ftl,
+    flash: VectorFlash,
+    limits: Limits,
+    /// Requests that were answered without the layer and not reaped yet.
+    answered: VecDeque<Completion>,
+    /// Whether a request was taken since the last poll.
+    taken: bool,
+    /// Whether the layer has something to start.
+    kick: bool,
+}
+
+impl Pblk {
+    /// Counters.
+    pub fn stats(&self) -> &FtlStats {
+        self.ftl.stats()
+    }
+
+    /// The translation layer, for what can be asked about it.
+    pub fn ftl(&self) -> &Ftl {
+        &self.ftl
+    }
+
+    /// The queue pair, for its counters.
+    pub fn queue(&self) -> &QueuePair {
+        self.flash.queue()
+    }
+
+    /// Whether nothing is outstanding: no request, and no command on the drive.
+    pub fn is_idle(&self) -> bool {
+        self.flash.requests.outstanding() == 0
+            && self.answered.is_empty()
+            && self.ftl.is_idle()
+            && !self.flash.is_waiting()
+            && self.flash.queue().outstanding() == 0
+    }
+
+    /// Gives the device up: the queue pair, so that its controller can delete it (which waits for
+    /// commands that still use the device's memory), and a completion for every request that was not
+    /// reaped, [`Status::ABORTED_SQ_DELETED`] for those that had not ended. What was not flushed may
+    /// be lost.
+    pub fn into_queue(mut self) -> (QueuePair, Vec<Completion>) {
+        let mut completions: Vec<Completion> = std::iter::from_fn(|| self.reap()).collect();
+        let (queue, mut requests) = self.flash.into_parts();
+        completions.extend(std::iter::from_fn(|| requests.end_any()).map(|tag| Completion {
+            tag,
+            status: Status::ABORTED_SQ_DELETED,
+            result: 0,
+        }));
+        (queue, completions)
+    }
+
+    /// The status that a request deserves if it cannot be carried out.
+    #[inline]
+    fn check(&self, request: &Request) -> Result<(), Status> {
+        let Request { op, lba, sectors, data, may_unmap, fua, .. } = *request;
+        if op == Op::Flush {
+            return Ok(());
+        }
+        if lba.checked_add(sectors.into()).is_none_or(|end| end > self.limits.sectors) {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        let trims = op == Op::Discard || op == Op::WriteZeroes && may_unmap && !fua;
+        let any_length = trims || op == Op::Extents;
+        if sectors == 0 || sectors > MAX_SECTORS && !any_length {
+            return Err(Status::INVALID_FIELD);
+        }
+        let bytes = match op {
+            Op::Read | Op::Write => u64::from(sectors) * u64::from(self.limits.sector_bytes),
+            Op::Extents => (Request::extent_capacity() * Extent::BYTES) as u64,
+            Op::Flush | Op::Discard | Op::WriteZeroes => return Ok(()),
+        };
+        match data {
+            Payload::At(at) => match self.memory().find(at, bytes) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(Status::DATA_TRANSFER_ERROR),
+            },
+            Payload::BitBucket if op == Op::Extents => Err(Status::INVALID_FIELD),
+            Payload::BitBucket => Ok(()),
+        }
+    }
+
+    /// Completes a request without the layer.
+    #[cold]
+    fn answer(&mut self, tag: u64, status: Status, result: u64) {
+        self.answered.push_back(Completion { tag, status, result });
+        self.taken = true;
+    }
+
+    /// Writes extents to a checked payload, and returns how many.
+    fn list_extents(&self, request: &Request) -> u64 {
+        let Payload::At(at) = request.data else { return 0 };
+        let (mut lba, mut left, mut count) = (request.lba, request.sectors, 0);
+        while left > 0 && count < Request::extent_capacity() {
+            let (mapped, sectors) = self.ftl.extent(lba, left);
+            let state = if mapped { ExtentState::Mapped } else { ExtentState::Unmapped };
+            let extent = Extent { lba, sectors, state }.encode();
+            if self.memory().write(at.offset((count * Extent::BYTES) as u64), &extent).is_err() {
+                break;
+            }
+            (lba, left, count) = (lba + u64::from(sectors), left - sectors, count + 1);
+        }
+        count as u64
+    }
+}
+
+impl Device for Pblk {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        let outstanding = self.flash.requests.outstanding() + self.answered.len();
+        if outstanding >= self.limits.queue_depth as usize {
+            return Err(Busy);
+        }
+        if let Err(status) = self.check(&request) {
+            self.answer(request.tag, status, 0);
+            return Ok(());
+        }
+        if request.op == Op::Extents {
+            let count = self.list_extents(&request);
+            self.answer(request.tag, Status::SUCCESS, count);
+            return Ok(());
+        }
+        let Request { op, lba, sectors, data, fua, may_unmap, tag } = request;
+        let place = self.flash.requests.put(tag, data).ok_or(Busy)?;
+        self.taken = true;
+        match op {
+            Op::Read => {
+                self.ftl.read(now, place, lba, sectors, &mut self.flash);
+                return Ok(());
+            }
+            Op::Write => self.ftl.write(place, lba, sectors, fua),
+            Op::Flush => self.ftl.flush(now, place, &mut self.flash),
+            // A trim is not durable by itself, so that zeros that must be are written.
+            Op::WriteZeroes if !may_unmap || fua => {
+                self.ftl.write_zeroes(place, lba, sectors, fua);
+            }
+            Op::Discard | Op::WriteZeroes | Op::Extents => self.ftl.trim(place, lba, sectors),
+        }
+        self.kick = true;
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        if let Some(done) = self.ftl.take_done() {
+            let tag = self.flash.requests.end(done.tag);
+            return Some(Completion { tag, status: done.status, result: 0 });
+        }
+        self.answered.pop_front()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.flash.port().memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        if let Some(vector) = self.flash.queue().vector() {
+            self.flash.port().set_vector(vector, waker);
+        }
+    }
+}
+
+impl Component for Pblk {
+    /// Takes every command that has ended, lets the layer start what follows, and rings the doorbell
+    /// once for all of it.
+    fn poll(&mut self, now: Nanos) -> bool {
+        let taken = std::mem::take(&mut self.taken);
+        let mut kick = std::mem::take(&mut self.kick);
+        let mut reaped = false;
+        // A drive that completes faster than this reaps does not keep it here.
+        for _ in 0..self.flash.queue().capacity() {
+            let Some(ended) = self.flash.reap() else { break };
+            reaped = true;
+            kick |= match ended {
+                Ended::Part => false,
+                Ended::Read { op, failed } => self.ftl.read_done(op, failed, &mut self.flash),
+                Ended::Program { op, status } => {
+                    self.ftl.program_done(now, op, status, &mut self.flash);
+                    true
+                }
+                Ended::Erase { op, status } => {
+                    self.ftl.erase_done(op, status);
+                    true
+                }
+            };
+        }
+        if reaped {
+            self.flash.send_waiting();
+        }
+        if kick {
+            self.ftl.kick(now, &mut self.flash);
+        }
+        let rang = self.flash.ring(reaped);
+        taken | reaped | rang
+    }
+
+    /// At once while a request is waiting for a poll, else never: only the drive, or who submits,
+    /// can give this work.
+    fn deadline(&self) -> Nanos {
+        if self.taken { Nanos::ZERO } else { Nanos::MAX }
+    }
+}

@@ -1,0 +1,88 @@
+//! [`Addresses`]: flat sector numbers to physical page addresses.
+
+use ftl::Shape;
+use nvme::{Address, Geometry, Ppa, PpaFormat};
+
+/// Physical page addresses of flat sector numbers, by two multiplications and one look-up in a table
+/// that has a word per parallel unit.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    shape: Shape,
+    geometry: Geometry,
+    sector_bits: u8,
+    /// Address of the first sector of each parallel unit.
+    pus: Box<[u64]>,
+}
+
+impl Addresses {
+    /// `shape` is that of `geometry`, and `format` its address format.
+    pub(crate) fn new(shape: Shape, geometry: Geometry, format: PpaFormat) -> Addresses {
+        let base = |pu: u32| {
+            let (group, pu) = (pu / geometry.pus, pu % geometry.pus);
+            format.pack(Address { group, pu, chunk: 0, sector: 0 }).0
+        };
+        let pus = (0..geometry.total_pus()).map(base).collect();
+        Addresses { shape, geometry, sector_bits: format.sector_bits, pus }
+    }
+
+    /// The flash as the translation layer sees it.
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Out-of-band bytes per sector.
+    pub(crate) fn oob_bytes(&self) -> u32 {
+        self.geometry.oob_bytes
+    }
+
+    /// The address of a sector.
+    #[inline]
+    pub(crate) fn sector(&self, psn: u32) -> Ppa {
+        let chunk = self.shape.chunk_of(psn);
+        Ppa(self.chunk(chunk).0 | u64::from(psn - self.shape.first_psn(chunk)))
+    }
+
+    /// The address of a chunk's first sector.
+    #[inline]
+    pub(crate) fn chunk(&self, chunk: u32) -> Ppa {
+        let pu = self.shape.pu_of(chunk);
+        let in_pu = chunk - pu * self.shape.chunks;
+        Ppa(self.pus[pu as usize] | u64::from(in_pu) << self.sector_bits)
+    }
+
+    /// A sector's address by its components, for messages.
+    pub(crate) fn components(&self, psn: u32) -> Address {
+        self.geometry.from_flat(psn.into()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_format() {
+        let geometry = Geometry {
+            groups: 3,
+            pus: 5,
+            chunks: 7,
+            sectors: 24,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 8,
+            ws_opt: 8,
+            mw_cunits: 0,
+        };
+        let format = PpaFormat::of(&geometry).unwrap();
+        let addresses = Addresses::new(Shape::of(&geometry), geometry, format);
+        for flat in 0..geometry.total_sectors() {
+            let address = geometry.from_flat(flat).unwrap();
+            assert_eq!(addresses.sector(flat as u32), format.pack(address));
+            assert_eq!(addresses.components(flat as u32), address);
+            if address.sector == 0 {
+                let chunk = flat / u64::from(geometry.sectors);
+                assert_eq!(addresses.chunk(chunk as u32), format.pack(address));
+            }
+        }
+    }
+}

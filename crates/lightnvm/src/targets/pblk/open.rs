@@ -1,0 +1,231 @@
+//! [`Pblk::open`]: what the chunks say, and which way to go from there.
+//!
+//! The chunk information log page tells chunks apart (LightNVM paper section 4.2.2: *free, partially
+//! written, and fully written*). Where everything is free there is nothing to find; where something
+//! is written, [`Scan`] finds it.
+//!
+//! | chunk | here |
+//! |---|---|
+//! | free | free |
+//! | open | padded until all of it can be read, then written further |
+//! | closed, full | read |
+//! | closed, not full | a program failed: read, its data moved, the chunk retired |
+//! | offline, never erased or written | bad from the factory: does not count towards capacity |
+//! | offline | gone bad: counts, because capacity must not change with it |
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use block::Limits;
+use driver::{DriveInfo, OpenChannel, QueuePair};
+use ftl::{Found, Ftl, FtlConfig, NewFtlError, Oob, Recovery, Shape};
+use nvme::{ChunkDescriptor, ChunkState, Geometry};
+use ring::Port;
+
+use super::address::Addresses;
+use super::memory::{Scratch, Slots};
+use super::requests::Requests;
+use super::scan::Scan;
+use super::vectors::VectorFlash;
+use super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
+
+/// Physical sectors that the translation layer can number.
+const MAX_PHYSICAL: u64 = 0x7000_0000;
+
+impl Pblk {
+    /// Opens the drive that `info` describes and `port` leads to. `queue` is one of its queue pairs,
+    /// has nothing outstanding, and is the device's from now on; `chunks` are the descriptors of all
+    /// of its chunks ([`driver::Controller::chunks`]), fresh ones. `keeps_data` says whether the
+    /// drive keeps contents: without, neither data nor out-of-band bytes are transferred, and only a
+    /// drive whose chunks are all free can be opened.
+    ///
+    /// If something is written, what was durable is found again: this takes commands, which are
+    /// waited for by calling `pump`. It can be interrupted at any time and repeated.
+    ///
+    /// # Errors
+    /// [`PblkError`].
+    pub fn open(
+        info: &DriveInfo,
+        chunks: &[ChunkDescriptor],
+        mut queue: QueuePair,
+        port: Arc<Port>,
+        config: FtlConfig,
+        pump: &mut dyn FnMut(),
+        keeps_data: bool,
+    ) -> Result<Pblk, PblkError> {
+        let OpenChannel { geometry, format, .. } = info
+            .open_channel
+            .ok_or_else(|| PblkError::NotOpenChannel { serial: info.serial.clone() })?;
+        check_shape(info, &geometry, keeps_data)?;
+        let shape = Shape::of(&geometry);
+        let addresses = Addresses::new(shape, geometry, format);
+        let mut found = Chunks::of(chunks, &addresses)?;
+        let ftl = if found.written > 0 {
+            if !keeps_data {
+                return Err(PblkError::CannotRecover { chunks: found.written });
+            }
+            let mut recovery = Recovery::new(shape, config, found.counted)?;
+            let layout =
+                ftl::Layout::of(&shape, &config, found.counted).map_err(NewFtlError::from)?;
+            let max_sectors = info.max_sectors;
+            let sectors = layout.logical + layout.meta;
+            let mut scan =
+                Scan::new(&mut queue, &port, info.nsid, &addresses, max_sectors, sectors, pump)?;
+            // Padding is not worth reading, and the last of it cannot be read.
+            let before = found.all.clone();
+            scan.pad(&mut found.all)?;
+            scan.read(&before, &mut recovery)?;
+            scan.read_trim_states(&mut recovery)?;
+            recovery.finish(|chunk| found.all[chunk as usize])
+        } else if found.free == found.counted {
+            Ftl::new(shape, config, |chunk| found.all[chunk as usize] == Found::Free)?
+        } else {
+            // Some went bad after the layer was first made: the capacity stays what it was.
+            Recovery::new(shape, config, found.counted)?.finish(|chunk| found.all[chunk as usize])
+        };
+        let space = port.memory();
+        let slots = if keeps_data {
+            Some(Slots::new(space, ftl.slots(), geometry.sector_bytes, geometry.oob_bytes)?)
+        } else {
+            None
+        };
+        let scratch = Scratch::new(space, queue.capacity())?;
+        let limits = Limits {
+            sector_bytes: geometry.sector_bytes,
+            sectors: ftl.sectors(),
+            max_sectors: MAX_SECTORS,
+            optimal_sectors: geometry.ws_opt,
+            queue_depth: QUEUE_DEPTH,
+            volatile_cache: true,
+        };
+        let requests = Requests::new(QUEUE_DEPTH);
+        Ok(Pblk {
+            ftl,
+            flash: VectorFlash::new(
+                queue,
+                port,
+                info.nsid,
+                addresses,
+                (scratch, slots),
+                requests,
+                info.max_sectors,
+            ),
+            limits,
+            answered: VecDeque::with_capacity(QUEUE_DEPTH as usize),
+            taken: false,
+            kick: false,
+        })
+    }
+}
+
+/// Refuses drives that the translation layer cannot number, write or recover.
+fn check_shape(info: &DriveInfo, g: &Geometry, keeps_data: bool) -> Result<(), PblkError> {
+    let shape = |what, value, allowed| Err(PblkError::Shape { what, value, allowed });
+    let pus = u64::from(g.groups) * u64::from(g.pus);
+    let all = pus.checked_mul(g.chunks.into()).and_then(|c| c.checked_mul(g.sectors.into()));
+    if all.is_none_or(|n| n > MAX_PHYSICAL) {
+        let value = all.unwrap_or(u64::MAX);
+        return shape("sectors of the drive", value, format!("at most {MAX_PHYSICAL}"));
+    }
+    if g.mw_cunits > g.sectors {
+        let allowed = format!("at most the sectors per chunk, {}", g.sectors);
+        return shape("mw_cunits", g.mw_cunits.into(), allowed);
+    }
+    if g.sector_bytes < 512 {
+        return shape("sector_bytes", g.sector_bytes.into(), "at least 512".into());
+    }
+    if info.max_sectors < g.ws_opt {
+        let allowed = format!("at least a write unit, {}", g.ws_opt);
+        return shape("sectors of one transfer", info.max_sectors.into(), allowed);
+    }
+    let needed = Oob::BYTES as u32;
+    if keeps_data && g.oob_bytes < needed {
+        return Err(PblkError::OobTooSmall { oob_bytes: g.oob_bytes, needed });
+    }
+    Ok(())
+}
+
+/// What the descriptors say.
+struct Chunks {
+    all: Vec<Found>,
+    free: u32,
+    /// Neither free nor offline.
+    written: u32,
+    /// All but those that were bad from the factory.
+    counted: u32,
+}
+
+impl Chunks {
+    fn of(chunks: &[ChunkDescriptor], addresses: &Addresses) -> Result<Chunks, PblkError> {
+        let shape = addresses.shape();
+        if chunks.len() != shape.total_chunks() as usize {
+            let chunks_on_drive = u64::from(shape.total_chunks());
+            return Err(PblkError::ChunkCount { given: chunks.len(), chunks: chunks_on_drive });
+        }
+        let mut found =
+            Chunks { all: Vec::with_capacity(chunks.len()), free: 0, written: 0, counted: 0 };
+        for (chunk, d) in (0..).zip(chunks) {
+            let state = find(d, shape.sectors).map_err(|what| PblkError::Chunk {
+                chunk: addresses.components(shape.first_psn(chunk)),
+                what,
+            })?;
+            let from_factory = state == Found::Bad && d.wear_index == 0 && d.wp.get() == 0;
+            found.free += u32::from(state == Found::Free);
+            found.written += u32::from(!matches!(state, Found::Free | Found::Bad));
+            found.counted += u32::from(!from_factory);
+            found.all.push(state);
+        }
+        Ok(found)
+    }
+}
+
+/// What a descriptor says of its chunk of `sectors`.
+fn find(d: &ChunkDescriptor, sectors: u32) -> Result<Found, String> {
+    let state = d
+        .chunk_state()
+        .ok_or_else(|| format!("the drive reports state {:#04x}, which does not exist", d.state))?;
+    if state == ChunkState::Offline {
+        return Ok(Found::Bad);
+    }
+    if d.cnlb.get() != u64::from(sectors) {
+        return Err(format!("it has {} sectors, but the geometry says {sectors}", d.cnlb));
+    }
+    let written = u32::try_from(d.wp.get()).ok().filter(|wp| *wp <= sectors);
+    let written = written
+        .ok_or_else(|| format!("its write pointer is {}, but it has {sectors} sectors", d.wp))?;
+    match state {
+        ChunkState::Free if written > 0 => {
+            Err(format!("it is free, but its write pointer is {written}"))
+        }
+        ChunkState::Free | ChunkState::Offline => Ok(Found::Free),
+        ChunkState::Open => Ok(Found::Open(written)),
+        ChunkState::Closed if written == sectors => Ok(Found::Closed(written)),
+        ChunkState::Closed => Ok(Found::Failing(written)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_what_its_descriptor_says_or_an_error() {
+        let chunk = |state: ChunkState, wp: u64| ChunkDescriptor {
+            state: state.to_bits(),
+            cnlb: 64.into(),
+            wp: wp.into(),
+            ..ChunkDescriptor::default()
+        };
+        assert_eq!(find(&chunk(ChunkState::Free, 0), 64), Ok(Found::Free));
+        assert_eq!(find(&chunk(ChunkState::Open, 8), 64), Ok(Found::Open(8)));
+        assert_eq!(find(&chunk(ChunkState::Closed, 64), 64), Ok(Found::Closed(64)));
+        assert_eq!(find(&chunk(ChunkState::Closed, 60), 64), Ok(Found::Failing(60)));
+        assert_eq!(find(&chunk(ChunkState::Offline, 999), 64), Ok(Found::Bad));
+        assert!(find(&chunk(ChunkState::Free, 1), 64).is_err());
+        assert!(find(&chunk(ChunkState::Open, 65), 64).is_err());
+        assert!(find(&chunk(ChunkState::Open, u64::MAX), 64).is_err());
+        assert!(find(&chunk(ChunkState::Open, 8), 63).is_err());
+        let both = ChunkDescriptor { state: 0b11, ..chunk(ChunkState::Free, 0) };
+        assert!(find(&both, 64).is_err());
+    }
+}

@@ -1,0 +1,566 @@
+//! A small open-channel drive for tests: keeps data and out-of-band bytes per address, enforces the
+//! rules of NAND by panicking, ends commands in random order over its parallel units, fails on cue,
+//! and can lose power. It has no admin queue: what that would say is in its methods.
+#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use driver::{DriveInfo, OpenChannel, QueuePair};
+use ftl::FtlConfig;
+use lightnvm::{Pblk, PblkError};
+use nvme::{
+    ChunkDescriptor, ChunkState, Cqe, DataPointer, Geometry, IoCommand, MediaTiming, Ppa,
+    PpaFormat, PpaList, SglDescriptor, Sqe, Status,
+};
+use ring::{CompletionDrive, Iova, PAGE, Port, Region, SubmissionDrive};
+use rng::Rng;
+
+pub fn geometry(groups: u32, pus: u32, chunks: u32, sectors: u32, unit: u32, pair: u32) -> Geometry {
+    Geometry {
+        groups,
+        pus,
+        chunks,
+        sectors,
+        sector_bytes: 512,
+        oob_bytes: 16,
+        ws_min: unit,
+        ws_opt: unit,
+        mw_cunits: pair,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    Erased,
+    Written,
+    Torn,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Chunk {
+    written: u32,
+    failed: bool,
+    interrupted: bool,
+    offline: bool,
+    erases: u32,
+}
+
+/// Data and out-of-band bytes of a write.
+type Payload = Option<(Vec<u8>, Vec<u8>)>;
+
+#[derive(Debug)]
+enum Work {
+    /// Consecutive sectors; the payload if it was fetched with the command.
+    Program { psn: u64, count: u32, early: Option<Payload> },
+    /// Number in the command, and sector.
+    Read(Vec<(u32, u64)>),
+    Erase { chunk: u64 },
+}
+
+#[derive(Debug)]
+struct Part {
+    command: usize,
+    work: Work,
+}
+
+#[derive(Clone, Debug)]
+struct Command {
+    sqe: Sqe,
+    count: u32,
+    parts: u32,
+    failed: u64,
+    status: Status,
+}
+
+struct Link {
+    port: Arc<Port>,
+    sq: SubmissionDrive,
+    cq: CompletionDrive,
+}
+
+pub struct OpenChannelDrive {
+    pub geometry: Geometry,
+    format: PpaFormat,
+    keeps: bool,
+    cells: Vec<Cell>,
+    data: Vec<u8>,
+    oob: Vec<u8>,
+    chunks: Vec<Chunk>,
+    link: Option<Link>,
+    pus: Vec<VecDeque<Part>>,
+    commands: Vec<Command>,
+    free: Vec<usize>,
+    pub rng: Rng,
+    pub program_fail: f64,
+    pub erase_fail: f64,
+    /// Sectors that cannot be read.
+    pub unreadable: BTreeSet<u64>,
+    /// Reads may overtake programs and erases.
+    pub reads_first: bool,
+    /// Commands after which power goes away: from then on every command is aborted.
+    pub cut_after: Option<u64>,
+    /// Answers nothing.
+    pub dead: bool,
+    pub mdts_sectors: u32,
+    /// What was done, in order, folded into a word.
+    pub history: u64,
+    pub fetched: u64,
+    pub programs: u64,
+    pub padding: u64,
+    pub erases: u64,
+    /// Read commands with more than one data block, and with more than one address.
+    pub scattered: u64,
+    pub vectors: u64,
+    pub doorbells: u64,
+}
+
+impl OpenChannelDrive {
+    pub fn new(geometry: Geometry, keeps: bool, seed: u64) -> OpenChannelDrive {
+        geometry.check().unwrap();
+        let sectors = geometry.total_sectors() as usize;
+        let kept = if keeps { sectors } else { 0 };
+        OpenChannelDrive {
+            format: PpaFormat::of(&geometry).unwrap(),
+            keeps,
+            cells: vec![Cell::Erased; sectors],
+            data: vec![0; kept * geometry.sector_bytes as usize],
+            oob: vec![0; kept * geometry.oob_bytes as usize],
+            chunks: vec![Chunk::default(); geometry.total_chunks() as usize],
+            link: None,
+            pus: (0..geometry.total_pus()).map(|_| VecDeque::new()).collect(),
+            commands: Vec::new(),
+            free: Vec::new(),
+            rng: Rng::new(seed),
+            program_fail: 0.0,
+            erase_fail: 0.0,
+            unreadable: BTreeSet::new(),
+            reads_first: false,
+            cut_after: None,
+            dead: false,
+            mdts_sectors: 64,
+            history: 0,
+            fetched: 0,
+            programs: 0,
+            padding: 0,
+            erases: 0,
+            scattered: 0,
+            vectors: 0,
+            doorbells: 0,
+            geometry,
+        }
+    }
+
+    pub fn info(&self) -> DriveInfo {
+        DriveInfo {
+            serial: "mock-oc".into(),
+            model: "Mock".into(),
+            firmware: "1".into(),
+            nsid: 1,
+            sector_bytes: self.geometry.sector_bytes,
+            oob_bytes: self.geometry.oob_bytes,
+            sectors: self.geometry.total_sectors(),
+            max_sectors: self.mdts_sectors,
+            optimal_sectors: self.geometry.ws_opt,
+            volatile_cache: false,
+            io_queues: 1,
+            max_outstanding: 0,
+            open_channel: Some(OpenChannel {
+                geometry: self.geometry,
+                format: self.format,
+                timing: MediaTiming::default(),
+                copies: false,
+                max_open_chunks: 0,
+            }),
+        }
+    }
+
+    /// The chunk information log page.
+    pub fn descriptors(&self) -> Vec<ChunkDescriptor> {
+        let g = self.geometry;
+        let describe = |(i, c): (usize, &Chunk)| {
+            let state = if c.offline {
+                ChunkState::Offline
+            } else if c.failed || c.interrupted || c.written == g.sectors {
+                ChunkState::Closed
+            } else if c.written == 0 {
+                ChunkState::Free
+            } else {
+                ChunkState::Open
+            };
+            let first = g.from_flat(i as u64 * u64::from(g.sectors)).unwrap();
+            ChunkDescriptor {
+                state: state.to_bits(),
+                kind: ChunkDescriptor::SEQUENTIAL,
+                wear_index: c.erases.min(255) as u8,
+                slba: self.format.pack(first).0.into(),
+                cnlb: u64::from(g.sectors).into(),
+                wp: u64::from(if c.offline { 0 } else { c.written }).into(),
+                ..ChunkDescriptor::default()
+            }
+        };
+        self.chunks.iter().enumerate().map(describe).collect()
+    }
+
+    /// Makes a chunk bad from the factory.
+    pub fn spoil(&mut self, chunk: u32) {
+        self.chunks[chunk as usize].offline = true;
+    }
+
+    /// A port and a queue pair with rings of `depth`, in place of any earlier one.
+    pub fn connect(&mut self, depth: u16) -> (Arc<Port>, QueuePair) {
+        let port = Port::new().unwrap();
+        let half = (usize::from(depth) * 64).next_multiple_of(PAGE);
+        let at = port.memory().register(&Region::anonymous(2 * half).unwrap()).unwrap();
+        let cq = at.offset(half as u64);
+        self.link = Some(Link {
+            sq: SubmissionDrive::open(&port, 1, at, depth).unwrap(),
+            cq: CompletionDrive::open(&port, 1, cq, depth, None).unwrap(),
+            port: port.clone(),
+        });
+        let queue = QueuePair::open(&port, 1, (at, cq), depth, None).unwrap();
+        (port, queue)
+    }
+
+    /// Opens the drive through a new port.
+    pub fn open(&mut self, config: FtlConfig, depth: u16) -> Result<Pblk, PblkError> {
+        let (port, queue) = self.connect(depth);
+        let (info, chunks, keeps) = (self.info(), self.descriptors(), self.keeps);
+        let pump = &mut || {
+            self.fetch();
+            for _ in 0..4 {
+                self.step();
+            }
+        };
+        Pblk::open(&info, &chunks, queue, port, config, pump, keeps)
+    }
+
+    fn note(&mut self, what: u64) {
+        self.history = (self.history ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    }
+
+    /// Takes commands.
+    pub fn fetch(&mut self) -> bool {
+        let mut moved = false;
+        loop {
+            let Some(link) = self.link.as_mut().filter(|_| !self.dead) else { return moved };
+            if link.sq.waiting() == 0 {
+                if link.sq.look().unwrap() == 0 {
+                    return moved;
+                }
+                self.doorbells += 1;
+            }
+            let Some(sqe) = link.sq.fetch() else { return moved };
+            moved = true;
+            self.fetched += 1;
+            self.begin(sqe);
+        }
+    }
+
+    fn addresses(&self, list: PpaList) -> Vec<u64> {
+        let g = &self.geometry;
+        let words: Vec<u64> = match list {
+            PpaList::One(ppa) => vec![ppa.0],
+            PpaList::List { at, count } => {
+                let mut bytes = vec![0; usize::from(count) * 8];
+                let link = self.link.as_ref().unwrap();
+                link.port.memory().read(Iova(at), &mut bytes).expect("a registered list");
+                bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect()
+            }
+        };
+        let flat = |w| g.flat(g.address(&self.format, Ppa(w)).expect("an address"));
+        words.into_iter().map(flat).collect()
+    }
+
+    fn begin(&mut self, sqe: Sqe) {
+        assert_eq!(sqe.nsid.get(), 1);
+        let parsed = IoCommand::parse(&sqe).expect("a command");
+        self.note(u64::from(sqe.opcode) << 32 | u64::from(sqe.cid.get()));
+        let (list, kind) = match parsed {
+            IoCommand::VectorWrite { addresses } => (addresses, 0),
+            IoCommand::VectorRead { addresses } => (addresses, 1),
+            IoCommand::VectorReset { addresses } => (addresses, 2),
+            other => panic!("{other:?} on an open-channel drive"),
+        };
+        let psns = self.addresses(list);
+        psns.iter().for_each(|psn| self.note(*psn));
+        let count = psns.len() as u32;
+        assert!(kind == 2 || count <= self.mdts_sectors, "a transfer of {count} sectors");
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.commands.push(Command {
+                sqe,
+                count,
+                parts: 0,
+                failed: 0,
+                status: Status::SUCCESS,
+            });
+            self.commands.len() - 1
+        });
+        self.commands[id] = Command { sqe, count, parts: 0, failed: 0, status: Status::SUCCESS };
+        if self.cut_after.is_some_and(|n| self.fetched > n) {
+            self.commands[id].status = Status::POWER_LOSS;
+            return self.complete(id);
+        }
+        let per_pu = u64::from(self.geometry.chunks) * u64::from(self.geometry.sectors);
+        let sectors = u64::from(self.geometry.sectors);
+        match kind {
+            0 => {
+                let psn = psns[0];
+                assert!(psns.iter().copied().eq(psn..psn + u64::from(count)), "in order: {psns:?}");
+                assert_eq!(psn / sectors, (psn + u64::from(count) - 1) / sectors, "one chunk");
+                assert!(count.is_multiple_of(self.geometry.ws_min));
+                let early = self.rng.chance(0.5).then(|| self.payload(&sqe, count));
+                self.queue(psn / per_pu, id, Work::Program { psn, count, early });
+            }
+            1 => {
+                self.vectors += u64::from(count > 1);
+                let mut parts: Vec<Vec<(u32, u64)>> = vec![Vec::new(); self.pus.len()];
+                for (i, psn) in (0..).zip(psns) {
+                    parts[(psn / per_pu) as usize].push((i, psn));
+                }
+                for (pu, part) in (0..).zip(parts).filter(|(_, p)| !p.is_empty()) {
+                    self.queue(pu, id, Work::Read(part));
+                }
+            }
+            _ => {
+                assert_eq!(count, 1);
+                self.queue(psns[0] / per_pu, id, Work::Erase { chunk: psns[0] / sectors });
+            }
+        }
+    }
+
+    fn queue(&mut self, pu: u64, command: usize, work: Work) {
+        self.commands[command].parts += 1;
+        self.pus[pu as usize].push_back(Part { command, work });
+    }
+
+    /// Where each sector of a command's data is; `None` for a bit bucket.
+    fn blocks(&mut self, sqe: &Sqe, count: u32) -> Option<Vec<Iova>> {
+        let size = self.geometry.sector_bytes;
+        let DataPointer::Sgl(first) = sqe.data() else { panic!("not an SGL") };
+        let list = match first {
+            SglDescriptor::BitBucket { length } => {
+                assert_eq!(length, count * size);
+                return None;
+            }
+            SglDescriptor::Segment { address, length, last: true } => {
+                let mut bytes = vec![0; length as usize];
+                let link = self.link.as_ref().unwrap();
+                link.port.memory().read(Iova(address), &mut bytes).expect("a registered segment");
+                self.scattered += 1;
+                let word = |w: &[u8; 8]| u64::from_le_bytes(*w);
+                let words: Vec<u64> = bytes.as_chunks().0.iter().map(word).collect();
+                words.chunks(2).map(|w| SglDescriptor::decode([w[0], w[1]])).collect()
+            }
+            one => vec![one],
+        };
+        let mut sectors = Vec::new();
+        for descriptor in list {
+            let SglDescriptor::DataBlock { address, length } = descriptor else {
+                panic!("{descriptor:?}")
+            };
+            assert!(length > 0 && length.is_multiple_of(size));
+            sectors.extend((0..length / size).map(|i| Iova(address).offset((i * size).into())));
+        }
+        assert_eq!(sectors.len(), count as usize);
+        Some(sectors)
+    }
+
+    fn payload(&mut self, sqe: &Sqe, count: u32) -> Payload {
+        let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
+        let blocks = self.blocks(sqe, count);
+        if !self.keeps {
+            assert!(blocks.is_none() && sqe.mptr.get() == 0);
+            return None;
+        }
+        let memory = self.link.as_ref().unwrap().port.memory();
+        let mut data = vec![0; count as usize * size];
+        for (sector, at) in data.chunks_mut(size).zip(blocks.expect("data")) {
+            memory.read(at, sector).expect("registered data");
+        }
+        let mut bytes = vec![0; count as usize * oob];
+        memory.read(Iova(sqe.mptr.get()), &mut bytes).expect("registered out-of-band bytes");
+        Some((data, bytes))
+    }
+
+    /// Ends the oldest work of a random parallel unit. Returns whether there was any.
+    pub fn step(&mut self) -> bool {
+        let busy: Vec<usize> = (0..self.pus.len()).filter(|i| !self.pus[*i].is_empty()).collect();
+        if busy.is_empty() || self.dead {
+            return false;
+        }
+        let pu = busy[self.rng.below(busy.len() as u64) as usize];
+        let read = self.pus[pu].iter().position(|p| matches!(p.work, Work::Read(_)));
+        let at = read.filter(|_| self.reads_first && self.rng.chance(0.5)).unwrap_or(0);
+        let part = self.pus[pu].remove(at).unwrap();
+        let id = part.command;
+        self.execute(part);
+        self.commands[id].parts -= 1;
+        if self.commands[id].parts == 0 {
+            self.complete(id);
+        }
+        true
+    }
+
+    fn complete(&mut self, id: usize) {
+        let Command { sqe, failed, status, .. } = self.commands[id];
+        self.free.push(id);
+        self.note(failed ^ u64::from(status.to_bits()));
+        let link = self.link.as_mut().unwrap();
+        let (sq_head, cid) = (link.sq.head(), sqe.cid.get());
+        link.cq.post(Cqe { result: failed, sq_head, sq_id: 1, cid, status }).unwrap();
+    }
+
+    fn fail(&mut self, command: usize, failed: u64, status: Status) {
+        self.commands[command].failed |= failed;
+        self.commands[command].status = status;
+    }
+
+    fn range(&self, psn: u64, count: u32) -> std::ops::Range<usize> {
+        psn as usize..psn as usize + count as usize
+    }
+
+    fn store(&mut self, psn: u64, count: u32, payload: Payload) {
+        let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
+        let range = self.range(psn, count);
+        assert!(self.cells[range.clone()].iter().all(|c| *c == Cell::Erased), "erased before");
+        if let Some((data, bytes)) = payload {
+            self.data[range.start * size..range.end * size].copy_from_slice(&data);
+            self.oob[range.start * oob..range.end * oob].copy_from_slice(&bytes);
+            self.padding += u64::from(bytes[..4] == [0; 4]);
+        }
+        self.cells[range].fill(Cell::Written);
+    }
+
+    fn execute(&mut self, part: Part) {
+        let Part { command, work } = part;
+        let (sqe, all) = (self.commands[command].sqe, self.commands[command].count);
+        let sectors = u64::from(self.geometry.sectors);
+        match work {
+            Work::Program { psn, count, early } => {
+                let (chunk, sector) = ((psn / sectors) as usize, (psn % sectors) as u32);
+                let payload = early.unwrap_or_else(|| self.payload(&sqe, count));
+                let some = self.rng.next_u64() & (u64::MAX >> (64 - count));
+                if self.chunks[chunk].failed {
+                    return self.fail(command, 1, Status::OUT_OF_ORDER_WRITE);
+                }
+                assert!(!self.chunks[chunk].offline && !self.chunks[chunk].interrupted);
+                assert_eq!(self.chunks[chunk].written, sector, "chunk {chunk} in order");
+                if self.rng.chance(self.program_fail) {
+                    self.chunks[chunk].failed = true;
+                    return self.fail(command, some.max(1), Status::CHUNK_CLOSED_EARLY);
+                }
+                self.store(psn, count, payload);
+                self.chunks[chunk].written += count;
+                self.programs += 1;
+            }
+            Work::Read(list) => {
+                let blocks = self.blocks(&sqe, all);
+                for (i, psn) in list {
+                    self.read(command, &sqe, i, psn, blocks.as_deref());
+                }
+            }
+            Work::Erase { chunk } => {
+                let c = self.chunks[chunk as usize];
+                assert!(c.written > 0 && !c.offline, "chunk {chunk} is erased again: {c:?}");
+                assert!(!c.failed, "chunk {chunk} failed and is to be retired");
+                self.erases += 1;
+                let first = chunk * sectors;
+                let range = self.range(first, sectors as u32);
+                self.cells[range].fill(Cell::Erased);
+                self.unreadable.retain(|psn| psn / sectors != chunk);
+                let offline = self.rng.chance(self.erase_fail);
+                self.chunks[chunk as usize] =
+                    Chunk { erases: c.erases + 1, offline, ..Chunk::default() };
+                if offline {
+                    self.fail(command, 1, Status::OFFLINE_CHUNK);
+                }
+            }
+        }
+    }
+
+    fn readable(&self, psn: u64) -> bool {
+        let g = &self.geometry;
+        let c = self.chunks[(psn / u64::from(g.sectors)) as usize];
+        let sector = (psn % u64::from(g.sectors)) as u32;
+        let whole = c.failed || c.interrupted || c.written == g.sectors;
+        sector < c.written
+            && (whole || sector - sector % g.ws_opt + g.ws_opt + g.mw_cunits <= c.written)
+    }
+
+    fn read(&mut self, command: usize, sqe: &Sqe, i: u32, psn: u64, blocks: Option<&[Iova]>) {
+        assert!(self.readable(psn), "sector {psn} is read before it can be");
+        let p = psn as usize;
+        if self.cells[p] == Cell::Torn || self.unreadable.contains(&psn) {
+            return self.fail(command, 1 << i, Status::UNRECOVERED_READ);
+        }
+        let memory = self.link.as_ref().unwrap().port.memory();
+        let size = self.geometry.sector_bytes as usize;
+        if let (Some(blocks), true) = (blocks, self.keeps) {
+            let data = &self.data[p * size..(p + 1) * size];
+            memory.write(blocks[i as usize], data).expect("registered data");
+        }
+        let oob = self.geometry.oob_bytes as usize;
+        if self.keeps && sqe.mptr.get() != 0 {
+            let at = Iova(sqe.mptr.get()).offset(u64::from(i) * oob as u64);
+            memory.write(at, &self.oob[p * oob..(p + 1) * oob]).expect("registered bytes");
+        }
+    }
+
+    /// Cuts power. Of what was under way on each parallel unit a part was done, one may be torn,
+    /// the rest is forgotten, and so is the connection.
+    pub fn cut_power(&mut self) {
+        let sectors = u64::from(self.geometry.sectors);
+        for pu in 0..self.pus.len() {
+            let mut queue = std::mem::take(&mut self.pus[pu]);
+            while let Some(part) = queue.pop_front() {
+                if self.rng.chance(0.4) {
+                    self.execute(part);
+                    continue;
+                }
+                match part.work {
+                    Work::Program { psn, count, .. } => {
+                        let chunk = (psn / sectors) as usize;
+                        if !self.chunks[chunk].failed && self.rng.chance(0.5) {
+                            let range = self.range(psn, count);
+                            self.cells[range].fill(Cell::Torn);
+                            self.chunks[chunk].written += count;
+                        }
+                    }
+                    Work::Erase { chunk } if self.rng.chance(0.5) => {
+                        let range = self.range(chunk * sectors, sectors as u32);
+                        self.cells[range].fill(Cell::Torn);
+                        let c = &mut self.chunks[chunk as usize];
+                        (c.interrupted, c.written) = (true, self.geometry.sectors);
+                        c.erases += 1;
+                    }
+                    _ => {}
+                }
+                break;
+            }
+        }
+        self.link = None;
+        self.commands.clear();
+        self.free.clear();
+        self.cut_after = None;
+    }
+
+    /// Commands under way.
+    pub fn outstanding(&self) -> usize {
+        self.commands.len() - self.free.len()
+    }
+
+    /// Parallel units with programs under way.
+    pub fn programming(&self) -> usize {
+        let program = |p: &Part| matches!(p.work, Work::Program { .. });
+        self.pus.iter().filter(|q| q.iter().any(program)).count()
+    }
+
+    /// Writes something that is not pblk's, as some other host would.
+    pub fn scribble(&mut self, chunk: u32) {
+        let (psn, count) = (u64::from(chunk * self.geometry.sectors), self.geometry.sectors);
+        let range = self.range(psn, count);
+        self.cells[range].fill(Cell::Written);
+        self.chunks[chunk as usize].written = count;
+    }
+}

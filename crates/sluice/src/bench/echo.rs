@@ -1,0 +1,221 @@
+//! [`Echo`]: a drive that answers every command at once, and the queue pair in front of it.
+//!
+//! It fetches, and posts success: what a queue pair costs when the drive costs nothing. It has no
+//! admin queue; [`Wire`] lays out the memory of one I/O queue pair, and each end is opened once.
+
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use block::Raw;
+use driver::{DriveInfo, QueuePair};
+use nvme::{Cqe, SglDescriptor, Sqe, Status};
+use ring::{
+    CompletionDrive, CompletionHost, Iova, PAGE, Port, Region, SubmissionDrive, SubmissionHost,
+};
+
+use super::{BenchError, Cores};
+
+/// The queue's identifier; 0 would be the admin queue.
+const QID: u16 = 1;
+/// Bytes of a sector of the drive.
+const SECTOR_BYTES: u32 = 4096;
+
+/// Registered memory for one queue pair.
+#[derive(Debug)]
+pub struct Wire {
+    port: Arc<Port>,
+    submission: Iova,
+    completion: Iova,
+    depth: u16,
+}
+
+impl Wire {
+    /// Memory for rings of `depth` entries.
+    ///
+    /// # Errors
+    /// When there is no memory, or no registration left.
+    pub fn new(depth: u16) -> Result<Wire, BenchError> {
+        let port = Port::new()?;
+        let submission_bytes = (usize::from(depth) * size_of::<Sqe>()).next_multiple_of(PAGE);
+        let completion_bytes = (usize::from(depth) * 16).next_multiple_of(PAGE);
+        let memory = Region::anonymous(submission_bytes + completion_bytes)?;
+        let submission = port.memory().register(&memory)?;
+        let completion = submission.offset(submission_bytes as u64);
+        Ok(Wire { port, submission, completion, depth })
+    }
+
+    /// The bare rings of the host's end.
+    ///
+    /// # Errors
+    /// When the depth is below 2.
+    pub fn rings(&self) -> Result<(SubmissionHost, CompletionHost), BenchError> {
+        Ok((
+            SubmissionHost::open(&self.port, QID, self.submission, self.depth)?,
+            CompletionHost::open(&self.port, QID, self.completion, self.depth)?,
+        ))
+    }
+
+    /// The host's end as a queue pair.
+    ///
+    /// # Errors
+    /// As for [`rings`](Wire::rings).
+    pub fn queue_pair(&self) -> Result<QueuePair, BenchError> {
+        let at = (self.submission, self.completion);
+        Ok(QueuePair::open(&self.port, QID, at, self.depth, None)?)
+    }
+
+    /// The host's end as a raw block device.
+    ///
+    /// # Errors
+    /// As for [`rings`](Wire::rings), and when there is no memory.
+    pub fn raw(&self) -> Result<Raw, BenchError> {
+        let info = DriveInfo {
+            serial: "echo".into(),
+            model: "echo".into(),
+            firmware: String::new(),
+            nsid: 1,
+            sector_bytes: SECTOR_BYTES,
+            oob_bytes: 0,
+            sectors: 1 << 30,
+            max_sectors: 32,
+            optimal_sectors: 1,
+            volatile_cache: false,
+            io_queues: 1,
+            max_outstanding: 0,
+            open_channel: None,
+        };
+        Ok(Raw::new(&info, self.queue_pair()?, self.port.clone())?)
+    }
+
+    /// The drive's end.
+    ///
+    /// # Errors
+    /// As for [`rings`](Wire::rings).
+    pub fn echo(&self) -> Result<Echo, BenchError> {
+        Ok(Echo {
+            sq: SubmissionDrive::open(&self.port, QID, self.submission, self.depth)?,
+            cq: CompletionDrive::open(&self.port, QID, self.completion, self.depth, None)?,
+            held: None,
+        })
+    }
+}
+
+/// The drive's end of a queue pair, answering every command at once.
+#[derive(Debug)]
+pub struct Echo {
+    sq: SubmissionDrive,
+    cq: CompletionDrive,
+    /// What the host had no room for.
+    held: Option<Cqe>,
+}
+
+impl Echo {
+    /// Answers every command that is there, and returns how many.
+    #[inline]
+    pub fn poll(&mut self) -> u64 {
+        let mut answered = 0;
+        // A queue with a wild doorbell stands still; whoever waits for it is at fault.
+        if self.sq.look().is_err() {
+            return 0;
+        }
+        while let Some(cqe) = self.held.take().or_else(|| self.fetch()) {
+            if self.cq.post(cqe).is_err() {
+                self.held = Some(cqe);
+                break;
+            }
+            answered += 1;
+        }
+        answered
+    }
+
+    /// Spins on the second CPU while `host` runs on the first.
+    ///
+    /// # Errors
+    /// When there is no thread to be had; what `host` returns.
+    pub fn beside<T: Send>(
+        mut self,
+        cores: &Cores,
+        host: impl FnOnce() -> Result<T, BenchError> + Send,
+    ) -> Result<T, BenchError> {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let drive = thread::Builder::new().spawn_scoped(scope, || {
+                cores.pin(1);
+                while !stop.load(Ordering::Relaxed) {
+                    if self.poll() == 0 {
+                        spin_loop();
+                    }
+                }
+            })?;
+            let result = cores.on_first(host);
+            stop.store(true, Ordering::Relaxed);
+            drive.join().map_err(|_| BenchError::Thread("the echo drive"))?;
+            result
+        })
+    }
+
+    #[inline]
+    fn fetch(&mut self) -> Option<Cqe> {
+        let sqe = self.sq.fetch()?;
+        Some(Cqe {
+            result: 0,
+            sq_head: self.sq.head(),
+            sq_id: QID,
+            cid: sqe.cid.get(),
+            status: Status::SUCCESS,
+        })
+    }
+}
+
+/// A read of one sector into memory that nobody looks at.
+#[inline]
+pub fn read(lba: u64) -> Sqe {
+    let mut sqe = Sqe::read(1, lba, 1);
+    sqe.set_sgl(SglDescriptor::DataBlock { address: 1 << 40, length: SECTOR_BYTES });
+    sqe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_answered_once() {
+        let wire = Wire::new(8).unwrap();
+        let (mut pair, mut echo) = (wire.queue_pair().unwrap(), wire.echo().unwrap());
+        for round in 0..100 {
+            for user in 0..7 {
+                pair.submit(read(user), round * 7 + user).unwrap();
+            }
+            pair.ring();
+            assert_eq!(echo.poll(), 7);
+            let users: Vec<u64> = std::iter::from_fn(|| pair.reap()).map(|c| c.user).collect();
+            assert_eq!(users, (round * 7..round * 7 + 7).collect::<Vec<_>>());
+        }
+        assert_eq!(pair.stray_completions(), 0);
+        assert!(Wire::new(1).unwrap().rings().is_err());
+    }
+
+    #[test]
+    fn answers_without_room_are_held() {
+        let wire = Wire::new(4).unwrap();
+        let ((mut sq, mut cq), mut echo) = (wire.rings().unwrap(), wire.echo().unwrap());
+        for _ in 0..3 {
+            sq.push(&read(0)).unwrap();
+        }
+        sq.ring();
+        assert_eq!(echo.poll(), 3);
+        while let Some(cqe) = cq.pop() {
+            sq.fetched(cqe.sq_head);
+        }
+        // Popped, but not given back: no room for another answer.
+        sq.push(&read(0)).unwrap();
+        sq.ring();
+        assert_eq!(echo.poll(), 0);
+        cq.release();
+        assert_eq!(echo.poll(), 1);
+        assert!(cq.pop().is_some());
+    }
+}

@@ -1,0 +1,118 @@
+//! `sluice bench`: what Sluice itself costs and sustains, one result per line.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`measurement`](Measurement) | one result, and what it is compared with |
+//! | [`sink`](Sink) | where results go: JSON lines, or an aligned table |
+//! | [`samples`](Samples) | repeated interleaved measuring, medians and spreads |
+//! | [`cores`](Cores) | the CPUs that this process may use, and threads pinned to them |
+//! | [`echo`] | a drive that answers at once, at the far end of a queue pair |
+//! | [`ring`] | group `ring`: nanoseconds per command through a queue pair |
+//!
+//! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
+//! line in the table of groups.
+//!
+//! ```
+//! use sluice::bench::{Format, Measurement, Sink};
+//!
+//! let mut out = Vec::new();
+//! let mut sink = Sink::new(&mut out, Format::Json);
+//! let result = Measurement::new("ring", "bare ring, batch 8", "ns_per_command", 12.5, "ns")
+//!     .against("memcpy of 80 bytes", 2.5);
+//! sink.push(result)?;
+//! sink.finish()?;
+//! let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+//! assert_eq!(line["ratio"], 5.0);
+//! # Ok::<(), sluice::bench::BenchError>(())
+//! ```
+
+mod cores;
+pub mod echo;
+mod measurement;
+pub mod ring;
+mod samples;
+mod sink;
+
+use std::io;
+
+pub use cores::Cores;
+pub use measurement::{Measurement, Reference};
+pub use samples::{Quantiles, Samples, interleaved};
+pub use sink::{Format, Sink};
+
+use crate::cli::Failure;
+use crate::cli::args::{BenchArgs, BenchGroup};
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Enough for numbers to quote.
+    Full,
+    /// Just enough to see that everything runs.
+    Quick,
+}
+
+impl Effort {
+    /// `full` or `quick`, as the effort goes.
+    pub fn choose<T>(self, full: T, quick: T) -> T {
+        match self {
+            Effort::Full => full,
+            Effort::Quick => quick,
+        }
+    }
+}
+
+/// Why something could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The system refused memory, a descriptor, a thread, or the output.
+    #[error("the system: {0}")]
+    Io(#[from] io::Error),
+    /// Memory for queues could not be registered.
+    #[error("registering memory: {0}")]
+    Register(#[from] ::ring::RegisterError),
+    /// The memory of a ring is not registered.
+    #[error("memory of a ring: {0}")]
+    Ring(#[from] ::ring::Unregistered),
+    /// The path to the drive could not be set up.
+    #[error("the raw path: {0}")]
+    Raw(#[from] block::RawError),
+    /// A measurement came out as no number.
+    #[error("{case}, {metric}: no finite value was measured")]
+    NoValue {
+        /// What was measured.
+        case: String,
+        /// Of it.
+        metric: &'static str,
+    },
+    /// A thread of the measurement ended before its time.
+    #[error("{0}: the other thread ended early")]
+    Thread(&'static str),
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Failure {
+        Failure::Other(format!("cannot measure: {error}"))
+    }
+}
+
+/// Measures one group.
+pub type Group = fn(Effort, &mut Sink<'_>) -> Result<(), BenchError>;
+
+const GROUPS: &[(BenchGroup, Group)] = &[(BenchGroup::Ring, ring::run)];
+
+/// Runs `sluice bench …`.
+///
+/// # Errors
+/// A group that is not there, or a measurement that could not be made.
+pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    let Some((_, group)) = GROUPS.iter().find(|(name, _)| *name == args.group) else {
+        return Err(Failure::Usage(format!("nothing measures the group {:?}", args.group)));
+    };
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let format = if args.json { Format::Json } else { Format::Table };
+    let mut out = io::stdout().lock();
+    let mut sink = Sink::new(&mut out, format);
+    group(effort, &mut sink)?;
+    Ok(sink.finish()?)
+}

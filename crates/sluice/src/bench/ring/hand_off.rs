@@ -1,0 +1,180 @@
+//! What a program without queue pairs would use to hand commands to another thread and get answers
+//! back: queues behind a lock, with a condition variable to wait on, and the channel of the standard
+//! library. Entries are as large as those of the wire.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// As large as a submission queue entry.
+pub type Entry = [u64; 8];
+/// As large as a completion queue entry.
+pub type Answer = [u64; 2];
+
+/// A queue behind a lock, with a condition variable for the reader.
+#[derive(Debug)]
+struct Locked<T> {
+    queue: Mutex<VecDeque<T>>,
+    filled: Condvar,
+}
+
+impl<T> Default for Locked<T> {
+    fn default() -> Locked<T> {
+        Locked { queue: Mutex::new(VecDeque::with_capacity(256)), filled: Condvar::new() }
+    }
+}
+
+impl<T> Locked<T> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+        // No code under the lock panics.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, value: T) {
+        self.lock().push_back(value);
+        self.filled.notify_one();
+    }
+
+    fn pop(&self) -> Option<T> {
+        self.lock().pop_front()
+    }
+
+    fn wait(&self) -> T {
+        let mut queue = self.lock();
+        loop {
+            match queue.pop_front() {
+                Some(value) => return value,
+                None => queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// Commands one way and answers the other, both behind locks.
+#[derive(Debug, Default)]
+pub struct LockedQueues {
+    commands: Locked<Entry>,
+    answers: Locked<Answer>,
+}
+
+impl LockedQueues {
+    /// A batch there and back, both ends on this thread.
+    pub fn batch(&self, batch: u16) {
+        for i in 0..u64::from(batch) {
+            self.commands.push(black_box([i; 8]));
+        }
+        while let Some(command) = self.commands.pop() {
+            self.answers.push([command[0], command[7]]);
+        }
+        while let Some(answer) = self.answers.pop() {
+            black_box(answer);
+        }
+    }
+
+    /// One command there and its answer back; the other end runs [`serve`](LockedQueues::serve).
+    pub fn round_trip(&self, number: u64) -> Answer {
+        self.commands.push([number; 8]);
+        self.answers.wait()
+    }
+
+    /// Answers `count` commands, asleep between them.
+    pub fn serve(&self, count: u64) {
+        for _ in 0..count {
+            let command = self.commands.wait();
+            self.answers.push([command[0], command[7]]);
+        }
+    }
+}
+
+/// The host's end of two channels.
+#[derive(Debug)]
+pub struct ChannelHost {
+    commands: Sender<Entry>,
+    answers: Receiver<Answer>,
+}
+
+/// The drive's end of two channels.
+#[derive(Debug)]
+pub struct ChannelDrive {
+    commands: Receiver<Entry>,
+    answers: Sender<Answer>,
+}
+
+/// Two channels of the standard library, one each way.
+pub fn channels() -> (ChannelHost, ChannelDrive) {
+    let ((send_command, commands), (send_answer, answers)) = (channel(), channel());
+    (
+        ChannelHost { commands: send_command, answers },
+        ChannelDrive { commands, answers: send_answer },
+    )
+}
+
+impl ChannelHost {
+    /// Sends `count` commands with at most `depth` outstanding, spinning, and takes every answer.
+    /// Whether all were answered.
+    pub fn drive_through(&self, count: u64, depth: u64) -> bool {
+        let (mut sent, mut done) = (0, 0);
+        while done < count {
+            while sent < count && sent - done < depth {
+                if self.commands.send(black_box([sent; 8])).is_err() {
+                    return false;
+                }
+                sent += 1;
+            }
+            match self.answers.try_recv() {
+                Ok(answer) => {
+                    black_box(answer);
+                    done += 1;
+                }
+                Err(TryRecvError::Empty) => std::hint::spin_loop(),
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+        true
+    }
+}
+
+impl ChannelDrive {
+    /// Answers commands, spinning, until the host has left.
+    pub fn serve(&self) {
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => {
+                    if self.answers.send([command[0], command[7]]).is_err() {
+                        return;
+                    }
+                }
+                Err(TryRecvError::Empty) => std::hint::spin_loop(),
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_comes_back() {
+        let queues = LockedQueues::default();
+        queues.batch(32);
+        assert!(queues.commands.pop().is_none() && queues.answers.pop().is_none());
+        std::thread::scope(|scope| {
+            scope.spawn(|| queues.serve(50));
+            for n in 0..50 {
+                assert_eq!(queues.round_trip(n), [n, n]);
+            }
+        });
+        let (host, drive) = channels();
+        std::thread::scope(|scope| {
+            scope.spawn(move || drive.serve());
+            assert!(host.drive_through(1000, 32));
+            drop(host);
+        });
+        let (host, drive) = channels();
+        drop(drive);
+        assert!(!host.drive_through(1, 1));
+    }
+}

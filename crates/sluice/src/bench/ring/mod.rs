@@ -1,0 +1,48 @@
+//! Group `ring`: nanoseconds per command through a queue pair in process, drive's cost excluded.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`one_thread`] | host's and drive's end in turns on one thread, in batches |
+//! | [`two_threads`] | host and drive each spinning on a CPU of its own |
+//! | [`hand_off`] | what a program without queue pairs would use, to compare with |
+
+pub mod hand_off;
+pub mod one_thread;
+pub mod two_threads;
+
+use super::{BenchError, Cores, Effort, Measurement, Samples, Sink};
+
+const BENCH: &str = "ring";
+
+/// Measures the group.
+///
+/// # Errors
+/// When the system refuses memory or threads, or the output fails.
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    for batch in [1, 8, 32] {
+        one_thread::measure(effort, batch, sink)?;
+    }
+    let cores = Cores::allowed();
+    if !cores.has_two() {
+        eprintln!("one CPU only: host and drive cannot spin side by side, which is not measured");
+        return Ok(());
+    }
+    two_threads::round_trip(effort, &cores, sink)?;
+    for depth in [32, 128] {
+        two_threads::throughput(effort, &cores, depth, sink)?;
+    }
+    Ok(())
+}
+
+/// Pushes the median of `samples` beside that of a reference, and how far apart the samples are.
+fn push(
+    sink: &mut Sink<'_>,
+    case: &str,
+    samples: &Samples,
+    (what, reference): (&str, &Samples),
+) -> Result<(), BenchError> {
+    let median = Measurement::new(BENCH, case, "ns_per_command", samples.median(), "ns");
+    sink.push(median.against(what, reference.median()))?;
+    let spread = samples.spread() * 100.0;
+    sink.push(Measurement::new(BENCH, case, "ns_per_command_spread", spread, "%"))
+}

@@ -1,0 +1,112 @@
+//! Both ends of a queue pair in turns on one thread: what the instructions cost when every line is
+//! in the cache. The lower bound is copying one entry of 64 bytes there and one of 16 back.
+
+use std::hint::black_box;
+
+use clock::RealClock;
+
+use super::hand_off::LockedQueues;
+use crate::bench::echo::{Echo, Wire, read};
+use crate::bench::{BenchError, Effort, Sink, interleaved};
+
+/// Entries of the rings: more than a batch, little enough for the first-level cache's neighbour.
+const DEPTH: u16 = 256;
+
+/// Measures batches of `batch` commands: the host submits all and rings, the drive answers all, the
+/// host reaps all.
+///
+/// # Errors
+/// When the system refuses memory, or the output fails.
+pub fn measure(effort: Effort, batch: u16, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let batches = effort.choose(160_000, 640) / u32::from(batch);
+    let clock = RealClock::start();
+    let per_command = |work: &mut dyn FnMut()| {
+        let start = clock.now();
+        for _ in 0..batches {
+            work();
+        }
+        Ok(clock.now().since(start).0 as f64 / f64::from(batches * u32::from(batch)))
+    };
+
+    let bare_wire = Wire::new(DEPTH)?;
+    let (mut sq, mut cq) = bare_wire.rings()?;
+    let mut bare_echo = bare_wire.echo()?;
+    let mut bare = || {
+        for lba in 0..u64::from(batch) {
+            // The ring is larger than a batch, and empty between batches.
+            let pushed = sq.push(&read(black_box(lba)));
+            debug_assert!(pushed.is_ok());
+        }
+        cq.release();
+        sq.ring();
+        bare_echo.poll();
+        while let Some(cqe) = cq.pop() {
+            sq.fetched(cqe.sq_head);
+            black_box(cqe);
+        }
+    };
+
+    let pair_wire = Wire::new(DEPTH)?;
+    let mut pair = pair_wire.queue_pair()?;
+    let mut pair_echo: Echo = pair_wire.echo()?;
+    let mut paired = || {
+        for user in 0..u64::from(batch) {
+            let submitted = pair.submit(read(black_box(user)), user);
+            debug_assert!(submitted.is_ok());
+        }
+        pair.ring();
+        pair_echo.poll();
+        while let Some(done) = pair.reap() {
+            black_box(done);
+        }
+    };
+
+    let mut copies = Copies::new();
+    let mut copied = || copies.batch(batch);
+    let queues = LockedQueues::default();
+    let mut locked = || queues.batch(batch);
+
+    let rounds = effort.choose(41, 3);
+    let [bare, paired, copied, locked] = interleaved(
+        rounds,
+        [
+            &mut || per_command(&mut bare),
+            &mut || per_command(&mut paired),
+            &mut || per_command(&mut copied),
+            &mut || per_command(&mut locked),
+        ],
+    )?;
+    let case = format!("bare rings, one thread, batch {batch}");
+    super::push(sink, &case, &bare, ("copying 64 and 16 bytes", &copied))?;
+    let case = format!("queue pair, one thread, batch {batch}");
+    super::push(sink, &case, &paired, ("two Mutex<VecDeque>", &locked))
+}
+
+/// As many bytes as a command and its completion have, copied into rings and out of them.
+#[derive(Debug)]
+struct Copies {
+    entries: Box<[[u8; 64]]>,
+    answers: Box<[[u8; 16]]>,
+    at: usize,
+}
+
+impl Copies {
+    fn new() -> Copies {
+        let depth = usize::from(DEPTH);
+        Copies {
+            entries: vec![[0; 64]; depth].into(),
+            answers: vec![[0; 16]; depth].into(),
+            at: 0,
+        }
+    }
+
+    fn batch(&mut self, batch: u16) {
+        let (entry, answer) = (black_box([1; 64]), black_box([2; 16]));
+        for _ in 0..batch {
+            self.at = (self.at + 1) % usize::from(DEPTH);
+            self.entries[self.at] = entry;
+            self.answers[self.at] = answer;
+            black_box((&self.entries[self.at], &self.answers[self.at]));
+        }
+    }
+}

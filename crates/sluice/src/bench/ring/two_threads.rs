@@ -1,0 +1,172 @@
+//! Host and drive each spinning on a CPU of its own, as in real time. At queue depth 1 the cost is
+//! that of cache lines travelling between CPUs; at more it is that of the slower end.
+
+use std::hint::spin_loop;
+use std::thread;
+
+use clock::{Nanos, RealClock};
+
+use super::BENCH;
+use super::hand_off::{LockedQueues, channels};
+use crate::bench::echo::{Wire, read};
+use crate::bench::{BenchError, Cores, Effort, Measurement, Quantiles, Sink, interleaved};
+
+const DEPTH: u16 = 256;
+
+/// Measures how long one command takes there and back, with nothing else outstanding. The time of
+/// one clock reading is part of it.
+///
+/// # Errors
+/// When the system refuses memory or threads, or the output fails.
+pub fn round_trip(effort: Effort, cores: &Cores, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let trips = effort.choose(200_000, 500);
+    let spinning = spinning_round_trips(cores, trips)?;
+    // Each of these takes tens of microseconds.
+    let sleeping = sleeping_round_trips(cores, trips / 20)?;
+    let case = "queue pair, two threads, depth 1";
+    let reference = "Mutex<VecDeque> and Condvar";
+    for (metric, pair, locked) in [
+        ("round_trip_p50", spinning.p50, sleeping.p50),
+        ("round_trip_p99", spinning.p99, sleeping.p99),
+    ] {
+        let measurement = Measurement::new(BENCH, case, metric, pair.0 as f64, "ns");
+        sink.push(measurement.against(reference, locked.0 as f64))?;
+    }
+    Ok(())
+}
+
+fn spinning_round_trips(cores: &Cores, trips: u64) -> Result<Quantiles, BenchError> {
+    let wire = Wire::new(DEPTH)?;
+    let mut pair = wire.queue_pair()?;
+    let durations = wire.echo()?.beside(cores, move || {
+        Ok(timed(trips, |number| {
+            // Nothing is outstanding, so there is room.
+            let submitted = pair.submit(read(number), number);
+            debug_assert!(submitted.is_ok());
+            pair.ring();
+            while pair.reap().is_none() {
+                spin_loop();
+            }
+        }))
+    })?;
+    Quantiles::of(durations).ok_or(BenchError::Thread("the queue pair"))
+}
+
+fn sleeping_round_trips(cores: &Cores, trips: u64) -> Result<Quantiles, BenchError> {
+    let queues = LockedQueues::default();
+    let durations = thread::scope(|scope| {
+        // As many as `timed` sends, warm-up included.
+        let all = trips + warm_up(trips);
+        thread::Builder::new().spawn_scoped(scope, || {
+            cores.pin(1);
+            queues.serve(all);
+        })?;
+        cores.on_first(|| {
+            Ok(timed(trips, |number| {
+                std::hint::black_box(queues.round_trip(number));
+            }))
+        })
+    })?;
+    Quantiles::of(durations).ok_or(BenchError::Thread("the locked queues"))
+}
+
+fn warm_up(trips: u64) -> u64 {
+    trips / 10
+}
+
+/// How long each of `trips` calls takes, after a tenth as many to warm up.
+fn timed(trips: u64, mut trip: impl FnMut(u64)) -> Vec<Nanos> {
+    let clock = RealClock::start();
+    for number in 0..warm_up(trips) {
+        trip(number);
+    }
+    let mut last = clock.now();
+    (0..trips)
+        .map(|number| {
+            trip(number);
+            let now = clock.now();
+            let took = now.since(last);
+            last = now;
+            took
+        })
+        .collect()
+}
+
+/// Measures commands per second with `depth` of them outstanding.
+///
+/// # Errors
+/// When the system refuses memory or threads, or the output fails.
+pub fn throughput(
+    effort: Effort,
+    cores: &Cores,
+    depth: u16,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let commands = effort.choose(200_000, 1_000);
+    let rounds = effort.choose(15, 3);
+    let [paired, sent] = interleaved(
+        rounds,
+        [&mut || pipelined(cores, commands, depth), &mut || through_channels(cores, commands, depth)],
+    )?;
+    let case = format!("queue pair, two threads, depth {depth}");
+    let reference = "std::sync::mpsc, spinning";
+    super::push(sink, &case, &paired, (reference, &sent))?;
+    let rate = |ns: f64| if ns > 0.0 { 1e9 / ns } else { 0.0 };
+    let value = rate(paired.median());
+    let measurement = Measurement::new(BENCH, case, "commands_per_second", value, "1/s");
+    sink.push(measurement.against(reference, rate(sent.median())))
+}
+
+/// Nanoseconds per command through a queue pair with `depth` outstanding, for `commands` of them.
+///
+/// # Errors
+/// When the system refuses memory or threads.
+pub fn pipelined(cores: &Cores, commands: u64, depth: u16) -> Result<f64, BenchError> {
+    let wire = Wire::new(DEPTH)?;
+    let mut pair = wire.queue_pair()?;
+    wire.echo()?.beside(cores, move || {
+        let mut through = |count: u64| {
+            let (mut sent, mut done) = (0, 0);
+            while done < count {
+                while sent < count && pair.outstanding() < depth {
+                    if pair.submit(read(sent), sent).is_err() {
+                        break;
+                    }
+                    sent += 1;
+                }
+                pair.ring();
+                let before = done;
+                while pair.reap().is_some() {
+                    done += 1;
+                }
+                if done == before {
+                    spin_loop();
+                }
+            }
+        };
+        // The drive's thread is running by the time that this returns.
+        through(depth.into());
+        let clock = RealClock::start();
+        through(commands);
+        Ok(clock.now().0 as f64 / commands as f64)
+    })
+}
+
+fn through_channels(cores: &Cores, commands: u64, depth: u16) -> Result<f64, BenchError> {
+    let (host, drive) = channels();
+    thread::scope(|scope| {
+        thread::Builder::new().spawn_scoped(scope, move || {
+            cores.pin(1);
+            drive.serve();
+        })?;
+        cores.on_first(move || {
+            let depth = depth.into();
+            let warm = host.drive_through(depth, depth);
+            let clock = RealClock::start();
+            if !warm || !host.drive_through(commands, depth) {
+                return Err(BenchError::Thread("the channels"));
+            }
+            Ok(clock.now().0 as f64 / commands as f64)
+        })
+    })
+}

@@ -1,0 +1,162 @@
+//! [`Samples`]: many measurements of one thing, and what they say together; [`interleaved`] takes
+//! them of several things in turns.
+
+use clock::Nanos;
+
+use super::BenchError;
+
+/// Measurements of one thing, at least one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    sorted: Vec<f64>,
+}
+
+impl Samples {
+    /// `None` without a sample, or with one that is no number.
+    pub fn new(mut values: Vec<f64>) -> Option<Samples> {
+        if values.is_empty() || values.iter().any(|v| !v.is_finite()) {
+            return None;
+        }
+        values.sort_by(f64::total_cmp);
+        Some(Samples { sorted: values })
+    }
+
+    /// The value that a share `q` of the samples does not exceed (nearest rank).
+    pub fn quantile(&self, q: f64) -> f64 {
+        self.sorted[rank(self.sorted.len(), q)]
+    }
+
+    /// The middle one.
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// How far apart the middle half of the samples is, as a share of the median; 0 if that is 0.
+    pub fn spread(&self) -> f64 {
+        let median = self.median();
+        if median == 0.0 {
+            return 0.0;
+        }
+        (self.quantile(0.75) - self.quantile(0.25)) / median
+    }
+}
+
+/// Index of the nearest rank of share `q` among `count` sorted values.
+fn rank(count: usize, q: f64) -> usize {
+    let rank = (q.clamp(0.0, 1.0) * count as f64).ceil() as usize;
+    rank.clamp(1, count) - 1
+}
+
+/// Of many durations: the middle, the hundredth part that took longest, and the longest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quantiles {
+    /// Half of them took no longer.
+    pub p50: Nanos,
+    /// 99 of 100 took no longer.
+    pub p99: Nanos,
+    /// None took longer.
+    pub max: Nanos,
+}
+
+impl Quantiles {
+    /// Of these durations; `None` if there are none.
+    pub fn of(mut durations: Vec<Nanos>) -> Option<Quantiles> {
+        durations.sort_unstable();
+        let at = |q| durations[rank(durations.len(), q)];
+        let max = *durations.last()?;
+        Some(Quantiles { p50: at(0.5), p99: at(0.99), max })
+    }
+
+    /// Every duration less `overhead`, for what measuring itself costs.
+    #[must_use]
+    pub fn less(self, overhead: Nanos) -> Quantiles {
+        Quantiles {
+            p50: self.p50 - overhead,
+            p99: self.p99 - overhead,
+            max: self.max - overhead,
+        }
+    }
+}
+
+/// One thing to be measured: each call returns one sample.
+pub type Candidate<'c> = &'c mut dyn FnMut() -> Result<f64, BenchError>;
+
+/// Measures several things in turns, so that what disturbs the machine for a while disturbs all of
+/// them: `rounds` rounds after one to warm up, and every round starts with another one.
+///
+/// # Errors
+/// The first that a candidate returns; [`BenchError::NoValue`] if one returns no number.
+pub fn interleaved<const N: usize>(
+    rounds: usize,
+    mut candidates: [Candidate<'_>; N],
+) -> Result<[Samples; N], BenchError> {
+    let mut values: [Vec<f64>; N] = std::array::from_fn(|_| Vec::with_capacity(rounds));
+    for round in 0..=rounds.max(1) {
+        for turn in 0..N {
+            let which = (round + turn) % N;
+            let value = candidates[which]()?;
+            if round > 0 {
+                values[which].push(value);
+            }
+        }
+    }
+    let mut samples = Vec::with_capacity(N);
+    for (which, values) in values.into_iter().enumerate() {
+        samples.push(Samples::new(values).ok_or_else(|| BenchError::NoValue {
+            case: format!("candidate {which}"),
+            metric: "sample",
+        })?);
+    }
+    // As many samples as candidates: every candidate has given its own or an error above.
+    samples.try_into().map_err(|_| BenchError::Thread("interleaved measuring"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_nearest_ranks() {
+        let samples = Samples::new((1..=100).rev().map(f64::from).collect()).unwrap();
+        assert_eq!(samples.median(), 50.0);
+        assert_eq!(samples.quantile(0.99), 99.0);
+        assert_eq!((samples.quantile(0.0), samples.quantile(1.0)), (1.0, 100.0));
+        assert_eq!(samples.spread(), 1.0);
+        let one = Samples::new(vec![7.0]).unwrap();
+        assert_eq!((one.median(), one.spread()), (7.0, 0.0));
+        assert!(Samples::new(vec![]).is_none());
+        assert!(Samples::new(vec![1.0, f64::NAN]).is_none());
+        assert_eq!(Samples::new(vec![0.0; 4]).unwrap().spread(), 0.0);
+    }
+
+    #[test]
+    fn durations_have_quantiles_and_never_go_below_zero() {
+        assert_eq!(Quantiles::of(vec![]), None);
+        let q = Quantiles::of((1..=1000).map(Nanos).collect()).unwrap();
+        assert_eq!(q, Quantiles { p50: Nanos(500), p99: Nanos(990), max: Nanos(1000) });
+        assert_eq!(q.less(Nanos(600)).p50, Nanos::ZERO);
+        assert_eq!(q.less(Nanos(600)).max, Nanos(400));
+    }
+
+    #[test]
+    fn candidates_take_turns_and_the_first_round_does_not_count() {
+        let order = std::cell::RefCell::new(Vec::new());
+        let mut a = || {
+            order.borrow_mut().push('a');
+            Ok(if order.borrow().len() <= 2 { 1e9 } else { 1.0 })
+        };
+        let mut b = || {
+            order.borrow_mut().push('b');
+            Ok(2.0)
+        };
+        let [first, second] = interleaved(3, [&mut a, &mut b]).unwrap();
+        assert_eq!(order.into_inner().iter().collect::<String>(), "abbaabba");
+        assert_eq!((first.quantile(1.0), second.median()), (1.0, 2.0));
+    }
+
+    #[test]
+    fn a_candidate_without_a_number_is_an_error() {
+        assert!(interleaved(1, [&mut || Ok(f64::NAN)]).is_err());
+        assert!(interleaved(1, [&mut || Err(BenchError::Thread("x"))]).is_err());
+    }
+}

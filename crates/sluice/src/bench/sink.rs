@@ -1,0 +1,166 @@
+//! [`Sink`]: where results go.
+
+use std::io::{self, Write};
+
+use super::{BenchError, Measurement};
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object per line, each as soon as it is known.
+    Json,
+    /// A table, at the end.
+    Table,
+}
+
+/// Takes results and writes them. A reader that has left (`| head`) is no failure.
+pub struct Sink<'w> {
+    out: &'w mut dyn Write,
+    format: Format,
+    rows: Vec<Measurement>,
+}
+
+impl std::fmt::Debug for Sink<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sink").field("format", &self.format).field("rows", &self.rows).finish()
+    }
+}
+
+impl<'w> Sink<'w> {
+    /// A sink that writes to `out`.
+    pub fn new(out: &'w mut dyn Write, format: Format) -> Sink<'w> {
+        Sink { out, format, rows: Vec::new() }
+    }
+
+    /// Takes a result.
+    ///
+    /// # Errors
+    /// [`BenchError::NoValue`] if a number in it is none, else what the output returns.
+    pub fn push(&mut self, measurement: Measurement) -> Result<(), BenchError> {
+        if !measurement.is_finite() {
+            let Measurement { case, metric, .. } = measurement;
+            return Err(BenchError::NoValue { case, metric });
+        }
+        match self.format {
+            Format::Json => self.write(&format!("{}\n", measurement.to_json())),
+            Format::Table => {
+                self.rows.push(measurement);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes what has not been written.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn finish(mut self) -> Result<(), BenchError> {
+        let rows = std::mem::take(&mut self.rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.write(&table(&rows))
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), BenchError> {
+        match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn table(rows: &[Measurement]) -> String {
+    let head = ["case", "metric", "value", "unit", "reference", "ratio"].map(str::to_owned);
+    let cells = rows.iter().map(|m| {
+        let reference = m.reference.as_ref();
+        [
+            m.case.clone(),
+            m.metric.to_owned(),
+            number(m.value),
+            m.unit.to_owned(),
+            reference.map_or_else(String::new, |r| format!("{} {}", number(r.value), r.what)),
+            m.ratio().map_or_else(String::new, |r| format!("{r:.2}")),
+        ]
+    });
+    let lines: Vec<[String; 6]> = std::iter::once(head).chain(cells).collect();
+    aligned(&lines, [false, false, true, false, false, true])
+}
+
+/// Lines of cells, each column as wide as its widest cell; `right` columns end where the others
+/// begin.
+pub(crate) fn aligned<const N: usize>(lines: &[[String; N]], right: [bool; N]) -> String {
+    let widths: [usize; N] = std::array::from_fn(|i| {
+        lines.iter().map(|l| l[i].chars().count()).max().unwrap_or_default()
+    });
+    let mut out = String::new();
+    for line in lines {
+        let cells: Vec<String> = std::iter::zip(line, std::iter::zip(widths, right))
+            .map(|(cell, (width, right))| match right {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            })
+            .collect();
+        out.push_str(cells.join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+fn number(value: f64) -> String {
+    if value.abs() >= 1000.0 {
+        crate::text::count(value.max(0.0).round() as u64)
+    } else {
+        format!("{value:.1}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(case: &str, value: f64) -> Measurement {
+        Measurement::new("ring", case, "ns_per_command", value, "ns")
+    }
+
+    #[test]
+    fn json_is_one_object_per_line() {
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, Format::Json);
+        sink.push(row("a", 1.0)).unwrap();
+        sink.push(row("b", 2.0).against("a", 1.0)).unwrap();
+        sink.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[1]["ratio"], 2.0);
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let mut out = Vec::new();
+            let mut sink = Sink::new(&mut out, Format::Json);
+            assert!(matches!(sink.push(row("a", bad)), Err(BenchError::NoValue { .. })));
+            assert!(sink.push(row("a", 1.0).against("b", bad)).is_err());
+            sink.finish().unwrap();
+            assert!(out.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_comes_at_the_end() {
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, Format::Table);
+        sink.push(row("short", 9.0)).unwrap();
+        sink.push(row("a longer case", 12_345.6).against("copy", 10.0)).unwrap();
+        sink.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        let unit = lines[0].find("unit").unwrap();
+        assert!(lines[1..].iter().all(|l| l[unit..].starts_with("ns")), "{text}");
+        assert!(lines[2].contains("12,346  ns    10.0 copy  1234.56"), "{text}");
+    }
+}
