@@ -58,6 +58,24 @@ pub trait Device: Component {
     fn set_waker(&mut self, waker: Waker);
 }
 
+impl<D: Device + ?Sized> Device for &mut D {
+    fn limits(&self) -> &Limits {
+        (**self).limits()
+    }
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        (**self).submit(now, request)
+    }
+    fn reap(&mut self) -> Option<Completion> {
+        (**self).reap()
+    }
+    fn memory(&self) -> &AddressSpace {
+        (**self).memory()
+    }
+    fn set_waker(&mut self, waker: Waker) {
+        (**self).set_waker(waker);
+    }
+}
+
 impl<D: Device + ?Sized> Device for Box<D> {
     fn limits(&self) -> &Limits {
         (**self).limits()

@@ -82,7 +82,8 @@ impl Drive {
             }
             AdminCommand::DeleteSq { qid } => self.delete_submission(port, qid, (queue, cid)),
             AdminCommand::DeleteCq { qid } => {
-                let at = self.queues.find_completion(port, qid).ok_or(Status::INVALID_QID)?;
+                let at = self.queues.find_completion(port, qid).filter(|_| qid > 0);
+                let at = at.ok_or(Status::INVALID_QID)?;
                 if self.queues.submissions.iter().flatten().any(|q| q.completion == at) {
                     return Err(Status::INVALID_QUEUE_DELETION);
                 }
@@ -164,8 +165,11 @@ impl Drive {
         qid: u16,
         by: (usize, u16),
     ) -> Result<Option<u64>, Status> {
-        let at = self.queues.find_submission(port, qid).ok_or(Status::INVALID_QID)?;
-        let Some(queue) = self.queues.submissions[at].as_mut() else {
+        // Admin queues are not deleted by commands, and no queue twice (NVMe section 5.6).
+        let at = self.queues.find_submission(port, qid).filter(|_| qid > 0);
+        let at = at.ok_or(Status::INVALID_QID)?;
+        let Some(queue) = self.queues.submissions[at].as_mut().filter(|q| q.closing.is_none())
+        else {
             return Err(Status::INVALID_QID);
         };
         if queue.outstanding > 0 {

@@ -54,7 +54,11 @@ pub struct Drive {
     late: LatenessRecord,
     counts: DriveStats,
     powered_at: Option<Nanos>,
+    /// The last poll.
     now: Nanos,
+    /// The instant that the drive has got to: that of the last poll or before, while a late poll
+    /// catches up.
+    at: Nanos,
 }
 
 impl Drive {
@@ -114,6 +118,7 @@ impl Drive {
             counts: DriveStats::default(),
             powered_at: None,
             now: Nanos::ZERO,
+            at: Nanos::ZERO,
             personality,
             config,
         })
@@ -349,8 +354,9 @@ impl Drive {
             IoCommand::DatasetManagement { ranges, .. } => {
                 u64::from(ranges) * nvme::DsmRange::BYTES as u64
             }
-            IoCommand::LbaStatus { max_descriptors, .. } => {
-                u64::from(max_descriptors) * nvme::LbaStatusDescriptor::BYTES as u64
+            // There are never more extents than sectors.
+            IoCommand::LbaStatus { nlb, max_descriptors, .. } => {
+                u64::from(max_descriptors.min(nlb)) * nvme::LbaStatusDescriptor::BYTES as u64
             }
             IoCommand::Flush
             | IoCommand::WriteZeroes { .. }
@@ -514,6 +520,12 @@ impl Drive {
         if next > now {
             return false;
         }
+        // Before time moves on, the translation layer does what became possible at this instant.
+        if next > self.at && self.settle(self.at) {
+            self.send_done(self.at);
+            return true;
+        }
+        self.at = next;
         let at = if next == media {
             // The media may have several instants to go through before something ends; it must
             // not run past what else is due.
@@ -597,6 +609,14 @@ impl Component for Drive {
             while self.step(now) {
                 moved = true;
             }
+            if now > self.at {
+                if self.settle(self.at) {
+                    self.send_done(self.at);
+                    moved = true;
+                    continue;
+                }
+                self.at = now;
+            }
             let mut fetched = false;
             while let Some((queue, sqe)) = self.queues.fetch() {
                 self.accept(now, queue, &sqe);
@@ -615,10 +635,7 @@ impl Component for Drive {
     }
 
     fn deadline(&self) -> Nanos {
-        if self.queues.stalled() > 0 {
-            // The host's reaping does not wake anybody.
-            return self.now;
-        }
+        // Completions that wait for room are no reason: a host that gives some back wakes the drive.
         self.next_internal()
     }
 }

@@ -313,12 +313,13 @@ impl FlashArray {
         part.suspended += 1;
         unit.epoch += 1;
         let remaining = unit.ends.since(now) + limits.resume;
-        unit.account(part.what, now.since(unit.ends) + limits.suspend + limits.resume);
+        let (what, began) = (part.what, unit.began);
         unit.suspended = Some((active.part, remaining));
         unit.active = Some(Active { part: active.part, phase: Phase::Suspending });
         let event = Event::Suspended { pu, epoch: unit.epoch };
         let delay = if self.instant { Nanos::ZERO } else { limits.suspend };
         self.timers.push(now + delay, event);
+        self.array_was_busy(pu, what, began, now + delay);
     }
 
     /// Starts the transfer of the next program's data while the array is programming.
@@ -439,19 +440,24 @@ impl FlashArray {
 
     fn run_array(&mut self, now: Nanos, pu: u32, id: u32, time: Nanos) {
         let time = if self.instant { Nanos::ZERO } else { time };
-        let what = self.parts[id as usize].what;
         let unit = &mut self.pus[pu as usize];
         unit.active = Some(Active { part: id, phase: Phase::Array });
-        unit.ends = now + time;
-        unit.account(what, time);
+        (unit.began, unit.ends) = (now, now + time);
         let event = Event::Array { pu, epoch: unit.epoch };
         self.timers.push(unit.ends, event);
+    }
+
+    /// Accounts for a stretch of time that has ended, or is certain to end then.
+    #[inline]
+    fn array_was_busy(&mut self, pu: u32, what: What, start: Nanos, end: Nanos) {
+        let time = end.since(start);
+        self.pus[pu as usize].account(what, time);
         let kind = match what {
             What::Read => SpanKind::Read,
             What::Program => SpanKind::Program,
             What::Erase => SpanKind::Erase,
         };
-        self.trace.span(Span { start: now, time, kind, at: pu });
+        self.trace.span(Span { start, time, kind, at: pu });
     }
 
     /// Checks what has been read and sends it over the channel.
@@ -487,6 +493,7 @@ impl FlashArray {
     fn array_done(&mut self, now: Nanos, pu: u32) {
         let Some(active) = self.pus[pu as usize].active else { return };
         let part = self.parts[active.part as usize];
+        self.array_was_busy(pu, part.what, self.pus[pu as usize].began, now);
         let chunk = ChunkId(part.chunk);
         let result = match part.what {
             What::Read => {

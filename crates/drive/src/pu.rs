@@ -40,7 +40,9 @@ pub(crate) struct Pu {
     pub(crate) suspended: Option<(u32, Nanos)>,
     /// Counts interruptions: an end announced before one is void.
     pub(crate) epoch: u32,
-    /// When the array operation ends.
+    /// When the array operation began, or went on after an interruption.
+    pub(crate) began: Nanos,
+    /// When it ends.
     pub(crate) ends: Nanos,
     /// Chunk and page in the page register, and of which planes.
     register: Option<(u32, u32, u64)>,
@@ -59,6 +61,7 @@ impl Default for Pu {
             staged_ready: false,
             suspended: None,
             epoch: 0,
+            began: Nanos::ZERO,
             ends: Nanos::ZERO,
             register: None,
             register_hits: 0,

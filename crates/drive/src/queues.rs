@@ -230,11 +230,6 @@ impl Queues {
         }
     }
 
-    /// Completions that wait for their hosts to reap.
-    pub(crate) fn stalled(&self) -> usize {
-        self.stalled
-    }
-
     /// Posts what found no room before, and raises interrupts. Returns whether anything moved.
     #[inline]
     pub(crate) fn notify(&mut self) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! A failing seed is printed; replay it with
 //! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test oracle`. `SLUICE_CASES` sets how many seeds
-//! are tried.
+//! are tried, from `SLUICE_FIRST` on.
 
 mod common;
 
@@ -162,6 +162,19 @@ impl Case {
         }
     }
 
+    /// What a panic should say.
+    fn describe(&self) -> String {
+        let (ftl, failing, cuts) = (self.pblk.ftl(), self.failing, self.cuts);
+        format!(
+            "(failing {failing}, {cuts} power cuts, {:?}, {:?}, {:?}, {:?}, {})",
+            self.drive.geometry,
+            self.config,
+            ftl.layout(),
+            ftl.stats(),
+            ftl.debug_state()
+        )
+    }
+
     fn offset(&self, buffer: usize) -> usize {
         buffer * LONGEST as usize * SECTOR
     }
@@ -189,7 +202,7 @@ impl Case {
         }
         if !moved && steps > 0 && self.outstanding.iter().any(Option::is_some) {
             // What nobody completes must at least not be forgotten by the device itself.
-            assert!(self.pblk.poll(Nanos(0)), "stuck: {}", self.pblk.ftl().debug_state());
+            assert!(self.pblk.poll(Nanos(0)), "stuck: {}", self.describe());
         }
     }
 
@@ -200,7 +213,7 @@ impl Case {
             }
             self.turn(1);
         }
-        panic!("never ends: {}", self.pblk.ftl().debug_state());
+        panic!("never ends: {}", self.describe());
     }
 
     fn submit(&mut self, lba: u64, sectors: u32, kind: Kind, request: impl Fn(Payload) -> Request) {
@@ -274,7 +287,8 @@ impl Case {
     fn ended(&mut self, ended: Outstanding, status: Status) {
         let Outstanding { buffer, lba, sectors, kind } = ended;
         let full = self.failing && status.is(Status::CAPACITY_EXCEEDED);
-        assert!(status.is_success() || full, "{kind:?}: {status}");
+        let possible = status.is_success() || full;
+        assert!(possible, "{status} for {kind:?} {}", self.describe());
         let offset = self.offset(buffer);
         let range = lba as usize..lba as usize + sectors as usize;
         match kind {
@@ -298,7 +312,11 @@ impl Case {
                         }
                         None => {
                             let found = sector.possible.iter().find(|w| w.value == value);
-                            sector.now = Some(*found.expect("a value that was written"));
+                            let known = found.is_some();
+                            let copies = || self.drive.copies((lba + i as u64) as u32);
+                            let lba = lba + i as u64;
+                            assert!(known, "sector {lba} is {value}: {sector:?}{}", copies());
+                            sector.now = found.copied();
                         }
                     }
                 }
@@ -377,7 +395,10 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SLUICE_CASES").unwrap_or(150),
+        None => {
+            let first = number("SLUICE_FIRST").unwrap_or(0);
+            first..first + number("SLUICE_CASES").unwrap_or(150)
+        }
     };
     let alone = seeds.end - seeds.start == 1;
     let (mut reclaimed, mut cuts, mut scattered) = (0, 0, 0);

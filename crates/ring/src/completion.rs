@@ -165,6 +165,7 @@ impl CompletionHost {
             doorbells
                 .half_word(Port::cq_doorbell(self.ring.qid))
                 .store(self.head.into(), Ordering::Release);
+            self.ring.port.wake_drive();
         }
     }
 }

@@ -7,6 +7,8 @@
 //! | [`limits`] | what a drive can do at most, in closed form |
 //! | [`calibrate`] | what this machine costs, and whether it keeps up with a drive |
 //! | [`bench`] | what Sluice costs and sustains |
+//! | [`stack`] | a drive and the host's way to it, built from a scenario |
+//! | [`sim`] | scenarios in virtual time |
 //! | [`report`] | what a run found: a table, a page |
 //! | [`trace_file`] | what happened, event by event, for Perfetto |
 //! | [`cli`] | the command line |
@@ -20,5 +22,7 @@ pub mod limits;
 pub mod presets;
 pub mod report;
 pub mod scenario;
+pub mod sim;
+pub mod stack;
 pub mod text;
 pub mod trace_file;

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use driver::{DriveInfo, OpenChannel, QueuePair};
-use ftl::FtlConfig;
+use ftl::{FtlConfig, Oob};
 use lightnvm::{Pblk, PblkError};
 use nvme::{
     ChunkDescriptor, ChunkState, Cqe, DataPointer, Geometry, IoCommand, MediaTiming, Ppa,
@@ -554,6 +554,20 @@ impl OpenChannelDrive {
     pub fn programming(&self) -> usize {
         let program = |p: &Part| matches!(p.work, Work::Program { .. });
         self.pus.iter().filter(|q| q.iter().any(program)).count()
+    }
+
+    /// Every copy of a logical sector on the media, readable or not, for a panic.
+    pub fn copies(&self, lba: u32) -> String {
+        let (g, oob) = (&self.geometry, self.geometry.oob_bytes as usize);
+        let mut out = String::new();
+        for (psn, bytes) in self.oob.chunks(oob).enumerate() {
+            let found = Oob::decode(bytes).filter(|o| o.lba == Some(lba));
+            if let (Some(found), true) = (found, self.cells[psn] != Cell::Erased) {
+                let chunk = &self.chunks[psn / g.sectors as usize];
+                out += &format!("\n{psn} {:?} {found:?} in {chunk:?}", self.cells[psn]);
+            }
+        }
+        out
     }
 
     /// Writes something that is not pblk's, as some other host would.

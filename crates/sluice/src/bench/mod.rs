@@ -37,7 +37,8 @@ use std::io;
 
 pub use cores::Cores;
 pub use measurement::{Measurement, Reference};
-pub use samples::{Quantiles, Samples, interleaved};
+pub use samples::{Candidate, Quantiles, Samples, interleaved};
+pub(crate) use sink::aligned;
 pub use sink::{Format, Sink};
 
 use crate::cli::Failure;

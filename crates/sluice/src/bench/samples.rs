@@ -88,7 +88,7 @@ pub type Candidate<'c> = &'c mut dyn FnMut() -> Result<f64, BenchError>;
 /// The first that a candidate returns; [`BenchError::NoValue`] if one returns no number.
 pub fn interleaved<const N: usize>(
     rounds: usize,
-    mut candidates: [Candidate<'_>; N],
+    candidates: [Candidate<'_>; N],
 ) -> Result<[Samples; N], BenchError> {
     let mut values: [Vec<f64>; N] = std::array::from_fn(|_| Vec::with_capacity(rounds));
     for round in 0..=rounds.max(1) {

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`args`] | what each command takes |
 //! | [`failure`](Failure) | why a command failed, its exit code, its message with the place in the source |
+//! | [`sim_command`] | `sluice sim` |
 //! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
 
 pub mod args;
 pub mod drive_command;
 mod failure;
+pub mod sim_command;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -28,6 +30,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run scenarios in virtual time.
+    Sim(args::SimArgs),
     /// Look at drives: those that come with Sluice, and those of a scenario.
     #[command(subcommand)]
     Drive(args::DriveArgs),
@@ -49,6 +53,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Sim(args) => sim_command::run(&args),
         Command::Drive(args) => drive_command::run(&args),
         Command::Calibrate(args) => crate::calibrate::run(&args),
         Command::Bench(args) => crate::bench::run(&args),

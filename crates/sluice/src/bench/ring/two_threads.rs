@@ -54,14 +54,14 @@ fn spinning_round_trips(cores: &Cores, trips: u64) -> Result<Quantiles, BenchErr
 
 fn sleeping_round_trips(cores: &Cores, trips: u64) -> Result<Quantiles, BenchError> {
     let queues = LockedQueues::default();
-    let durations = thread::scope(|scope| {
-        // As many as `timed` sends, warm-up included.
-        let all = trips + warm_up(trips);
-        thread::Builder::new().spawn_scoped(scope, || {
-            cores.pin(1);
-            queues.serve(all);
-        })?;
-        cores.on_first(|| {
+    // As many as `timed` sends, warm-up included.
+    let all = trips + warm_up(trips);
+    let durations = cores.on_first(|| {
+        thread::scope(|scope| {
+            thread::Builder::new().spawn_scoped(scope, || {
+                cores.pin(1);
+                queues.serve(all);
+            })?;
             Ok(timed(trips, |number| {
                 std::hint::black_box(queues.round_trip(number));
             }))

@@ -1,0 +1,184 @@
+//! Submit, complete and poll: a raw block device over a queue pair, with an echo drive behind it.
+//!
+//! Host and drive spin on a CPU each, as they do in real time; on a machine with one CPU they take
+//! turns. Single calls are timed one by one and the clock's own cost is taken off.
+
+use std::hint::{black_box, spin_loop};
+
+use block::{Device, Payload, Raw, Request};
+use clock::{Component, Nanos, RealClock};
+use ring::Iova;
+
+use crate::bench::echo::{Echo, Wire, read};
+use crate::bench::{BenchError, Cores, Effort, Quantiles, Samples};
+
+const DEPTH: u16 = 256;
+/// Commands outstanding when throughput is measured.
+const OUTSTANDING: u64 = 32;
+
+/// What a queue pair in process costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueCosts {
+    /// A request to its command, into the ring, and the doorbell.
+    pub submit: Quantiles,
+    /// Finding a completion that is there, and taking it.
+    pub complete: Quantiles,
+    /// Looking at a queue with nothing in it.
+    pub idle_poll: Nanos,
+    /// One request there and back, nothing else outstanding.
+    pub round_trip: Quantiles,
+    /// Time per command with 32 outstanding, host and drive at work side by side.
+    pub pipelined: Nanos,
+    /// What the echo drive's thread spends per command.
+    pub echo: Nanos,
+}
+
+/// Durations of single calls.
+#[derive(Debug, Default)]
+struct Calls {
+    submit: Vec<Nanos>,
+    complete: Vec<Nanos>,
+    round_trip: Vec<Nanos>,
+}
+
+/// Measures; `clock_read` is what one reading of the clock takes.
+///
+/// # Errors
+/// When the system refuses memory or threads.
+pub fn measure(
+    effort: Effort,
+    cores: &Cores,
+    clock_read: Nanos,
+) -> Result<QueueCosts, BenchError> {
+    let calls = effort.choose(100_000, 500);
+    let commands = effort.choose(1_000_000, 2_000);
+    let wire = Wire::new(DEPTH)?;
+    let (mut raw, echo) = (wire.raw()?, wire.echo()?);
+    let host = |idle: &mut dyn FnMut()| -> (Calls, f64, Vec<f64>) {
+        let timed = one_by_one(&mut raw, calls, &mut *idle);
+        let pipelined = pipelined(&mut raw, commands, idle);
+        (timed, pipelined, (0..9).map(|_| idle_polls(&mut raw, calls)).collect())
+    };
+    let (timed, pipelined, idle) = if cores.has_two() {
+        let mut host = host;
+        echo.beside(cores, move || Ok(host(&mut spin_loop)))?
+    } else {
+        let (mut host, mut echo) = (host, echo);
+        cores.on_first(move || {
+            Ok(host(&mut || {
+                echo.poll();
+            }))
+        })?
+    };
+    let quantiles = |calls: Vec<Nanos>| {
+        let all = Quantiles::of(calls).ok_or(BenchError::Thread("the queue pair"))?;
+        Ok::<_, BenchError>(all.less(clock_read))
+    };
+    let median = |values: Vec<f64>| Samples::new(values).map_or(0.0, |s| s.median());
+    let echo = cores.on_first(move || echo_polls(effort.choose(2_000, 20)))?;
+    Ok(QueueCosts {
+        submit: quantiles(timed.submit)?,
+        complete: quantiles(timed.complete)?,
+        round_trip: quantiles(timed.round_trip)?,
+        idle_poll: whole(median(idle)),
+        pipelined: whole(pipelined),
+        echo: whole(median(echo)),
+    })
+}
+
+/// To whole nanoseconds, at least one: nothing is free.
+pub(super) fn whole(nanos: f64) -> Nanos {
+    Nanos(nanos.round().max(1.0) as u64)
+}
+
+fn request(number: u64) -> Request {
+    Request::read(black_box(number % 1024), 1, Payload::At(Iova(1 << 40)), number)
+}
+
+/// Times `count` requests, one at a time, after a tenth as many to warm up.
+fn one_by_one(raw: &mut Raw, count: usize, idle: &mut dyn FnMut()) -> Calls {
+    let clock = RealClock::start();
+    let mut calls = Calls::default();
+    for number in 0..count + count / 10 {
+        let asked = clock.now();
+        // Nothing is outstanding, so the device is not busy.
+        let taken = raw.submit(asked, request(number as u64));
+        raw.poll(asked);
+        let submitted = clock.now();
+        if taken.is_err() {
+            continue;
+        }
+        let (found, done) = loop {
+            let before = clock.now();
+            raw.poll(before);
+            if let Some(completion) = raw.reap() {
+                black_box(completion);
+                break (before, clock.now());
+            }
+            idle();
+        };
+        if number >= count / 10 {
+            calls.submit.push(submitted.since(asked));
+            calls.complete.push(done.since(found));
+            calls.round_trip.push(done.since(asked));
+        }
+    }
+    calls
+}
+
+/// Nanoseconds per request with [`OUTSTANDING`] of them outstanding.
+fn pipelined(raw: &mut Raw, count: u64, idle: &mut dyn FnMut()) -> f64 {
+    let clock = RealClock::start();
+    let (mut sent, mut done) = (0, 0);
+    while done < count {
+        while sent < count && sent - done < OUTSTANDING {
+            if raw.submit(Nanos::ZERO, request(sent)).is_err() {
+                break;
+            }
+            sent += 1;
+        }
+        raw.poll(Nanos::ZERO);
+        let before = done;
+        while let Some(completion) = raw.reap() {
+            black_box(completion);
+            done += 1;
+        }
+        if done == before {
+            idle();
+        }
+    }
+    clock.now().0 as f64 / count.max(1) as f64
+}
+
+/// Nanoseconds per poll with nothing outstanding.
+fn idle_polls(raw: &mut Raw, count: usize) -> f64 {
+    let clock = RealClock::start();
+    for _ in 0..count {
+        black_box(raw.poll(Nanos::ZERO));
+    }
+    clock.now().0 as f64 / count.max(1) as f64
+}
+
+/// Nanoseconds per command that an echo drive spends, in batches, `batches` times.
+fn echo_polls(batches: usize) -> Result<Vec<f64>, BenchError> {
+    let wire = Wire::new(DEPTH)?;
+    let (mut pair, mut echo): (_, Echo) = (wire.queue_pair()?, wire.echo()?);
+    let clock = RealClock::start();
+    let mut samples = Vec::with_capacity(batches);
+    for _ in 0..batches {
+        for user in 0..OUTSTANDING {
+            if pair.submit(read(user), user).is_err() {
+                break;
+            }
+        }
+        pair.ring();
+        let start = clock.now();
+        let answered = echo.poll();
+        let took = clock.now().since(start);
+        samples.push(took.0 as f64 / answered.max(1) as f64);
+        while let Some(done) = pair.reap() {
+            black_box(done);
+        }
+    }
+    Ok(samples)
+}

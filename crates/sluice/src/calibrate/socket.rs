@@ -1,0 +1,209 @@
+//! The way of an NBD client: a request of 28 bytes, and a reply of 16 with 4 KiB of data, over a Unix
+//! socket between two threads.
+//!
+//! The client does what clients do: write, wait for the socket, read. The server does what
+//! `sluice serve` does: while it is awake it looks at the socket again and again, and when nothing
+//! came for a while it sleeps on it. It says in the reply when it had the request and when it began
+//! to answer, on the one clock of the process, so the two halves are told apart.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use clock::{Nanos, RealClock};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::queue::whole;
+use crate::bench::{BenchError, Cores, Effort, Quantiles};
+
+/// Bytes of a request (NBD "Request message").
+const REQUEST: usize = 28;
+/// Bytes of a simple reply and 4 KiB of data (NBD "Simple reply message").
+const REPLY: usize = 16 + 4096;
+/// Requests outstanding when throughput is measured.
+const OUTSTANDING: usize = 32;
+
+/// What a request and its reply cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trip {
+    /// From the client's write until the server has the request.
+    pub submit: Quantiles,
+    /// From the server's write until the client has the reply.
+    pub complete: Quantiles,
+    /// There and back.
+    pub round_trip: Quantiles,
+}
+
+/// What an NBD client's way costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketCosts {
+    /// With the server awake; `None` where it has no CPU of its own to be awake on.
+    pub awake: Option<Trip>,
+    /// With the server asleep.
+    pub asleep: Trip,
+    /// Time per request with 32 outstanding.
+    pub pipelined: Nanos,
+}
+
+impl SocketCosts {
+    /// What most requests of a busy client cost: the server is awake if it can be.
+    pub fn usual(&self) -> &Trip {
+        self.awake.as_ref().unwrap_or(&self.asleep)
+    }
+}
+
+/// How the server waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    Awake,
+    Asleep,
+}
+
+/// Measures.
+///
+/// # Errors
+/// When the system refuses sockets or threads.
+pub fn measure(effort: Effort, cores: &Cores) -> Result<SocketCosts, BenchError> {
+    let trips = effort.choose(5_000, 50);
+    let requests = effort.choose(50_000, 500);
+    let waits = if cores.has_two() { Waits::Awake } else { Waits::Asleep };
+    let pipelined = between(cores, waits, |client, clock| pipelined(client, clock, requests))?;
+    let asleep = between(cores, Waits::Asleep, |client, clock| round_trips(client, clock, trips))?;
+    let awake = if cores.has_two() {
+        Some(between(cores, Waits::Awake, |client, clock| round_trips(client, clock, trips))?)
+    } else {
+        None
+    };
+    Ok(SocketCosts { awake, asleep, pipelined: whole(pipelined) })
+}
+
+/// Runs `client` on the first CPU with a server on the second.
+fn between<T: Send>(
+    cores: &Cores,
+    waits: Waits,
+    client: impl FnOnce(UnixStream, RealClock) -> Result<T, BenchError> + Send,
+) -> Result<T, BenchError> {
+    let clock = RealClock::start();
+    let (near, far) = UnixStream::pair()?;
+    thread::scope(|scope| {
+        let server = thread::Builder::new().spawn_scoped(scope, move || {
+            cores.pin(1);
+            serve(far, clock, waits)
+        })?;
+        // The client's end closes when it is done, which ends the server.
+        let result = cores.on_first(move || client(near, clock));
+        let served = server.join().map_err(|_| BenchError::Thread("the socket's server"))?;
+        let result = result?;
+        served?;
+        Ok(result)
+    })
+}
+
+/// Waits until the socket has something to read.
+fn wait(socket: &UnixStream) -> io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], None) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Answers every request until the client has left.
+fn serve(mut socket: UnixStream, clock: RealClock, waits: Waits) -> io::Result<()> {
+    let mut requests = vec![0; OUTSTANDING * REQUEST];
+    let mut replies = vec![0; OUTSTANDING * REPLY];
+    let mut have = 0;
+    loop {
+        if waits == Waits::Asleep {
+            wait(&socket)?;
+        }
+        match recv(&socket, &mut requests[have..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Ok(()),
+            Ok((n, _)) => have += n,
+            Err(Errno::AGAIN | Errno::INTR) => {
+                std::hint::spin_loop();
+                continue;
+            }
+            Err(e) => return Err(e.into()),
+        }
+        let had = clock.now().0.to_le_bytes();
+        let count = have / REQUEST;
+        let answers = &mut replies[..count * REPLY];
+        for reply in answers.chunks_exact_mut(REPLY) {
+            reply[..8].copy_from_slice(&had);
+            reply[8..16].copy_from_slice(&clock.now().0.to_le_bytes());
+        }
+        requests.copy_within(count * REQUEST..have, 0);
+        have -= count * REQUEST;
+        socket.write_all(answers)?;
+    }
+}
+
+fn round_trips(
+    mut socket: UnixStream,
+    clock: RealClock,
+    trips: usize,
+) -> Result<Trip, BenchError> {
+    let (mut submit, mut complete, mut both) = (Vec::new(), Vec::new(), Vec::new());
+    let mut reply = [0; REPLY];
+    for number in 0..trips + trips / 10 {
+        let asked = clock.now();
+        socket.write_all(&[0; REQUEST])?;
+        wait(&socket)?;
+        socket.read_exact(&mut reply)?;
+        let done = clock.now();
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = reply;
+        let had = Nanos(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+        let began = Nanos(u64::from_le_bytes([i, j, k, l, m, n, o, p]));
+        if number >= trips / 10 {
+            submit.push(had.since(asked));
+            complete.push(done.since(began));
+            both.push(done.since(asked));
+        }
+    }
+    let quantiles = |v| Quantiles::of(v).ok_or(BenchError::Thread("the socket's client"));
+    Ok(Trip {
+        submit: quantiles(submit)?,
+        complete: quantiles(complete)?,
+        round_trip: quantiles(both)?,
+    })
+}
+
+/// Nanoseconds per request with [`OUTSTANDING`] of them outstanding.
+fn pipelined(
+    mut socket: UnixStream,
+    clock: RealClock,
+    requests: usize,
+) -> Result<f64, BenchError> {
+    let start = clock.now();
+    let mut reply = [0; REPLY];
+    let mut sent = 0;
+    for done in 0..requests {
+        while sent < requests && sent - done < OUTSTANDING {
+            socket.write_all(&[0; REQUEST])?;
+            sent += 1;
+        }
+        wait(&socket)?;
+        socket.read_exact(&mut reply)?;
+    }
+    Ok(clock.now().since(start).0 as f64 / requests.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trip_has_two_halves() {
+        let cores = Cores::allowed();
+        let trip = between(&cores, Waits::Asleep, |socket, clock| round_trips(socket, clock, 20));
+        let trip = trip.unwrap();
+        assert!(trip.submit.p50 > Nanos::ZERO && trip.complete.p50 > Nanos::ZERO);
+        assert!(trip.round_trip.max >= trip.submit.p50 + trip.complete.p50);
+        assert!(between(&cores, Waits::Asleep, |s, c| pipelined(s, c, 100)).unwrap() > 0.0);
+    }
+}

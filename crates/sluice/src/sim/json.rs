@@ -1,0 +1,137 @@
+//! An outcome as JSON: fio's result format, with Sluice's own section beside it.
+
+use serde_json::{Map, Value, json};
+use workload::RunResult;
+
+use super::{DriveOutcome, Outcome};
+
+/// What fio would have written, with a `sluice` section. Equal outcomes give equal bytes: the
+/// timestamp is zero.
+pub fn to_json(outcome: &Outcome) -> Value {
+    // fio knows no drives: the jobs of all are in one list, each drive's in its own place again.
+    let all = RunResult {
+        seed: outcome.seed,
+        elapsed: outcome.elapsed,
+        jobs: outcome.drives.iter().flat_map(|d| d.run.jobs.iter().cloned()).collect(),
+    };
+    let mut value = workload::to_fio_json(&all, 0);
+    let section = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "title": outcome.title,
+        "seed": outcome.seed,
+        "clock": "virtual",
+        "elapsed_ns": outcome.elapsed.0,
+        "host": {
+            "submit_ns": outcome.costs.submit.0,
+            "complete_ns": outcome.costs.complete.0,
+        },
+        "ignored_options": outcome.ignored,
+        "failures": outcome.failures(),
+        "drives": outcome.drives.iter().map(|d| drive(d, outcome)).collect::<Vec<_>>(),
+    });
+    if let Value::Object(object) = &mut value {
+        object.insert("sluice".into(), section);
+    }
+    value
+}
+
+fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
+    let elapsed = outcome.elapsed.0.max(1) as f64;
+    let share = |t: clock::Nanos| t.0 as f64 / elapsed;
+    let mut object = Map::new();
+    object.insert("name".into(), json!(d.name));
+    if let Some(f) = &d.ftl {
+        object.insert("write_amplification".into(), json!(f.write_amplification()));
+        object.insert(
+            "ftl".into(),
+            json!({
+                "user_sectors_written": f.user_writes,
+                "user_sectors_read": f.user_reads,
+                "buffer_hits": f.buffer_hits,
+                "unmapped_reads": f.unmapped_reads,
+                "trimmed_sectors": f.trimmed,
+                "padding_sectors": f.padding,
+                "metadata_sectors": f.metadata,
+                "flushes": f.flushes,
+                "free_lines": d.free_lines,
+            }),
+        );
+        object.insert(
+            "gc".into(),
+            json!({
+                "moved_sectors": f.gc_moves,
+                "lines_reclaimed": f.lines_reclaimed,
+                "erases": f.erases,
+                "program_failures": f.program_failures,
+                "erase_failures": f.erase_failures,
+                "retired_chunks": f.retired_chunks,
+                "lost_sectors": f.lost,
+            }),
+        );
+    }
+    if let Some(c) = &d.capacity {
+        object.insert(
+            "capacity".into(),
+            json!({
+                "logical_bytes": c.logical_bytes(),
+                "over_provisioning": c.over_provisioning(),
+                "over_provisioning_convention": "physical / logical - 1",
+            }),
+        );
+    }
+    if let Some((channels, pus)) = d.shape {
+        let per_pu: Vec<Value> = d
+            .drive
+            .pus
+            .iter()
+            .map(|p| {
+                json!({
+                    "read": share(p.read),
+                    "program": share(p.program),
+                    "erase": share(p.erase),
+                })
+            })
+            .collect();
+        let channel: Vec<f64> = d.drive.channels.iter().map(|t| share(*t)).collect();
+        object.insert(
+            "utilisation".into(),
+            json!({ "channels": channels, "pus": pus, "per_pu": per_pu, "per_channel": channel }),
+        );
+    }
+    object.insert(
+        "commands".into(),
+        json!({
+            "reads": d.drive.reads,
+            "writes": d.drive.writes,
+            "others": d.drive.others,
+            "errors": d.drive.errors,
+            "bytes_read": d.drive.bytes_read,
+            "bytes_written": d.drive.bytes_written,
+            "page_register_hits": d.drive.register_hits,
+        }),
+    );
+    if let Some(m) = &d.drive.media {
+        object.insert(
+            "media".into(),
+            json!({
+                "programs": m.programs,
+                "erases": m.erases,
+                "reads": m.reads,
+                "corrected_bits": m.corrected_bits,
+                "uncorrectable_reads": m.uncorrectable_reads,
+                "offline_chunks": m.offline_chunks,
+                "wear": { "min": m.wear.min, "mean": m.wear.mean, "max": m.wear.max },
+            }),
+        );
+    }
+    object.insert(
+        "lateness_ns".into(),
+        json!({
+            "count": d.drive.late.count,
+            "late_p50": d.drive.late.p50.0,
+            "late_p99": d.drive.late.p99.0,
+            "late_max": d.drive.late.max.0,
+        }),
+    );
+    Value::Object(object)
+}

@@ -1,0 +1,126 @@
+//! An outcome as a [`Way`] of the report.
+
+use workload::{Direction as JobDirection, DirectionResult, JobResult};
+
+use super::{DriveOutcome, Outcome};
+use crate::report::{Busy, BusyMap, Direction, GcFigures, JobRow, Latency, Way};
+
+/// Points of a distribution at most: more than a plot shows.
+const CDF_POINTS: usize = 400;
+
+/// An outcome as one way of a comparison.
+pub fn to_way(outcome: &Outcome) -> Way {
+    let several = outcome.drives.len() > 1;
+    let mut way = Way {
+        name: outcome.title.clone(),
+        scenario: outcome.text.to_string(),
+        seed: outcome.seed,
+        elapsed_ns: outcome.elapsed.0,
+        ..Way::default()
+    };
+    for drive in &outcome.drives {
+        for job in drive.run.reported() {
+            rows(&job, several.then_some(drive.name.as_str()), &mut way.jobs);
+        }
+        if let Some(map) = busy(drive, outcome.elapsed.0, several) {
+            way.busy.push(map);
+        }
+    }
+    // One figure for the way: of the drive that was written most.
+    let written = |d: &&DriveOutcome| d.ftl.map_or(0, |f| f.user_writes);
+    if let Some(drive) = outcome.drives.iter().max_by_key(written) {
+        way.write_amplification = drive.ftl.and_then(|f| f.write_amplification());
+        way.over_provisioning = drive.capacity.map(|c| c.over_provisioning());
+        way.gc = drive.ftl.map(|f| GcFigures {
+            user_sectors: f.user_writes,
+            moved_sectors: f.gc_moves,
+            padded_sectors: f.padding,
+            lines_reclaimed: f.lines_reclaimed,
+            erases: f.erases,
+            free_lines: drive.free_lines.unwrap_or(0.0) as u64,
+        });
+    }
+    if outcome.costs.submit.0 + outcome.costs.complete.0 == 0 {
+        way.remarks.push("The host's CPU takes no time: [host] is not set.".into());
+    }
+    if !outcome.ignored.is_empty() {
+        way.remarks.push(format!("Without meaning here: {}.", outcome.ignored.join(", ")));
+    }
+    way.remarks.extend(outcome.failures());
+    way
+}
+
+fn rows(job: &JobResult, drive: Option<&str>, rows: &mut Vec<JobRow>) {
+    let directions = [
+        (JobDirection::Read, Direction::Read),
+        (JobDirection::Write, Direction::Write),
+        (JobDirection::Trim, Direction::Trim),
+    ];
+    for (from, to) in directions {
+        let result = job.direction(from);
+        if result.ios == 0 {
+            continue;
+        }
+        let name = match drive {
+            Some(drive) => format!("{drive}: {}", job.spec.name),
+            None => job.spec.name.clone(),
+        };
+        let width = job.series.width();
+        let series = job.series.intervals().enumerate().map(|(i, interval)| {
+            let bytes = interval.bytes[from as usize] as f64;
+            (width.0 * i as u64, bytes / width.as_secs_f64())
+        });
+        rows.push(JobRow {
+            name,
+            direction: to,
+            iops: result.iops(),
+            bytes_per_sec: result.bandwidth(),
+            latency: latency(result),
+            cdf: cdf(result),
+            series: series.collect(),
+        });
+    }
+}
+
+fn latency(result: &DirectionResult) -> Latency {
+    let at = |percent| result.lat.percentile(percent).0;
+    Latency {
+        mean: result.lat.mean(),
+        p50: at(50.0),
+        p95: at(95.0),
+        p99: at(99.0),
+        p999: at(99.9),
+        max: result.lat.max().0,
+    }
+}
+
+fn cdf(result: &DirectionResult) -> Vec<(u64, f64)> {
+    let total = result.lat.count().max(1) as f64;
+    let buckets: Vec<_> = result.lat.buckets().collect();
+    let stride = buckets.len().div_ceil(CDF_POINTS).max(1);
+    let mut points = Vec::with_capacity(buckets.len() / stride + 2);
+    let mut below = 0;
+    for (i, bucket) in buckets.iter().enumerate() {
+        if i == 0 {
+            points.push((bucket.from.0, 0.0));
+        }
+        below += bucket.count;
+        if i % stride == stride - 1 || i + 1 == buckets.len() {
+            points.push((bucket.to.0.min(result.lat.max().0), below as f64 / total));
+        }
+    }
+    points
+}
+
+fn busy(drive: &DriveOutcome, elapsed: u64, several: bool) -> Option<BusyMap> {
+    let (channels, pus) = drive.shape?;
+    let share = |t: clock::Nanos| t.0 as f64 / elapsed.max(1) as f64;
+    let units = drive.drive.pus.iter();
+    let units = units.map(|p| Busy {
+        read: share(p.read),
+        program: share(p.program),
+        erase: share(p.erase),
+    });
+    let name = if several { drive.name.clone() } else { String::new() };
+    Some(BusyMap { drive: name, channels, pus, units: units.collect() })
+}

@@ -1,0 +1,57 @@
+//! [`StackDevice`]: the block device on top of a stack.
+
+use block::{Busy, Completion, Device, Limits, Raw, Request};
+use clock::{Component, Nanos, Waker};
+use lightnvm::Pblk;
+use ring::AddressSpace;
+
+/// A block device, whoever manages the flash: one match per call, so that jobs need not be compiled
+/// for every way.
+#[derive(Debug)]
+pub enum StackDevice {
+    /// The drive: straight to its queue pair.
+    Raw(Raw),
+    /// The host: pblk over vector commands.
+    Pblk(Box<Pblk>),
+}
+
+macro_rules! each {
+    ($self:ident, $d:ident => $e:expr) => {
+        match $self {
+            StackDevice::Raw($d) => $e,
+            StackDevice::Pblk($d) => $e,
+        }
+    };
+}
+
+impl Component for StackDevice {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        each!(self, d => d.poll(now))
+    }
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        each!(self, d => d.deadline())
+    }
+}
+
+impl Device for StackDevice {
+    #[inline]
+    fn limits(&self) -> &Limits {
+        each!(self, d => d.limits())
+    }
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        each!(self, d => d.submit(now, request))
+    }
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        each!(self, d => d.reap())
+    }
+    fn memory(&self) -> &AddressSpace {
+        each!(self, d => d.memory())
+    }
+    fn set_waker(&mut self, waker: Waker) {
+        each!(self, d => d.set_waker(waker));
+    }
+}

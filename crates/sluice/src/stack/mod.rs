@@ -1,0 +1,189 @@
+//! The stack of one drive: the drive, and the host's way to it, built from a [`DrivePlan`].
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
+//! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
+
+mod device;
+mod precondition;
+
+use std::sync::Arc;
+
+use block::Raw;
+use clock::{Component, Nanos};
+use drive::Drive;
+use driver::Controller;
+use lightnvm::Pblk;
+use ring::Port;
+
+pub use device::StackDevice;
+pub use precondition::precondition;
+
+use crate::scenario::{DrivePlan, Target};
+
+/// A drive and the block device that the host has made of it. Both are polled: the device by whoever
+/// submits to it, the drive by its runner (they meet at the queue pair and nowhere else, rule R1).
+#[derive(Debug)]
+pub struct Stack {
+    /// The drive.
+    pub drive: Drive,
+    /// The block device.
+    pub device: StackDevice,
+    /// The connection between them, to set wakers on.
+    pub port: Arc<Port>,
+}
+
+/// Why a stack could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    /// The drive could not be powered on.
+    #[error("drive {name}: {source}")]
+    Drive {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: drive::DriveError,
+    },
+    /// The host could not bring it up.
+    #[error("drive {name}: {source}")]
+    Driver {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: driver::DriverError,
+    },
+    /// The raw path does not lead to it.
+    #[error("drive {name}: {source}")]
+    Raw {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: block::RawError,
+    },
+    /// The target could not be opened on it.
+    #[error("drive {name}: {source}")]
+    Pblk {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: lightnvm::PblkError,
+    },
+    /// No memory.
+    #[error("drive {name}: {source}")]
+    Memory {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Nobody manages the flash.
+    #[error(
+        "drive {name} is open-channel and has no target: it is not a block device; give the \
+         scenario a [target], or the drive personality = \"block\""
+    )]
+    NotABlockDevice {
+        /// The drive.
+        name: String,
+    },
+    /// Preconditioning failed.
+    #[error("preconditioning drive {name}: {message}")]
+    Precondition {
+        /// The drive.
+        name: String,
+        /// Why.
+        message: String,
+    },
+}
+
+/// Polls of the drive that an admin command may take.
+const PATIENCE: u64 = 10_000_000;
+
+/// Entries of the queue pair, unless the drive has fewer.
+const DEPTH: u16 = 4096;
+
+impl Stack {
+    /// Powers the drive on and brings the host's side up, without letting time pass. `vector` is the
+    /// interrupt vector that the drive raises, if the host ever sleeps.
+    ///
+    /// # Errors
+    /// [`StackError`].
+    pub fn build(plan: &DrivePlan, vector: Option<u16>) -> Result<Stack, StackError> {
+        let name = plan.config.name.clone();
+        if !plan.is_block_device() {
+            return Err(StackError::NotABlockDevice { name });
+        }
+        let drive = Drive::new(plan.config.clone());
+        let mut drive =
+            drive.map_err(|source| StackError::Drive { name: name.clone(), source })?;
+        let port = drive
+            .attach()
+            .map_err(|source| StackError::Memory { name: name.clone(), source })?;
+        // Bring-up takes no time of the run: recovery's reads happen at once.
+        drive.set_instant(true);
+        let device = Stack::bring_up(plan, &mut drive, &port, vector, name);
+        drive.set_instant(false);
+        drive.reset_stats();
+        Ok(Stack { device: device?, drive, port })
+    }
+
+    fn bring_up(
+        plan: &DrivePlan,
+        drive: &mut Drive,
+        port: &Arc<Port>,
+        vector: Option<u16>,
+        name: String,
+    ) -> Result<StackDevice, StackError> {
+        let keeps_data = drive.keeps_data();
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let failed = |source| StackError::Driver { name: name.clone(), source };
+        let mut controller =
+            Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(failed)?;
+        let depth = DEPTH.min(plan.config.controller.queue_depth);
+        let queue = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
+        match &plan.target {
+            Target::None => Raw::new(controller.info(), queue, port.clone())
+                .map(StackDevice::Raw)
+                .map_err(|source| StackError::Raw { name: name.clone(), source }),
+            Target::Pblk(config) => {
+                let count = controller
+                    .info()
+                    .open_channel
+                    .as_ref()
+                    .map_or(0, |oc| oc.geometry.total_chunks());
+                let chunks = controller.chunks(0, count, &mut pump).map_err(failed)?;
+                Pblk::open(
+                    controller.info(),
+                    &chunks,
+                    queue,
+                    port.clone(),
+                    *config,
+                    &mut pump,
+                    keeps_data,
+                )
+                .map(|p| StackDevice::Pblk(Box::new(p)))
+                .map_err(|source| StackError::Pblk { name: name.clone(), source })
+            }
+        }
+    }
+
+    /// Counters of the translation layer, on whichever side it runs.
+    pub fn ftl_stats(&self) -> Option<ftl::FtlStats> {
+        self.ftl().map(|f| *f.stats())
+    }
+
+    /// The translation layer, on whichever side it runs.
+    pub fn ftl(&self) -> Option<&ftl::Ftl> {
+        match &self.device {
+            StackDevice::Pblk(p) => Some(p.ftl()),
+            StackDevice::Raw(_) => self.drive.ftl(),
+        }
+    }
+}
