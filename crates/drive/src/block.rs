@@ -27,6 +27,9 @@ pub(crate) struct BlockDrive {
     buffer: Option<Arc<Region>>,
     sector_bytes: u32,
     cache: WriteBuffer,
+    /// Whether what is in the buffer is durable. The capacitors of a drive in an image last for a
+    /// power cut, but not for the death of the process: there flushes go to the media.
+    survives: bool,
     kick: bool,
 }
 
@@ -65,9 +68,11 @@ impl BlockDrive {
         } else {
             recover(nand, shape, config)?
         };
+        let in_image = matches!(nand.config().data, DataStore::File(_));
+        let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
         let bytes = ftl.slots() as usize * sector_bytes as usize;
         let buffer = if keeps { Some(Region::anonymous(bytes)?) } else { None };
-        Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, kick: false })
+        Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, survives, kick: false })
     }
 
     /// Whether contents are kept.
@@ -90,7 +95,7 @@ impl BlockDrive {
         cache_enabled: bool,
     ) {
         let through = matches!(self.cache, WriteBuffer::None) || self.volatile() && !cache_enabled;
-        let protected = matches!(self.cache, WriteBuffer::PowerLossProtected { .. });
+        let protected = self.survives;
         let tag = u64::from(id);
         let command = commands.get_mut(id);
         command.parts = 1;
@@ -248,14 +253,16 @@ impl BlockDrive {
         let instant = std::mem::replace(&mut self.array.instant, true);
         let (ftl, mut flash) = self.split(commands);
         ftl.flush(now, OWN_FLUSH, &mut flash);
-        while self.ftl.buffered() > 0 || !self.array.is_idle() {
+        self.settle(now, commands);
+        while !self.array.is_idle() {
             // Operations that began earlier end when they would have.
             let at = self.array.deadline().max(now);
-            let Some((_, done)) = self.array.next_done(at) else { break };
-            self.operation_done(at, done, commands);
-            self.settle(at, commands);
-            if self.array.is_idle() {
+            if at == Nanos::MAX {
                 break;
+            }
+            if let Some((_, done)) = self.array.next_done(at) {
+                self.operation_done(at, done, commands);
+                self.settle(at, commands);
             }
         }
         self.array.instant = instant;

@@ -525,11 +525,11 @@ impl Drive {
             self.send_done(self.at);
             return true;
         }
-        self.at = next;
+        self.at = self.at.max(next);
         let at = if next == media {
             // The media may have several instants to go through before something ends; it must
-            // not run past what else is due.
-            let limit = fetch.min(dma).min(post).min(now).max(media);
+            // not run past what else is due. What could not even begin ends at once.
+            let limit = if media < self.at { self.at } else { fetch.min(dma).min(post).min(now) };
             self.media_step(limit)
         } else if let Some((at, id)) = self.fetch.leave(next) {
             self.fetched(at, id);

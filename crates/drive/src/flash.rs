@@ -224,6 +224,9 @@ impl FlashArray {
         let slot = &mut self.ops[op as usize];
         slot.count = addresses.len() as u8;
         slot.addresses[..addresses.len()].copy_from_slice(addresses);
+        // A part may end at once, if it finds its page in the register; the operation does not
+        // before all parts have begun.
+        slot.parts = 1;
         let mut i = 0;
         while i < addresses.len() {
             let (chunk, sector) = self.nand.layout().split(Psn(addresses[i].0));
@@ -248,6 +251,7 @@ impl FlashArray {
             };
             self.submit(now, part);
         }
+        self.part_ended(op);
     }
 
     /// Programs one write unit of a chunk, whose data has been staged on the media.
@@ -343,13 +347,28 @@ impl FlashArray {
         let unit = &mut self.pus[pu as usize];
         unit.staged = part;
         unit.staged_ready = false;
-        let bytes = u64::from(self.unit) * u64::from(self.sector_bytes);
-        let end = self.transfer(now, pu, bytes);
-        if end == now {
-            self.pus[pu as usize].staged_ready = true;
-        } else {
-            self.timers.push(end, Event::Staged { pu });
+        unit.staging = self.unit;
+        self.stage_page(now, pu);
+    }
+
+    /// Transfers the next piece of a program's data: a page, so that others on the channel wait for
+    /// a page and not for a multi-plane program; where reads go first, a sector.
+    fn stage_page(&mut self, now: Nanos, pu: u32) {
+        let piece = match self.policy {
+            PuPolicy::Fifo => self.sectors_per_page,
+            PuPolicy::ReadsFirst { .. } => 1,
+        };
+        while self.pus[pu as usize].staging > 0 {
+            let sectors = self.pus[pu as usize].staging.min(piece);
+            self.pus[pu as usize].staging -= sectors;
+            let bytes = u64::from(sectors) * u64::from(self.sector_bytes);
+            let end = self.transfer(now, pu, bytes);
+            if end > now {
+                self.timers.push(end, Event::Staged { pu });
+                return;
+            }
         }
+        self.pus[pu as usize].staged_ready = true;
     }
 
     /// Reserves the channel for a transfer and says when it ends. Transfers become ready in the
@@ -522,11 +541,17 @@ impl FlashArray {
         if op.status.is_success() {
             op.status = status;
         }
+        self.part_ended(part.op);
+    }
+
+    #[inline]
+    fn part_ended(&mut self, id: u32) {
+        let op = &mut self.ops[id as usize];
         op.parts -= 1;
         if op.parts == 0 {
             self.done.push_back(OpDone {
                 owner: op.owner,
-                op: part.op,
+                op: id,
                 what: op.what,
                 unit: op.unit,
                 failed: op.failed,
@@ -567,7 +592,7 @@ impl FlashArray {
                 pu
             }
             Event::Staged { pu } => {
-                self.pus[pu as usize].staged_ready = true;
+                self.stage_page(at, pu);
                 pu
             }
             Event::Suspended { pu, epoch } => {

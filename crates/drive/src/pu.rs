@@ -36,6 +36,8 @@ pub(crate) struct Pu {
     /// The program whose data is in the cache register, or on its way there.
     pub(crate) staged: u32,
     pub(crate) staged_ready: bool,
+    /// Sectors of its data that have not been sent yet.
+    pub(crate) staging: u32,
     /// The interrupted operation and the time it still needs.
     pub(crate) suspended: Option<(u32, Nanos)>,
     /// Counts interruptions: an end announced before one is void.
@@ -59,6 +61,7 @@ impl Default for Pu {
             active: None,
             staged: NONE,
             staged_ready: false,
+            staging: 0,
             suspended: None,
             epoch: 0,
             began: Nanos::ZERO,

@@ -87,13 +87,20 @@ impl Ftl {
         // Space that victims already drained will give back counts as free.
         let coming = u64::from(self.collector.draining) * u64::from(self.layout.line_sectors);
         let free = self.free_sectors();
-        if !hurt && !self.limiter.collects(free + coming) {
+        // When nothing is under way and no space left, the drained ones wait for users' data that
+        // finds no place: a victim without valid sectors may not have to wait, and makes some.
+        let stuck = self.collector.draining > 0
+            && self.programs == 0
+            && self.lines.erasing == 0
+            && self.collector.reading() == 0
+            && !self.spares_a_unit();
+        if !hurt && !stuck && !self.limiter.collects(free + coming) {
             return false;
         }
         // A further victim only if its data fits beside what is on its way: else the space would be
         // spread over victims none of which gets done.
         let on_its_way = self.rings[GC].unmapped() + u64::from(self.layout.line_sectors);
-        if self.collector.draining > 0 && free < on_its_way {
+        if self.collector.draining > 0 && free < on_its_way && !stuck {
             return false;
         }
         let Some(line) = self.lines.take_victim() else { return false };

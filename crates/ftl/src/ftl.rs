@@ -93,7 +93,7 @@ pub struct Ftl {
     pub(crate) collector: Collector,
     pub(crate) limiter: RateLimiter,
     pub(crate) programs_on: Vec<u8>,
-    programs: u32,
+    pub(crate) programs: u32,
     pub(crate) stats: FtlStats,
     pub(crate) sequence: u64,
     pending: VecDeque<Pending>,
@@ -249,7 +249,7 @@ impl Ftl {
 
     /// Whether garbage collection may place a write unit: not in the space that users' admitted
     /// data needs, because lines that are drained already may wait for that data to be durable.
-    fn spares_a_unit(&self) -> bool {
+    pub(crate) fn spares_a_unit(&self) -> bool {
         let unit = u64::from(self.shape.unit);
         let promised = self.rings[USER].unmapped().next_multiple_of(unit) + unit;
         self.space(self.lines.free_chunks()) >= promised

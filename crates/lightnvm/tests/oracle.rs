@@ -55,10 +55,18 @@ impl Sector {
 #[derive(Clone, Debug)]
 enum Kind {
     /// A write, a trim or zeros: the first order and value; further sectors have following ones.
-    Change { order: u64, value: u64, durable: bool },
-    Read { expected: Vec<Option<Written>> },
+    Change {
+        order: u64,
+        value: u64,
+        durable: bool,
+    },
+    Read {
+        expected: Vec<Option<Written>>,
+    },
     /// For every sector, the order of what must be durable.
-    Flush { marks: Vec<u64> },
+    Flush {
+        marks: Vec<u64>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -303,7 +311,8 @@ impl Case {
                 }
             }
             Kind::Read { expected } => {
-                for (i, (sector, expected)) in self.oracle[range].iter_mut().zip(expected).enumerate()
+                for (i, (sector, expected)) in
+                    self.oracle[range].iter_mut().zip(expected).enumerate()
                 {
                     let value = value_of(&self.memory, offset + i * SECTOR);
                     match expected {

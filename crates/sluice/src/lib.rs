@@ -9,6 +9,7 @@
 //! | [`bench`] | what Sluice costs and sustains |
 //! | [`stack`] | a drive and the host's way to it, built from a scenario |
 //! | [`sim`] | scenarios in virtual time |
+//! | [`serve`] | scenarios in real time, in front of real programs |
 //! | [`report`] | what a run found: a table, a page |
 //! | [`trace_file`] | what happened, event by event, for Perfetto |
 //! | [`cli`] | the command line |
@@ -22,6 +23,7 @@ pub mod limits;
 pub mod presets;
 pub mod report;
 pub mod scenario;
+pub mod serve;
 pub mod sim;
 pub mod stack;
 pub mod text;

@@ -16,7 +16,14 @@ use nvme::{
 use ring::{CompletionDrive, Iova, PAGE, Port, Region, SubmissionDrive};
 use rng::Rng;
 
-pub fn geometry(groups: u32, pus: u32, chunks: u32, sectors: u32, unit: u32, pair: u32) -> Geometry {
+pub fn geometry(
+    groups: u32,
+    pus: u32,
+    chunks: u32,
+    sectors: u32,
+    unit: u32,
+    pair: u32,
+) -> Geometry {
     Geometry {
         groups,
         pus,
@@ -52,10 +59,16 @@ type Payload = Option<(Vec<u8>, Vec<u8>)>;
 #[derive(Debug)]
 enum Work {
     /// Consecutive sectors; the payload if it was fetched with the command.
-    Program { psn: u64, count: u32, early: Option<Payload> },
+    Program {
+        psn: u64,
+        count: u32,
+        early: Option<Payload>,
+    },
     /// Number in the command, and sector.
     Read(Vec<(u32, u64)>),
-    Erase { chunk: u64 },
+    Erase {
+        chunk: u64,
+    },
 }
 
 #[derive(Debug)]

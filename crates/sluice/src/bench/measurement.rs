@@ -1,6 +1,6 @@
 //! [`Measurement`]: one result, and what it is compared with.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// What the same run measured to compare a result with.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,51 +58,57 @@ impl Measurement {
         self.value.is_finite() && self.reference.as_ref().is_none_or(|r| r.value.is_finite())
     }
 
-    /// As one JSON object; `reference` and `ratio` only where there are some.
-    pub fn to_json(&self) -> Value {
-        let mut object = Map::new();
-        object.insert("bench".into(), self.bench.into());
-        object.insert("case".into(), self.case.as_str().into());
-        object.insert("metric".into(), self.metric.into());
-        object.insert("value".into(), rounded(self.value).into());
-        object.insert("unit".into(), self.unit.into());
-        if let Some(reference) = &self.reference {
-            let value = rounded(reference.value);
-            object.insert("reference".into(), json!({ "what": reference.what, "value": value }));
+    /// As one JSON object without a line break, its keys in a fixed order; `reference` and `ratio`
+    /// only where there are some.
+    pub fn to_json_line(&self) -> String {
+        let mut pairs: Vec<(&str, Value)> = vec![
+            ("bench", self.bench.into()),
+            ("case", self.case.as_str().into()),
+            ("metric", self.metric.into()),
+            ("value", rounded(self.value).into()),
+            ("unit", self.unit.into()),
+        ];
+        if let Some(Reference { what, value }) = &self.reference {
+            pairs.push(("reference", json!({ "what": what, "value": rounded(*value) })));
         }
         if let Some(ratio) = self.ratio() {
-            object.insert("ratio".into(), rounded(ratio).into());
+            pairs.push(("ratio", rounded(ratio).into()));
         }
-        Value::Object(object)
+        let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("\"{k}\":{v}")).collect();
+        format!("{{{}}}", pairs.join(","))
     }
 }
 
-/// To thousandths: a clock says no more.
+/// To six significant digits: a clock says no more.
 fn rounded(value: f64) -> f64 {
-    let scaled = (value * 1e3).round() / 1e3;
-    if scaled.is_finite() { scaled } else { value }
+    // Through decimal digits: scaling by a power of ten is not exact.
+    format!("{value:.5e}").parse().ok().filter(|r: &f64| r.is_finite()).unwrap_or(value)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
+
+    fn keys(m: &Measurement) -> Vec<String> {
+        let line = m.to_json_line();
+        let object: Map<String, Value> = serde_json::from_str(&line).unwrap();
+        let mut keys: Vec<String> = object.keys().cloned().collect();
+        keys.sort_by_key(|key| line.find(&format!("\"{key}\":")));
+        keys
+    }
 
     #[test]
     fn the_object_has_the_promised_keys_and_no_others() {
-        let bare = Measurement::new("ring", "a", "ns_per_command", 1.23456, "ns");
-        let keys = |m: &Measurement| -> Vec<String> {
-            m.to_json().as_object().map(|o| o.keys().cloned().collect()).unwrap_or_default()
-        };
-        let mut expected = vec!["bench", "case", "metric", "value", "unit"];
-        expected.sort_unstable();
-        assert_eq!(sorted(keys(&bare)), expected);
-        assert_eq!(bare.to_json()["value"], 1.235);
+        let bare = Measurement::new("ring", "a \"quoted\" case", "ns_per_command", 1.0, "ns");
+        assert_eq!(keys(&bare), ["bench", "case", "metric", "value", "unit"]);
         let compared = bare.against("b", 0.5);
-        expected.extend(["reference", "ratio"]);
-        expected.sort_unstable();
-        assert_eq!(sorted(keys(&compared)), expected);
-        assert_eq!(compared.to_json()["ratio"], 2.469);
-        assert_eq!(compared.to_json()["reference"], json!({ "what": "b", "value": 0.5 }));
+        let all = ["bench", "case", "metric", "value", "unit", "reference", "ratio"];
+        assert_eq!(keys(&compared), all);
+        let object: Value = serde_json::from_str(&compared.to_json_line()).unwrap();
+        assert_eq!(object["ratio"], 2.0);
+        assert_eq!(object["reference"], json!({ "what": "b", "value": 0.5 }));
     }
 
     #[test]
@@ -110,11 +116,19 @@ mod tests {
         let m = Measurement::new("ring", "a", "m", 1.0, "ns").against("zero", 0.0);
         assert!(m.is_finite());
         assert_eq!(m.ratio(), None);
-        assert!(m.to_json().get("ratio").is_none());
+        assert!(!keys(&m).contains(&"ratio".to_owned()));
     }
 
-    fn sorted(mut keys: Vec<String>) -> Vec<String> {
-        keys.sort_unstable();
-        keys
+    #[test]
+    fn numbers_keep_six_digits() {
+        for (value, shown) in [
+            (0.0, 0.0),
+            (1.234_567_8, 1.234_57),
+            (19_907_731.2, 19_907_700.0),
+            (0.000_123_456_78, 0.000_123_457),
+            (f64::MAX, 1.797_69e308),
+        ] {
+            assert_eq!(rounded(value), shown);
+        }
     }
 }

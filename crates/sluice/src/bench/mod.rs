@@ -35,6 +35,8 @@ mod sink;
 
 use std::io;
 
+use clap::ValueEnum;
+
 pub use cores::Cores;
 pub use measurement::{Measurement, Reference};
 pub use samples::{Candidate, Quantiles, Samples, interleaved};
@@ -102,13 +104,22 @@ pub type Group = fn(Effort, &mut Sink<'_>) -> Result<(), BenchError>;
 
 const GROUPS: &[(BenchGroup, Group)] = &[(BenchGroup::Ring, ring::run)];
 
+/// A group's name on the command line.
+fn word(group: BenchGroup) -> String {
+    group.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// Runs `sluice bench …`.
 ///
 /// # Errors
 /// A group that is not there, or a measurement that could not be made.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let Some((_, group)) = GROUPS.iter().find(|(name, _)| *name == args.group) else {
-        return Err(Failure::Usage(format!("nothing measures the group {:?}", args.group)));
+        let there: Vec<String> = GROUPS.iter().map(|(name, _)| word(*name)).collect();
+        let (asked, there) = (word(args.group), there.join(", "));
+        return Err(Failure::Usage(format!(
+            "nothing measures the group `{asked}`; there is {there}"
+        )));
     };
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let format = if args.json { Format::Json } else { Format::Table };

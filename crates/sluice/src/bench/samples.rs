@@ -70,11 +70,7 @@ impl Quantiles {
     /// Every duration less `overhead`, for what measuring itself costs.
     #[must_use]
     pub fn less(self, overhead: Nanos) -> Quantiles {
-        Quantiles {
-            p50: self.p50 - overhead,
-            p99: self.p99 - overhead,
-            max: self.max - overhead,
-        }
+        Quantiles { p50: self.p50 - overhead, p99: self.p99 - overhead, max: self.max - overhead }
     }
 }
 

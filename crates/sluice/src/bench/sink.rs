@@ -42,7 +42,7 @@ impl<'w> Sink<'w> {
             return Err(BenchError::NoValue { case, metric });
         }
         match self.format {
-            Format::Json => self.write(&format!("{}\n", measurement.to_json())),
+            Format::Json => self.write(&format!("{}\n", measurement.to_json_line())),
             Format::Table => {
                 self.rows.push(measurement);
                 Ok(())
@@ -80,7 +80,7 @@ fn table(rows: &[Measurement]) -> String {
             number(m.value),
             m.unit.to_owned(),
             reference.map_or_else(String::new, |r| format!("{} {}", number(r.value), r.what)),
-            m.ratio().map_or_else(String::new, |r| format!("{r:.2}")),
+            m.ratio().map_or_else(String::new, ratio),
         ]
     });
     let lines: Vec<[String; 6]> = std::iter::once(head).chain(cells).collect();
@@ -113,6 +113,10 @@ fn number(value: f64) -> String {
     } else {
         format!("{value:.1}")
     }
+}
+
+fn ratio(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
 }
 
 #[cfg(test)]

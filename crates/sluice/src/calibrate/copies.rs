@@ -36,10 +36,7 @@ pub fn measure(effort: Effort, cores: &Cores) -> Result<CopyCosts, BenchError> {
         // Memory that was never written is one page of zeros, and in the cache.
         large.fill(0, bytes, 1);
         small.fill(0, small.len(), 1);
-        Ok(CopyCosts {
-            cached: copy(&small, &small, copies),
-            cold: copy(&large, &small, copies),
-        })
+        Ok(CopyCosts { cached: copy(&small, &small, copies), cold: copy(&large, &small, copies) })
     })
 }
 

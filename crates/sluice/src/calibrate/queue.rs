@@ -45,11 +45,7 @@ struct Calls {
 ///
 /// # Errors
 /// When the system refuses memory or threads.
-pub fn measure(
-    effort: Effort,
-    cores: &Cores,
-    clock_read: Nanos,
-) -> Result<QueueCosts, BenchError> {
+pub fn measure(effort: Effort, cores: &Cores, clock_read: Nanos) -> Result<QueueCosts, BenchError> {
     let calls = effort.choose(100_000, 500);
     let commands = effort.choose(1_000_000, 2_000);
     let wire = Wire::new(DEPTH)?;

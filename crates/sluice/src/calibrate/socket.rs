@@ -143,11 +143,7 @@ fn serve(mut socket: UnixStream, clock: RealClock, waits: Waits) -> io::Result<(
     }
 }
 
-fn round_trips(
-    mut socket: UnixStream,
-    clock: RealClock,
-    trips: usize,
-) -> Result<Trip, BenchError> {
+fn round_trips(mut socket: UnixStream, clock: RealClock, trips: usize) -> Result<Trip, BenchError> {
     let (mut submit, mut complete, mut both) = (Vec::new(), Vec::new(), Vec::new());
     let mut reply = [0; REPLY];
     for number in 0..trips + trips / 10 {
@@ -174,11 +170,7 @@ fn round_trips(
 }
 
 /// Nanoseconds per request with [`OUTSTANDING`] of them outstanding.
-fn pipelined(
-    mut socket: UnixStream,
-    clock: RealClock,
-    requests: usize,
-) -> Result<f64, BenchError> {
+fn pipelined(mut socket: UnixStream, clock: RealClock, requests: usize) -> Result<f64, BenchError> {
     let start = clock.now();
     let mut reply = [0; REPLY];
     let mut sent = 0;

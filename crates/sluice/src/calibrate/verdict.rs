@@ -3,8 +3,9 @@
 //! Every command costs the drive's thread its model and, where the drive keeps data, a copy; and the
 //! host's thread the way to the queue pair and back. Side by side the slower thread says how many
 //! commands the machine handles per second; on too few CPUs their costs add up. A drive asks for
-//! its closed-form limit ([`Limits`]) at most, and at queue depth *q* for *q* ÷ latency (Little's
-//! law), so a machine that is too slow for the limit still keeps up to some depth.
+//! its closed-form limit ([`Limits`]) at most, and at queue depth *q* for *q* ÷ (latency + way there
+//! and back) (Little's law), so a machine that is too slow for the limit still keeps up to some
+//! depth.
 
 use std::fmt;
 
@@ -99,8 +100,8 @@ pub struct Demand {
 pub struct Costs {
     /// Between one command and the next.
     pub per_command: Nanos,
-    /// On the drive's thread, a part of its latency.
-    pub drive: Nanos,
+    /// On the way there and back, nothing else outstanding.
+    pub way: Nanos,
 }
 
 impl Costs {
@@ -205,13 +206,7 @@ fn keeps_data(plan: &DrivePlan) -> bool {
 }
 
 /// What a command of `bytes` costs on this machine.
-pub fn costs(
-    plan: &DrivePlan,
-    machine: &Machine,
-    model: ModelCost,
-    way: Way,
-    bytes: u64,
-) -> Costs {
+pub fn costs(plan: &DrivePlan, machine: &Machine, model: ModelCost, way: Way, bytes: u64) -> Costs {
     let copy = if keeps_data(plan) { machine.copies.cold_bytes(bytes) } else { Nanos::ZERO };
     let drive = model.per_command + copy;
     let queue = machine.queue.pipelined;
@@ -222,7 +217,11 @@ pub fn costs(
         (Way::Nbd, 3..) => (machine.socket.pipelined + queue).max(drive),
         (Way::Nbd, _) => machine.socket.pipelined + queue + drive,
     };
-    Costs { per_command, drive }
+    let way = match way {
+        Way::InProcess => machine.queue.round_trip.p50,
+        Way::Nbd => machine.socket.usual().round_trip.p50 + machine.queue.round_trip.p50,
+    };
+    Costs { per_command, way }
 }
 
 /// Whether a machine with these costs keeps up with this demand, and why.
@@ -234,14 +233,6 @@ pub fn assess(demand: &Demand, costs: &Costs) -> (Answer, String) {
         duration(costs.per_command.0),
         USABLE * 100.0
     );
-    if demand.latency < costs.drive && demand.iops.is_some_and(|wanted| wanted > usable) {
-        let reason = format!(
-            "a command takes {} on the drive and {} on this machine",
-            duration(demand.latency.0),
-            duration(costs.drive.0)
-        );
-        return (Answer::No, reason);
-    }
     let wanted = match demand.iops {
         Some(wanted) if wanted <= usable => {
             return (Answer::Yes, format!("the drive does {} at most; {handles}", iops(wanted)));
@@ -252,9 +243,10 @@ pub fn assess(demand: &Demand, costs: &Costs) -> (Answer, String) {
         }
         None => "nothing limits the drive's rate".to_owned(),
     };
-    let depth = (usable * demand.latency.as_secs_f64()).floor() as u64;
-    let latency = duration(demand.latency.0);
-    let reason = format!("{wanted}, each command taking {latency}; {handles}");
+    let there_and_back = demand.latency + costs.way;
+    let depth = (usable * there_and_back.as_secs_f64()).floor() as u64;
+    let (latency, way) = (duration(demand.latency.0), duration(costs.way.0));
+    let reason = format!("{wanted}, in {latency} each and {way} on the way; {handles}");
     (if depth == 0 { Answer::No } else { Answer::UpToDepth(depth) }, reason)
 }
 
@@ -316,7 +308,9 @@ fn notes(
         let added = host.submit + host.complete;
         let share = match read_latency.0 {
             0 => String::new(),
-            latency => format!(", {:.0} % of the drive's own", added.0 as f64 * 100.0 / latency as f64),
+            latency => {
+                format!(", {:.0} % of the drive's own", added.0 as f64 * 100.0 / latency as f64)
+            }
         };
         notes.push(format!(
             "through NBD the host adds {} to a read at queue depth 1{share}",

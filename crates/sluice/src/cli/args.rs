@@ -1,9 +1,8 @@
 //! What each command takes, as clap reads it.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
+use ::serve::nbd::Endpoint;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// `sluice drive …`.
@@ -61,9 +60,20 @@ impl SimArgs {
 pub struct ServeArgs {
     /// The scenario file.
     pub scenario: PathBuf,
-    /// Serve NBD here: `unix:PATH` or `tcp:HOST:PORT`. May be given several times.
+    /// Serve NBD here: `unix:PATH` or `tcp:HOST:PORT`. May be given several times. Of a scenario with
+    /// several drives each has its own: PATH.NAME, and the ports from PORT up.
     #[arg(long, value_name = "ENDPOINT", required = true)]
     pub nbd: Vec<Endpoint>,
+    /// Write the final statistics as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Print a line of statistics every so many seconds; on a terminal, every 5 unless said.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub stats: Option<u64>,
+    /// Threads per drive: 2 gives the drive its own beside the server's. Unless said, 2 where the
+    /// machine has the cores for it.
+    #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub threads: Option<u8>,
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -106,56 +116,9 @@ pub enum BenchGroup {
     Ring,
 }
 
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// A Unix socket.
-    Unix(PathBuf),
-    /// A TCP address: host and port.
-    Tcp(String),
-}
-
-impl FromStr for Endpoint {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Endpoint, String> {
-        let unfit = || format!("`{text}` is neither unix:PATH nor tcp:HOST:PORT");
-        match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Ok(Endpoint::Unix(path.into())),
-            Some(("tcp", address)) => match address.rsplit_once(':') {
-                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                    Ok(Endpoint::Tcp(address.to_owned()))
-                }
-                _ => Err(unfit()),
-            },
-            _ => Err(unfit()),
-        }
-    }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
-            Endpoint::Tcp(address) => write!(f, "tcp:{address}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn endpoints_are_read_and_written_alike() {
-        for text in ["unix:/tmp/s.sock", "tcp:127.0.0.1:10809", "tcp:[::1]:0"] {
-            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
-        }
-        for text in ["", "unix:", "/tmp/s", "tcp:", "tcp:host", "tcp::1", "tcp:h:70000", "udp:h:1"]
-        {
-            assert!(text.parse::<Endpoint>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn scenarios_and_job_files_are_told_apart() {

@@ -5,11 +5,13 @@
 //! | [`args`] | what each command takes |
 //! | [`failure`](Failure) | why a command failed, its exit code, its message with the place in the source |
 //! | [`sim_command`] | `sluice sim` |
+//! | [`serve_command`] | `sluice serve` |
 //! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
 
 pub mod args;
 pub mod drive_command;
 mod failure;
+pub mod serve_command;
 pub mod sim_command;
 
 use std::ffi::OsString;
@@ -32,6 +34,8 @@ struct Cli {
 enum Command {
     /// Run scenarios in virtual time.
     Sim(args::SimArgs),
+    /// Put a scenario's drives in front of real programs, in real time, until SIGINT or SIGTERM.
+    Serve(args::ServeArgs),
     /// Look at drives: those that come with Sluice, and those of a scenario.
     #[command(subcommand)]
     Drive(args::DriveArgs),
@@ -54,6 +58,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = match cli.command {
         Command::Sim(args) => sim_command::run(&args),
+        Command::Serve(args) => serve_command::run(&args),
         Command::Drive(args) => drive_command::run(&args),
         Command::Calibrate(args) => crate::calibrate::run(&args),
         Command::Bench(args) => crate::bench::run(&args),

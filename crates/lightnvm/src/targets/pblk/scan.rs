@@ -16,7 +16,7 @@ use super::memory::{Scratch, register};
 use super::vectors::failed_addresses;
 
 /// Calls of the pump without any answer after which a drive counts as dead.
-const PATIENCE: u64 = 100_000_000;
+const PATIENCE: u64 = 30_000_000;
 
 /// Commands outstanding at most.
 const LANES: u16 = 128;

@@ -31,8 +31,14 @@ impl<T> Locked<T> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// For a reader that looks again and again.
     fn push(&self, value: T) {
         self.lock().push_back(value);
+    }
+
+    /// For a reader that may sleep: the notification is a system call, sleeping or not.
+    fn push_and_wake(&self, value: T) {
+        self.push(value);
         self.filled.notify_one();
     }
 
@@ -74,7 +80,7 @@ impl LockedQueues {
 
     /// One command there and its answer back; the other end runs [`serve`](LockedQueues::serve).
     pub fn round_trip(&self, number: u64) -> Answer {
-        self.commands.push([number; 8]);
+        self.commands.push_and_wake([number; 8]);
         self.answers.wait()
     }
 
@@ -82,7 +88,7 @@ impl LockedQueues {
     pub fn serve(&self, count: u64) {
         for _ in 0..count {
             let command = self.commands.wait();
-            self.answers.push([command[0], command[7]]);
+            self.answers.push_and_wake([command[0], command[7]]);
         }
     }
 }

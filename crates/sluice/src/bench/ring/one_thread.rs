@@ -93,11 +93,7 @@ struct Copies {
 impl Copies {
     fn new() -> Copies {
         let depth = usize::from(DEPTH);
-        Copies {
-            entries: vec![[0; 64]; depth].into(),
-            answers: vec![[0; 16]; depth].into(),
-            at: 0,
-        }
+        Copies { entries: vec![[0; 64]; depth].into(), answers: vec![[0; 16]; depth].into(), at: 0 }
     }
 
     fn batch(&mut self, batch: u16) {

@@ -106,7 +106,9 @@ pub fn throughput(
     let rounds = effort.choose(15, 3);
     let [paired, sent] = interleaved(
         rounds,
-        [&mut || pipelined(cores, commands, depth), &mut || through_channels(cores, commands, depth)],
+        [&mut || pipelined(cores, commands, depth), &mut || {
+            through_channels(cores, commands, depth)
+        }],
     )?;
     let case = format!("queue pair, two threads, depth {depth}");
     let reference = "std::sync::mpsc, spinning";

@@ -1,0 +1,406 @@
+//! One behaviour at a time, against a drive that enforces the rules of NAND.
+
+mod common;
+
+use std::sync::Arc;
+
+use block::{Busy, Completion, Device, Extent, ExtentState, Payload, Request};
+use clock::{Component, Nanos};
+use common::{OpenChannelDrive, geometry};
+use ftl::{CapacityError, FtlConfig, NewFtlError};
+use lightnvm::{Pblk, PblkError};
+use nvme::{ChunkState, Status};
+use ring::{Iova, Region};
+use rng::Rng;
+
+const NOW: Nanos = Nanos(0);
+const SECTOR: usize = 512;
+/// Sectors of the memory for payloads.
+const MEMORY: usize = 256;
+
+struct Bench {
+    drive: OpenChannelDrive,
+    pblk: Pblk,
+    memory: Arc<Region>,
+    at: Iova,
+    /// Most parallel units that were programmed at once.
+    most_programming: usize,
+}
+
+impl Bench {
+    fn new(mut drive: OpenChannelDrive, config: FtlConfig) -> Bench {
+        let pblk = drive.open(config, 64).expect("a drive that can be opened");
+        let memory = Region::anonymous(MEMORY * SECTOR).unwrap();
+        let at = pblk.memory().register(&memory).unwrap();
+        Bench { drive, pblk, memory, at, most_programming: 0 }
+    }
+
+    fn payload(&self, sector: usize) -> Payload {
+        Payload::At(self.at.offset((sector * SECTOR) as u64))
+    }
+
+    /// Polls until so many requests have completed.
+    fn complete(&mut self, count: usize) -> Vec<Completion> {
+        let mut done = Vec::new();
+        for _ in 0..1_000_000 {
+            self.pblk.poll(NOW);
+            done.extend(std::iter::from_fn(|| self.pblk.reap()));
+            if done.len() >= count {
+                return done;
+            }
+            self.drive.fetch();
+            self.most_programming = self.most_programming.max(self.drive.programming());
+            self.drive.step();
+        }
+        panic!("{} of {count}: {}", done.len(), self.pblk.ftl().debug_state());
+    }
+
+    fn run(&mut self, request: Request) -> Completion {
+        self.pblk.submit(NOW, request).unwrap();
+        let [done] = self.complete(1)[..] else { panic!("more than one completion") };
+        assert_eq!(done.tag, request.tag);
+        done
+    }
+
+    fn ok(&mut self, request: Request) -> u64 {
+        let done = self.run(request);
+        assert_eq!(done.status, Status::SUCCESS, "{request:?}");
+        done.result
+    }
+
+    fn write(&mut self, lba: u64, byte: u8) {
+        self.memory.fill(0, SECTOR, byte);
+        self.ok(Request::write(lba, 1, self.payload(0), 1));
+    }
+
+    fn read(&mut self, lba: u64) -> u8 {
+        self.memory.fill(SECTOR, SECTOR, 0xee);
+        self.ok(Request::read(lba, 1, self.payload(1), 2));
+        let mut bytes = [0; SECTOR];
+        self.memory.read(SECTOR, &mut bytes);
+        assert!(bytes.iter().all(|b| *b == bytes[0]));
+        bytes[0]
+    }
+
+    /// Lets everything that is under way end.
+    fn settle(&mut self) {
+        while self.pblk.poll(NOW) | self.drive.fetch() | self.drive.step() {}
+    }
+}
+
+fn small(seed: u64) -> OpenChannelDrive {
+    OpenChannelDrive::new(geometry(2, 2, 16, 32, 4, 8), true, seed)
+}
+
+fn refused(drive: &mut OpenChannelDrive, config: FtlConfig) -> PblkError {
+    match drive.open(config, 64) {
+        Ok(_) => panic!("a drive that cannot be opened"),
+        Err(e) => e,
+    }
+}
+
+#[test]
+fn a_flush_pads_the_last_write_unit_and_what_it_covers_survives() {
+    let mut b = Bench::new(small(1), FtlConfig::default());
+    assert!(b.pblk.limits().volatile_cache);
+    b.write(7, 0x77);
+    b.settle();
+    assert_eq!((b.drive.programs, b.pblk.stats().padding), (0, 0), "buffered");
+    assert_eq!(b.read(7), 0x77, "from the buffer");
+    assert_eq!(b.pblk.stats().buffer_hits, 1);
+    b.ok(Request::flush(3));
+    assert_eq!(b.drive.programs, 1);
+    assert_eq!(b.pblk.stats().padding, 3);
+    b.write(8, 0x88);
+    b.drive.cut_power();
+    let mut b = Bench::new(b.drive, FtlConfig::default());
+    assert_eq!((b.read(7), b.read(8), b.read(9)), (0x77, 0, 0));
+    // FUA needs no flush.
+    b.memory.fill(0, SECTOR, 0x99);
+    b.ok(Request { fua: true, ..Request::write(9, 1, b.payload(0), 4) });
+    b.ok(Request::discard(7, 1, 5));
+    b.ok(Request::flush(6));
+    b.drive.cut_power();
+    let mut b = Bench::new(b.drive, FtlConfig::default());
+    assert_eq!((b.read(7), b.read(9)), (0, 0x99));
+}
+
+#[test]
+fn only_the_active_parallel_units_are_written() {
+    for (active, least) in [(1, 1), (2, 2), (0, 5)] {
+        let drive = OpenChannelDrive::new(geometry(4, 2, 16, 32, 4, 8), true, 5);
+        let config = FtlConfig { active_pus: active, hot_cold: false, ..FtlConfig::default() };
+        let mut b = Bench::new(drive, config);
+        let sectors = b.pblk.limits().sectors / 64 * 64;
+        for lba in (0..sectors).step_by(64) {
+            b.ok(Request::write(lba, 64, b.payload(0), lba));
+        }
+        let most = if active == 0 { 8 } else { active as usize };
+        // The next line may be begun while the last units of the one before are on their way.
+        let turns = if active == 0 { 0 } else { active as usize };
+        assert!(b.most_programming >= least, "{active}: {}", b.most_programming);
+        assert!(b.most_programming <= most + turns, "{active}: {}", b.most_programming);
+    }
+}
+
+#[test]
+fn holes_slots_and_flash_meet_in_one_read() {
+    let mut b = Bench::new(small(3), FtlConfig::default());
+    for lba in 0..100u8 {
+        if lba % 3 != 0 {
+            b.write(lba.into(), lba);
+        }
+    }
+    b.ok(Request::flush(1));
+    for lba in [10, 11, 50] {
+        b.write(lba, 200 + (lba % 7) as u8);
+    }
+    b.settle();
+    b.memory.fill(0, 100 * SECTOR, 0xee);
+    b.ok(Request::read(0, 100, b.payload(0), 9));
+    for lba in 0..100 {
+        let mut byte = [0];
+        b.memory.read(lba * SECTOR + SECTOR - 1, &mut byte);
+        let expected = match lba {
+            10 | 11 | 50 => 200 + (lba % 7) as u8,
+            _ if lba % 3 == 0 => 0,
+            _ => lba as u8,
+        };
+        assert_eq!(byte[0], expected, "{lba}");
+    }
+    assert!(b.drive.scattered > 0 && b.drive.vectors > 0);
+    // Thrown away: timing without transfer.
+    b.ok(Request::read(0, 100, Payload::BitBucket, 9));
+}
+
+#[test]
+fn an_unreadable_sector_fails_alone() {
+    let mut b = Bench::new(small(4), FtlConfig::default());
+    for lba in 0..64 {
+        b.write(lba, 1);
+    }
+    b.ok(Request::flush(1));
+    b.settle();
+    let lost: Vec<u64> = (0..4 * 16 * 32).filter(|psn| psn % 2 == 1).collect();
+    b.drive.unreadable.extend(lost);
+    let status: Vec<Status> =
+        (0..64).map(|lba| b.run(Request::read(lba, 1, b.payload(0), 1)).status).collect();
+    let failed = status.iter().filter(|s| s.is(Status::UNRECOVERED_READ)).count();
+    let fine = status.iter().filter(|s| s.is_success()).count();
+    assert!(failed > 10 && fine > 10 && failed + fine == 64, "{failed} {fine}");
+    let all = b.run(Request::read(0, 64, b.payload(0), 1)).status;
+    assert_eq!(all, Status::UNRECOVERED_READ);
+}
+
+#[test]
+fn requests_that_cannot_be_are_answered_with_a_status() {
+    let mut b = Bench::new(small(5), FtlConfig::default());
+    let (sectors, at) = (b.pblk.limits().sectors, b.payload(0));
+    let wild = Payload::At(Iova(12_345));
+    for (request, status) in [
+        (Request::read(sectors, 1, at, 1), Status::LBA_OUT_OF_RANGE),
+        (Request::write(u64::MAX, 2, at, 2), Status::LBA_OUT_OF_RANGE),
+        (Request::discard(sectors - 1, 2, 3), Status::LBA_OUT_OF_RANGE),
+        (Request::read(0, 0, at, 4), Status::INVALID_FIELD),
+        (Request::read(0, 1, wild, 5), Status::DATA_TRANSFER_ERROR),
+        (Request::write(0, MEMORY as u32 + 1, at, 6), Status::DATA_TRANSFER_ERROR),
+        (
+            Request { data: Payload::BitBucket, ..Request::extents(0, 1, Iova(0), 7) },
+            Status::INVALID_FIELD,
+        ),
+    ] {
+        assert_eq!(b.run(request).status, status, "{request:?}");
+    }
+    assert!(b.pblk.is_idle());
+    assert!(!b.pblk.poll(NOW), "nothing moves");
+    assert_eq!(b.pblk.deadline(), Nanos::MAX);
+}
+
+#[test]
+fn extents_say_what_is_mapped() {
+    let mut b = Bench::new(small(6), FtlConfig::default());
+    b.ok(Request::write(10, 5, b.payload(0), 1));
+    b.ok(Request::write_zeroes(20, 5, false, 2));
+    b.ok(Request::write_zeroes(12, 1, true, 3));
+    let Payload::At(at) = b.payload(0) else { unreachable!() };
+    let count = b.ok(Request::extents(0, 30, at, 4));
+    let found: Vec<(u64, u32, ExtentState)> = (0..count as usize)
+        .map(|i| {
+            let mut bytes = [0; Extent::BYTES];
+            b.memory.read(i * Extent::BYTES, &mut bytes);
+            let e = Extent::decode(bytes);
+            (e.lba, e.sectors, e.state)
+        })
+        .collect();
+    let (on, off) = (ExtentState::Mapped, ExtentState::Unmapped);
+    let runs = [(0, 10, off), (10, 2, on), (12, 1, off), (13, 2, on), (15, 5, off), (20, 5, on)];
+    assert_eq!(found[..6], runs);
+    assert_eq!(found[6..], [(25, 5, off)]);
+}
+
+#[test]
+fn a_full_table_is_busy_and_a_batch_is_one_doorbell() {
+    let mut b = Bench::new(small(7), FtlConfig::default());
+    for lba in 0..64 {
+        b.write(lba, 3);
+    }
+    b.ok(Request::flush(1));
+    b.settle();
+    let before = b.drive.doorbells;
+    for lba in 0..32 {
+        b.pblk.submit(NOW, Request::read(lba, 1, Payload::BitBucket, lba)).unwrap();
+    }
+    b.pblk.poll(NOW);
+    b.drive.fetch();
+    assert_eq!(b.drive.doorbells, before + 1);
+    let mut tags: Vec<u64> = b.complete(32).iter().map(|c| c.tag).collect();
+    tags.sort_unstable();
+    assert!(tags.into_iter().eq(0..32));
+    let depth = u64::from(b.pblk.limits().queue_depth);
+    for tag in 0..depth {
+        b.pblk.submit(NOW, Request::read(tag % 64, 1, Payload::BitBucket, tag)).unwrap();
+    }
+    let more = Request::read(0, 1, Payload::BitBucket, depth);
+    assert_eq!(b.pblk.submit(NOW, more), Err(Busy));
+    assert_eq!(b.complete(depth as usize).len(), depth as usize);
+    b.pblk.submit(NOW, more).unwrap();
+    // Given up with one request outstanding.
+    let (queue, completions) = b.pblk.into_queue();
+    assert_eq!(queue.outstanding(), 1);
+    let aborted = Status::ABORTED_SQ_DELETED;
+    assert_eq!(completions, [Completion { tag: depth, status: aborted, result: 0 }]);
+}
+
+fn overwrite(seed: u64, keeps: bool) -> (u64, u64, String) {
+    let mut drive = OpenChannelDrive::new(geometry(2, 2, 24, 32, 4, 8), keeps, seed);
+    drive.reads_first = true;
+    let mut b = Bench::new(drive, FtlConfig { over_provisioning: 0.2, ..FtlConfig::default() });
+    let mut rng = Rng::new(seed);
+    let sectors = b.pblk.limits().sectors;
+    for tag in 0..sectors {
+        let n = 1 + rng.below(8) as u32;
+        let lba = rng.below(sectors - u64::from(n));
+        let data = if keeps { b.payload(0) } else { Payload::BitBucket };
+        if rng.chance(0.3) {
+            b.ok(Request::read(lba, n, data, tag));
+        } else {
+            b.ok(Request::write(lba, n, data, tag));
+        }
+    }
+    let stats = *b.pblk.stats();
+    assert!(stats.gc_moves > 0 && stats.lines_reclaimed > 10, "{stats:?}");
+    assert!(stats.write_amplification().is_some_and(|w| w > 1.0));
+    (b.drive.history, b.drive.fetched, format!("{stats:?}"))
+}
+
+#[test]
+fn the_same_seed_sends_the_same_commands() {
+    assert_eq!(overwrite(11, true), overwrite(11, true));
+    assert_ne!(overwrite(11, true).0, overwrite(12, true).0);
+}
+
+#[test]
+fn without_contents_everything_happens_but_nothing_is_transferred() {
+    // The drive panics if data is.
+    assert_eq!(overwrite(13, false), overwrite(13, false));
+    let mut drive = OpenChannelDrive::new(geometry(2, 2, 16, 32, 4, 8), false, 1);
+    let mut b = Bench::new(drive, FtlConfig::default());
+    b.ok(Request { fua: true, ..Request::write(0, 1, Payload::BitBucket, 1) });
+    b.drive.cut_power();
+    drive = b.drive;
+    let e = refused(&mut drive, FtlConfig::default());
+    assert!(matches!(e, PblkError::CannotRecover { chunks: 1 }), "{e}");
+}
+
+#[test]
+fn drives_that_cannot_be_hosted_say_why() {
+    let config = FtlConfig::default();
+    let mut drive = OpenChannelDrive::new(geometry(2, 2, 4, 32, 4, 8), true, 1);
+    let e = refused(&mut drive, config);
+    let capacity = |e: &PblkError| match e {
+        PblkError::Ftl(NewFtlError::Capacity(c)) => Some(c.clone()),
+        _ => None,
+    };
+    assert!(matches!(capacity(&e), Some(CapacityError::TooSmall { lines: 4, .. })), "{e}");
+    let e = refused(&mut small(1), FtlConfig { active_pus: 5, ..config });
+    let too_many = Some(CapacityError::TooManyActive { active: 5, pus: 4 });
+    assert_eq!(capacity(&e), too_many);
+    let mut g = geometry(2, 2, 16, 32, 4, 8);
+    g.oob_bytes = 8;
+    let e = refused(&mut OpenChannelDrive::new(g, true, 1), config);
+    assert!(matches!(e, PblkError::OobTooSmall { oob_bytes: 8, needed: 16 }), "{e}");
+    OpenChannelDrive::new(g, false, 1).open(config, 64).expect("nothing to keep");
+    let mut narrow = small(1);
+    narrow.mdts_sectors = 2;
+    let e = refused(&mut narrow, config);
+    assert!(matches!(e, PblkError::Shape { value: 2, .. }), "{e}");
+
+    let mut drive = small(1);
+    let (port, queue) = drive.connect(8);
+    let (mut info, chunks) = (drive.info(), drive.descriptors());
+    let e = Pblk::open(&info, &chunks[1..], queue, port, config, &mut || (), true).unwrap_err();
+    assert!(matches!(e, PblkError::ChunkCount { given: 63, chunks: 64 }), "{e}");
+    let (port, queue) = drive.connect(8);
+    let mut wrong = chunks.clone();
+    wrong[3].wp = 1.into();
+    let e = Pblk::open(&info, &wrong, queue, port, config, &mut || (), true).unwrap_err();
+    assert!(e.to_string().starts_with("chunk 0/0/3/0: it is free, but"), "{e}");
+    let (port, queue) = drive.connect(8);
+    info.open_channel = None;
+    let e = Pblk::open(&info, &chunks, queue, port, config, &mut || (), true).unwrap_err();
+    assert!(matches!(&e, PblkError::NotOpenChannel { serial } if serial == "mock-oc"), "{e}");
+}
+
+#[test]
+fn what_somebody_else_wrote_is_not_silently_used() {
+    let mut drive = small(1);
+    drive.scribble(5);
+    let e = refused(&mut drive, FtlConfig::default());
+    assert!(matches!(e, PblkError::ForeignData { sectors: 32, .. }), "{e}");
+    assert_eq!((drive.programs, drive.erases), (0, 0), "unharmed");
+
+    let mut b = Bench::new(small(1), FtlConfig::default());
+    let last = b.pblk.limits().sectors - 1;
+    b.write(last, 1);
+    b.ok(Request::flush(1));
+    b.drive.cut_power();
+    let other = FtlConfig { over_provisioning: 0.5, ..FtlConfig::default() };
+    let e = refused(&mut b.drive, other);
+    assert!(matches!(e, PblkError::OtherLayout { .. }), "{e}");
+    b.drive.cut_power();
+    let mut b = Bench::new(b.drive, FtlConfig::default());
+    assert_eq!(b.read(last), 1, "unharmed");
+}
+
+#[test]
+fn factory_bad_chunks_cost_capacity_and_later_ones_do_not() {
+    let fresh = Bench::new(small(1), FtlConfig::default()).pblk.limits().sectors;
+    let mut drive = small(1);
+    (0..4).for_each(|i| drive.spoil(16 * i));
+    let spoiled = Bench::new(drive, FtlConfig::default()).pblk.limits().sectors;
+    assert!(spoiled < fresh);
+    // Worn out: an offline chunk that has been erased.
+    let mut drive = small(1);
+    let (port, queue) = drive.connect(8);
+    let (info, mut chunks) = (drive.info(), drive.descriptors());
+    for i in 0..4 {
+        chunks[16 * i].state = ChunkState::Offline.to_bits();
+        chunks[16 * i].wear_index = 1;
+    }
+    let config = FtlConfig::default();
+    let worn = Pblk::open(&info, &chunks, queue, port, config, &mut || (), true).unwrap();
+    assert_eq!(worn.limits().sectors, fresh);
+}
+
+#[test]
+fn a_drive_that_does_not_answer_a_recovery_is_an_error() {
+    let mut b = Bench::new(small(1), FtlConfig::default());
+    b.write(0, 1);
+    b.ok(Request::flush(1));
+    b.drive.cut_power();
+    let mut drive = b.drive;
+    let (port, queue) = drive.connect(8);
+    let (info, chunks, config) = (drive.info(), drive.descriptors(), FtlConfig::default());
+    let e = Pblk::open(&info, &chunks, queue, port, config, &mut || (), true).unwrap_err();
+    assert!(matches!(e, PblkError::Timeout { outstanding: 1.., .. }), "{e}");
+}

@@ -1,0 +1,100 @@
+//! `sluice serve`: serves the drives of a scenario, and says what is going on.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use super::args::ServeArgs;
+use super::{Failure, print};
+use crate::scenario::Scenario;
+use crate::serve::{Event, ServeError, ServeOptions, serve, to_json};
+use crate::text::{bytes_binary, count};
+
+/// Between two lines of statistics on a terminal, unless said otherwise.
+const STATS_EVERY: Duration = Duration::from_secs(5);
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Failure {
+        if error.is_usage() {
+            Failure::Usage(error.to_string())
+        } else {
+            Failure::Other(error.to_string())
+        }
+    }
+}
+
+/// Serves until a signal comes. Where clients find the drives goes to standard output, and at the end
+/// what was done; everything else to standard error.
+///
+/// # Errors
+/// What is wrong with the scenario or the endpoints; what kept the drives from being served, or from
+/// being shut down in order.
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let mut scenario = Scenario::load(&args.scenario)?;
+    if let Some(seed) = args.seed {
+        scenario.set_seed(seed);
+    }
+    let options = ServeOptions {
+        nbd: args.nbd.clone(),
+        threads: args.threads,
+        readings_every: match args.stats {
+            Some(seconds) => Some(Duration::from_secs(seconds)),
+            None => std::io::stderr().is_terminal().then_some(STATS_EVERY),
+        },
+    };
+    let mut teller = Teller::default();
+    let readings = serve(&scenario, &options, &mut |event| teller.tell(event))?;
+    let mut text = String::new();
+    for reading in &readings {
+        text.push_str(&reading.summary());
+    }
+    if let Some(path) = &args.json {
+        let json = format!("{:#}\n", to_json(&scenario, &readings));
+        std::fs::write(path, json)
+            .map_err(|e| Failure::Other(format!("cannot write {}: {e}", path.display())))?;
+    }
+    print(&text)
+}
+
+/// Says what happens.
+#[derive(Default)]
+struct Teller {
+    /// Tenths of a preconditioning that have been told.
+    tenths: Option<u32>,
+}
+
+impl Teller {
+    fn tell(&mut self, event: Event<'_>) {
+        match event {
+            Event::Preconditioning(name, part) => {
+                let tenths = (part * 10.0) as u32;
+                if self.tenths != Some(tenths) {
+                    self.tenths = (tenths < 10).then_some(tenths);
+                    say(&format!("preconditioning {name}: {} %", tenths * 10));
+                }
+            }
+            Event::ImageKept(name) => {
+                say(&format!("{name}: the image is there already, and is not preconditioned again"));
+            }
+            Event::Ready(plan, bytes, endpoints) => {
+                let name = &plan.config.name;
+                let mut lines = String::new();
+                for endpoint in endpoints {
+                    let size = format!("{} ({} bytes)", bytes_binary(bytes), count(bytes));
+                    lines.push_str(&format!("serving {name}: {size} at {endpoint}\n"));
+                }
+                // A reader that has left does not end the service.
+                let _ = print(&lines);
+                if !plan.keeps_data() {
+                    say(&format!("{name} keeps no data: what is read is not what was written"));
+                }
+            }
+            Event::Reading(now, before) => say(&now.line(before)),
+            Event::Stopping => say("finishing what is under way; once more to end at once"),
+        }
+    }
+}
+
+/// A line on standard error; nobody may be there to read it.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}

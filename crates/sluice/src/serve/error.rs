@@ -1,0 +1,86 @@
+//! [`ServeError`]: why drives cannot be served, or could not be to the end.
+
+use std::io;
+
+use ::serve::nbd::{BindError, NbdError};
+
+use crate::stack::StackError;
+
+/// Why drives cannot be served, or could not be to the end.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A stack could not be built or preconditioned.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// A server could not start.
+    #[error("drive {drive}: {source}")]
+    Nbd {
+        /// The drive.
+        drive: String,
+        /// Why.
+        #[source]
+        source: NbdError,
+    },
+    /// Several drives need several ports, and there are no more.
+    #[error("drive number {} would listen on TCP port {first} + {index}: there is none", index + 1)]
+    PortTooHigh {
+        /// The port given.
+        first: u16,
+        /// The drive's place.
+        index: usize,
+    },
+    /// Whether a drive's image is whole could not be noted.
+    #[error("noting that an image is being preconditioned: {source}")]
+    Mark {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Signals cannot be caught.
+    #[error("cannot catch signals: {0}")]
+    Signals(#[source] io::Error),
+    /// A thread could not be started, or cannot sleep.
+    #[error("cannot run threads: {0}")]
+    Threads(#[source] io::Error),
+    /// The server had to give up.
+    #[error("drive {drive}: the NBD server failed: {source}")]
+    Server {
+        /// The drive.
+        drive: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The drive could not be shut down in order.
+    #[error("drive {drive}: its image could not be written back: {source}")]
+    ShutDown {
+        /// The drive.
+        drive: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A thread has panicked: a bug.
+    #[error("drive {drive}: {thread} has failed; its image is as after a power cut")]
+    Panicked {
+        /// The drive.
+        drive: String,
+        /// Which thread.
+        thread: &'static str,
+    },
+}
+
+impl ServeError {
+    /// Whether what was asked is at fault.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            ServeError::Stack(e) => matches!(e, StackError::NotABlockDevice { .. }),
+            ServeError::PortTooHigh { .. } => true,
+            ServeError::Nbd { source, .. } => matches!(
+                source,
+                NbdError::Bind(BindError::Endpoint(_) | BindError::NotLoopback { .. })
+            ),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! `sluice serve`: the drives of a scenario in front of other people's programs, in real time.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`error`](ServeError) | why drives cannot be served, or could not be to the end |
+//! | `image` | whether a drive is new, and so to be preconditioned |
+//! | `service` | one drive being served: its threads, from the first client to the synced image |
+//! | `pane` | how one thread looks at what another owns, without a lock on the data path |
+//! | `signals` | SIGINT and SIGTERM |
+//! | [`reading`](Reading) | what a drive has done until now: as a line, a summary, JSON |
+//!
+//! # Threads
+//!
+//! Each drive has a thread for its NBD server and the host's side of the stack, and, where the
+//! machine has the cores, one for the drive itself, which stands for other hardware. They meet at the
+//! queue pair: a doorbell wakes the drive's thread, a completion wakes the server's through its
+//! interrupt vector. On one thread the server polls the drive. The thread that called only waits for
+//! signals and prints.
+//!
+//! # The end
+//!
+//! The first SIGINT or SIGTERM stops the servers: requests under way are answered, the device is
+//! flushed, the drive is shut down and its image synced. A second one ends the process at once, which
+//! for a drive with an image is a power cut: what was flushed is there.
+
+mod error;
+mod image;
+mod pane;
+mod reading;
+mod service;
+mod signals;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use clock::{Nanos, Parker, RealClock, VirtualRunner};
+use ::serve::nbd::Endpoint;
+
+pub use error::ServeError;
+pub use reading::{Reading, to_json};
+
+use crate::scenario::{DrivePlan, Scenario};
+use crate::stack::{Stack, precondition};
+use service::{Service, Threads};
+use signals::Signals;
+
+/// How a scenario is served.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Where to listen; see [`endpoints_of`] for several drives.
+    pub nbd: Vec<Endpoint>,
+    /// Threads per drive, 1 or 2; `None` for what the machine has cores for.
+    pub threads: Option<u8>,
+    /// How often [`Event::Reading`] is told; `None` for never.
+    pub readings_every: Option<Duration>,
+}
+
+/// What is told while drives are served.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A drive is being preconditioned: its name, and how far it is, from 0 to 1.
+    Preconditioning(&'a str, f64),
+    /// A drive has an image already, and is served with what is in it.
+    ImageKept(&'a str),
+    /// Clients can connect to a drive: what it is, bytes, and where.
+    Ready(&'a DrivePlan, u64, &'a [Endpoint]),
+    /// What a drive has done since the start; and at the reading before, if there is one.
+    Reading(&'a Reading, Option<&'a Reading>),
+    /// A signal has come: requests under way are being finished.
+    Stopping,
+}
+
+/// The endpoints of drive `index` of a scenario. One drive has them as given. Of several, each has
+/// its own: a socket's path ends in the drive's name, and a TCP port is so much higher.
+///
+/// # Errors
+/// [`ServeError::PortTooHigh`].
+pub fn endpoints_of(
+    scenario: &Scenario,
+    index: usize,
+    given: &[Endpoint],
+) -> Result<Vec<Endpoint>, ServeError> {
+    let several = scenario.drives.len() > 1;
+    let name = &scenario.drives[index].config.name;
+    given
+        .iter()
+        .map(|endpoint| match endpoint {
+            Endpoint::Unix(path) if several => {
+                let mut path = path.clone().into_os_string();
+                path.push(".");
+                path.push(name);
+                Ok(Endpoint::Unix(path.into()))
+            }
+            // Port 0 lets the system choose, for every drive another.
+            Endpoint::Tcp { host, port } if several && *port > 0 => {
+                let next = u16::try_from(index).ok().and_then(|i| port.checked_add(i));
+                let port = next.ok_or(ServeError::PortTooHigh { first: *port, index })?;
+                Ok(Endpoint::Tcp { host: host.clone(), port })
+            }
+            _ => Ok(endpoint.clone()),
+        })
+        .collect()
+}
+
+/// Serves every drive of a scenario until a signal comes; returns what each has done, in the
+/// scenario's order.
+///
+/// # Errors
+/// [`ServeError`]. When something fails while drives are served, all others are still shut down in
+/// order.
+pub fn serve(
+    scenario: &Scenario,
+    options: &ServeOptions,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<Reading>, ServeError> {
+    let mut endpoints = Vec::new();
+    for index in 0..scenario.drives.len() {
+        endpoints.push(endpoints_of(scenario, index, &options.nbd)?);
+    }
+    let mut stacks = Vec::new();
+    let mut prepared = Nanos::ZERO;
+    for (index, plan) in scenario.drives.iter().enumerate() {
+        let (stack, at) = prepare(scenario, index, plan, tell)?;
+        prepared = prepared.max(at);
+        stacks.push(stack);
+    }
+    let threads = Threads::of(options.threads, scenario.drives.len());
+    let clock = RealClock::start();
+    // Preparing takes no time of the drives. Should it ever, real time must not be behind theirs.
+    while clock.now() < prepared {
+        std::thread::sleep(Duration::from_nanos(prepared.since(clock.now()).0));
+    }
+    let signals = Signals::catch().map_err(ServeError::Signals)?;
+    let parker = Parker::new().map_err(ServeError::Threads)?;
+    let mut services = Vec::new();
+    let mut begun = Ok(());
+    for ((plan, stack), endpoints) in scenario.drives.iter().zip(stacks).zip(&endpoints) {
+        match Service::start(plan, stack, endpoints, threads, clock, parker.waker()) {
+            Ok(service) => {
+                tell(Event::Ready(plan, service.bytes(), service.endpoints()));
+                services.push(service);
+            }
+            Err(error) => {
+                begun = Err(error);
+                break;
+            }
+        }
+    }
+    if begun.is_ok() {
+        let every = options.readings_every;
+        begun = watch(&mut services, &signals, &parker, clock, every, tell);
+        tell(Event::Stopping);
+    }
+    for service in &services {
+        service.stop();
+    }
+    // All of them, whatever becomes of the first.
+    let ended: Vec<_> = services.into_iter().map(Service::finish).collect();
+    begun?;
+    ended.into_iter().collect()
+}
+
+/// Builds the stack of a drive and brings it to its state; returns the drive's instant.
+fn prepare(
+    scenario: &Scenario,
+    index: usize,
+    plan: &DrivePlan,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(Stack, Nanos), ServeError> {
+    let name = &plan.config.name;
+    let fresh = image::is_fresh(plan);
+    let stack = Stack::build(plan, Some(service::VECTOR))?;
+    if scenario.precondition == Default::default() {
+        return Ok((stack, Nanos::ZERO));
+    }
+    if !fresh {
+        tell(Event::ImageKept(name));
+        return Ok((stack, Nanos::ZERO));
+    }
+    let mark = image::Mark::set(plan).map_err(|source| ServeError::Mark { source })?;
+    let mut runner = VirtualRunner::new();
+    let seed = scenario.seed.wrapping_add(index as u64);
+    let mut progress = |part| tell(Event::Preconditioning(name, part));
+    let stack = precondition(stack, &scenario.precondition, &mut runner, seed, &mut progress)?;
+    mark.remove().map_err(|source| ServeError::Mark { source })?;
+    Ok((stack, runner.now()))
+}
+
+/// Waits until a signal comes or a service ends by itself, and tells readings meanwhile.
+fn watch(
+    services: &mut [Service],
+    signals: &Signals,
+    parker: &Parker,
+    clock: RealClock,
+    every: Option<Duration>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(), ServeError> {
+    let every = every.map(|e| Nanos(u64::try_from(e.as_nanos()).unwrap_or(u64::MAX)));
+    let mut next = every.map_or(Nanos::MAX, |e| clock.now() + e);
+    loop {
+        parker.prepare();
+        if signals.received() || services.iter().any(Service::has_ended) {
+            parker.unpark();
+            return Ok(());
+        }
+        let timeout = if next == Nanos::MAX { next } else { next.since(clock.now()) };
+        parker.park(&[signals.as_fd()], timeout).map_err(ServeError::Threads)?;
+        if let Some(every) = every
+            && clock.now() >= next
+        {
+            next = clock.now() + every;
+            for service in &mut *services {
+                service.read(|now, before| tell(Event::Reading(now, before)));
+            }
+        }
+    }
+}

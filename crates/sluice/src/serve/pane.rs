@@ -1,0 +1,161 @@
+//! [`Pane`]: how one thread looks at what another owns (rule R4). Who looks asks and waits; the owner
+//! looks at one flag per poll, and makes a copy when asked. Its path has no lock and no counter that
+//! is shared.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use block::{Busy, Completion, Device, Limits, Request};
+use clock::{Component, Nanos, RealClock, Waker};
+use drive::{Drive, DriveStats};
+use ftl::{Ftl, FtlStats};
+use ring::AddressSpace;
+
+use crate::stack::StackDevice;
+
+/// How long an owner may take to answer; the answer before is good enough then.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Between two looks whether it has.
+const STEP: Duration = Duration::from_millis(1);
+
+/// A copy of something that another thread owns, made on request.
+#[derive(Debug)]
+pub(super) struct Pane<T> {
+    wanted: AtomicBool,
+    latest: Mutex<Option<T>>,
+}
+
+impl<T: Clone> Pane<T> {
+    pub(super) fn new() -> Arc<Pane<T>> {
+        Arc::new(Pane { wanted: AtomicBool::new(false), latest: Mutex::new(None) })
+    }
+
+    /// The owner's side: `copy` is called if somebody wants to look.
+    #[inline]
+    fn offer(&self, copy: impl FnOnce() -> T) {
+        if self.wanted.load(Ordering::Relaxed) {
+            self.publish(copy());
+        }
+    }
+
+    #[cold]
+    fn publish(&self, value: T) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        self.wanted.store(false, Ordering::Release);
+    }
+
+    /// Looks: asks the owner, whom `waker` wakes, and waits for a moment. `None` if it has never
+    /// answered.
+    pub(super) fn look(&self, waker: &Waker) -> Option<T> {
+        self.wanted.store(true, Ordering::Release);
+        waker.wake();
+        let mut left = PATIENCE;
+        while self.wanted.load(Ordering::Acquire) && !left.is_zero() {
+            std::thread::sleep(STEP);
+            left = left.saturating_sub(STEP);
+        }
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A drive in real time, seen through a pane.
+#[derive(Debug)]
+pub(super) struct LiveDrive {
+    pub(super) drive: Drive,
+    clock: RealClock,
+    pane: Arc<Pane<DriveStats>>,
+}
+
+impl LiveDrive {
+    pub(super) fn new(drive: Drive, clock: RealClock, pane: Arc<Pane<DriveStats>>) -> LiveDrive {
+        LiveDrive { drive, clock, pane }
+    }
+}
+
+impl Component for LiveDrive {
+    /// The drive's present is when it is polled, not when its runner last looked at the clock: a
+    /// command that was submitted in between would start, and end, too early (rule R6).
+    #[inline]
+    fn poll(&mut self, _: Nanos) -> bool {
+        let moved = self.drive.poll(self.clock.now());
+        self.pane.offer(|| self.drive.stats());
+        moved
+    }
+
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        self.drive.deadline()
+    }
+}
+
+/// What can be seen of a translation layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FtlView {
+    pub(super) stats: FtlStats,
+    pub(super) free_lines: f64,
+}
+
+impl FtlView {
+    pub(super) fn of(ftl: &Ftl) -> FtlView {
+        FtlView { stats: *ftl.stats(), free_lines: ftl.free_lines() }
+    }
+}
+
+/// A device, whose translation layer is seen through a pane if it is on the host's side.
+#[derive(Debug)]
+pub(super) struct SeenDevice {
+    pub(super) device: StackDevice,
+    pane: Arc<Pane<Option<FtlView>>>,
+}
+
+impl SeenDevice {
+    pub(super) fn new(device: StackDevice, pane: Arc<Pane<Option<FtlView>>>) -> SeenDevice {
+        SeenDevice { device, pane }
+    }
+
+    pub(super) fn view(&self) -> Option<FtlView> {
+        match &self.device {
+            StackDevice::Pblk(pblk) => Some(FtlView::of(pblk.ftl())),
+            StackDevice::Raw(_) => None,
+        }
+    }
+}
+
+impl Component for SeenDevice {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.pane.offer(|| self.view());
+        self.device.poll(now)
+    }
+
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        self.device.deadline()
+    }
+}
+
+impl Device for SeenDevice {
+    #[inline]
+    fn limits(&self) -> &Limits {
+        self.device.limits()
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        self.device.submit(now, request)
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        self.device.reap()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.device.memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.device.set_waker(waker);
+    }
+}

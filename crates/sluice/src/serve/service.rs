@@ -1,0 +1,296 @@
+//! [`Service`]: one drive being served, from its threads' start to the synced image.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::{io, thread};
+
+use block::Device;
+use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper, Waker};
+use drive::DriveStats;
+use ftl::FtlStats;
+use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
+
+use super::pane::{FtlView, LiveDrive, Pane, SeenDevice};
+use super::{Reading, ServeError};
+use crate::scenario::{DrivePlan, Target};
+use crate::stack::Stack;
+
+/// The interrupt vector of the host's queue pair; vector 0 is the admin queue's.
+pub(super) const VECTOR: u16 = 1;
+
+/// How a drive's work is shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Threads {
+    /// Server and drive take turns.
+    One,
+    /// Each has its own.
+    Two,
+}
+
+impl Threads {
+    /// What was asked for, or what there are cores for beside one for the clients.
+    pub(super) fn of(asked: Option<u8>, drives: usize) -> Threads {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        match asked {
+            Some(1) => Threads::One,
+            Some(_) => Threads::Two,
+            None if cores > 2 * drives => Threads::Two,
+            None => Threads::One,
+        }
+    }
+}
+
+/// What the server's thread gives back.
+struct ServerEnd {
+    result: io::Result<()>,
+    device: SeenDevice,
+    /// The drive, if it was polled on this thread.
+    drive: Option<LiveDrive>,
+}
+
+/// The drive's own thread.
+struct DriveThread {
+    stopper: Stopper,
+    handle: JoinHandle<(io::Result<()>, LiveDrive)>,
+}
+
+/// What readings are made of, beside what the threads own.
+struct Meter {
+    plan: DrivePlan,
+    endpoints: Vec<Endpoint>,
+    clock: RealClock,
+    started: Nanos,
+    nbd: NbdStatsReader,
+    /// Of the translation layer at the start: preconditioning is not what clients did.
+    ftl_before: Option<FtlStats>,
+}
+
+/// One drive being served.
+pub(super) struct Service {
+    bytes: u64,
+    meter: Meter,
+    stop: Arc<AtomicBool>,
+    server_waker: Waker,
+    drive_waker: Waker,
+    drive_pane: Arc<Pane<DriveStats>>,
+    ftl_pane: Arc<Pane<Option<FtlView>>>,
+    /// The reading before.
+    last: Option<Reading>,
+    server: JoinHandle<ServerEnd>,
+    drive: Option<DriveThread>,
+}
+
+/// Rings when a thread ends, however it ends.
+struct Bell(Waker);
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+/// In place of a drive that has a thread of its own.
+struct Elsewhere;
+
+impl Component for Elsewhere {
+    #[inline]
+    fn poll(&mut self, _: Nanos) -> bool {
+        false
+    }
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        Nanos::MAX
+    }
+}
+
+impl Service {
+    /// Listens, and starts the threads. `ended` is woken when one of them ends.
+    ///
+    /// # Errors
+    /// [`ServeError`]; nothing is left listening then.
+    pub(super) fn start(
+        plan: &DrivePlan,
+        stack: Stack,
+        endpoints: &[Endpoint],
+        threads: Threads,
+        clock: RealClock,
+        ended: Waker,
+    ) -> Result<Service, ServeError> {
+        let ftl_before = stack.ftl_stats();
+        let Stack { drive, device, port } = stack;
+        let (drive_pane, ftl_pane) = (Pane::new(), Pane::new());
+        let bytes = device.limits().bytes();
+        let config = NbdConfig {
+            name: plan.config.name.clone(),
+            description: describe(plan),
+            ..NbdConfig::default()
+        };
+        let device = SeenDevice::new(device, ftl_pane.clone());
+        let mut server = NbdServer::new(device, endpoints, config)
+            .map_err(|source| ServeError::Nbd { drive: plan.config.name.clone(), source })?;
+        let mut live = LiveDrive::new(drive, clock, drive_pane.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let endpoints = server.endpoints().to_vec();
+        let (server_waker, nbd) = (server.waker(), server.stats_reader());
+        let bell = Bell(ended.clone());
+        let told = stop.clone();
+        let mut run = move |with: &mut dyn Component| {
+            let result = server.run(clock, Idle::default(), with, &told);
+            (result, server)
+        };
+        let name = |what: &str| Builder::new().name(format!("{what} {}", plan.config.name));
+        let (handle, drive, drive_waker);
+        match threads {
+            Threads::One => {
+                drive_waker = server_waker.clone();
+                drive = None;
+                handle = name("nbd").spawn(move || {
+                    let _bell = bell;
+                    let (result, server) = run(&mut live);
+                    ServerEnd { result, device: server.into_device(), drive: Some(live) }
+                });
+            }
+            Threads::Two => {
+                let runner =
+                    RealRunner::new(clock, Idle::default()).map_err(ServeError::Threads)?;
+                port.set_drive_waker(runner.waker());
+                (drive_waker, drive) = (runner.waker(), {
+                    let (stopper, bell) = (runner.stopper(), Bell(ended));
+                    let handle = name("drive").spawn(move || {
+                        let _bell = bell;
+                        let result = runner.run(&mut live);
+                        (result, live)
+                    });
+                    Some(DriveThread { stopper, handle: handle.map_err(ServeError::Threads)? })
+                });
+                handle = name("nbd").spawn(move || {
+                    let _bell = bell;
+                    let (result, server) = run(&mut Elsewhere);
+                    ServerEnd { result, device: server.into_device(), drive: None }
+                });
+            }
+        }
+        let meter = Meter {
+            plan: plan.clone(),
+            endpoints,
+            clock,
+            started: clock.now(),
+            nbd,
+            ftl_before,
+        };
+        Ok(Service {
+            bytes,
+            meter,
+            stop,
+            server_waker,
+            drive_waker,
+            drive_pane,
+            ftl_pane,
+            last: None,
+            server: handle.map_err(ServeError::Threads)?,
+            drive,
+        })
+    }
+
+    /// Bytes of the export.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    pub(super) fn endpoints(&self) -> &[Endpoint] {
+        &self.meter.endpoints
+    }
+
+    /// Whether a thread has ended without being told to.
+    pub(super) fn has_ended(&self) -> bool {
+        self.server.is_finished() || self.drive.as_ref().is_some_and(|d| d.handle.is_finished())
+    }
+
+    /// Looks at what has been done, and passes it on with the reading before, if there is one.
+    pub(super) fn read(&mut self, tell: impl FnOnce(&Reading, Option<&Reading>)) {
+        let Some(drive) = self.drive_pane.look(&self.drive_waker) else { return };
+        let view = self.ftl_pane.look(&self.server_waker).flatten();
+        let now = self.meter.reading(drive, view);
+        tell(&now, self.last.as_ref());
+        self.last = Some(now);
+    }
+
+    /// Takes nothing new from clients.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.server_waker.wake();
+    }
+
+    /// Waits until what was under way is answered and flushed, and shuts the drive down.
+    ///
+    /// # Errors
+    /// [`ServeError`]: what clients were promised may not be durable then.
+    pub(super) fn finish(self) -> Result<Reading, ServeError> {
+        let Service { meter, server, drive, .. } = self;
+        let name = meter.plan.config.name.clone();
+        let panicked = |thread| ServeError::Panicked { drive: name.clone(), thread };
+        if let Some(thread) = &drive
+            && thread.handle.is_finished()
+        {
+            // Without its drive the server would wait forever.
+            return Err(panicked("the drive's thread"));
+        }
+        let ServerEnd { result, device, drive: on_server } =
+            server.join().map_err(|_| panicked("the server's thread"))?;
+        let on_own = match drive {
+            Some(thread) => {
+                thread.stopper.stop();
+                let (ran, live) =
+                    thread.handle.join().map_err(|_| panicked("the drive's thread"))?;
+                ran.map_err(ServeError::Threads)?;
+                Some(live)
+            }
+            None => None,
+        };
+        let live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
+        let reading = meter.reading(live.drive.stats(), device.view());
+        // The host's side goes first: it may still point into the drive's memory.
+        drop(device);
+        let down = live.drive.shut_down();
+        result.map_err(|source| ServeError::Server { drive: name.clone(), source })?;
+        down.map_err(|source| ServeError::ShutDown { drive: name, source })?;
+        Ok(reading)
+    }
+}
+
+impl Meter {
+    fn reading(&self, mut drive: DriveStats, view: Option<FtlView>) -> Reading {
+        let of_drive =
+            || Some(FtlView { stats: drive.ftl?, free_lines: drive.free_lines? });
+        let view = view.or_else(of_drive);
+        let ftl = match (view, self.ftl_before) {
+            (Some(view), Some(before)) => Some(view.stats.since(&before)),
+            (view, _) => view.map(|v| v.stats),
+        };
+        // One place for each number: the layer's are beside the drive's, whichever side it is on.
+        (drive.ftl, drive.free_lines) = (None, None);
+        Reading {
+            plan: self.plan.clone(),
+            endpoints: self.endpoints.clone(),
+            elapsed: self.clock.now().since(self.started),
+            nbd: self.nbd.snapshot(),
+            drive,
+            ftl,
+            free_lines: view.map(|v| v.free_lines),
+        }
+    }
+}
+
+/// What the export is, for `nbdinfo`.
+fn describe(plan: &DrivePlan) -> String {
+    let by = match plan.target {
+        Target::Pblk(_) => "its flash managed by pblk on the host",
+        Target::None => "managed by itself",
+    };
+    match &plan.preset {
+        Some(preset) => format!("an emulated drive from the preset {preset}, {by}"),
+        None => format!("an emulated drive, {by}"),
+    }
+}

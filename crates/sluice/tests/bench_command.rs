@@ -1,0 +1,102 @@
+//! `sluice bench` and `sluice calibrate`: what they print, and their exit codes. Everything is
+//! measured with the least effort, and no timing is asserted.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn sluice(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sluice")).args(args).output().expect("the command runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[test]
+fn bench_ring_prints_one_object_per_line() {
+    let out = sluice(&["bench", "ring", "--json", "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let lines: Vec<Value> = text(&out.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in {line}")))
+        .collect();
+    assert!(lines.len() >= 12);
+    for line in &lines {
+        let object = line.as_object().unwrap();
+        for key in object.keys() {
+            let known = ["bench", "case", "metric", "value", "unit", "reference", "ratio"];
+            assert!(known.contains(&key.as_str()), "{key} in {line}");
+        }
+        assert_eq!(line["bench"], "ring");
+        assert!(line["case"].is_string() && line["metric"].is_string() && line["unit"].is_string());
+        assert!(line["value"].as_f64().is_some_and(|v| v.is_finite() && v >= 0.0), "{line}");
+        if let Some(reference) = object.get("reference") {
+            assert!(reference["what"].is_string() && reference["value"].is_number(), "{line}");
+        }
+    }
+    for case in ["bare rings, one thread, batch 1", "queue pair, one thread, batch 32"] {
+        let compared = |l: &&Value| l["case"] == case && l["ratio"].is_number();
+        assert_eq!(lines.iter().filter(compared).count(), 1, "{case}");
+    }
+}
+
+#[test]
+fn bench_ring_prints_a_table() {
+    let out = sluice(&["bench", "ring", "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let shown = text(&out.stdout);
+    assert!(shown.starts_with("case "), "{shown}");
+    assert!(shown.contains("queue pair, one thread, batch 8"), "{shown}");
+}
+
+#[test]
+fn an_unknown_group_is_a_usage_error() {
+    for args in [&["bench"][..], &["bench", "nonsense"], &["bench", "ring", "extra"]] {
+        let out = sluice(args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        assert!(!out.stderr.is_empty() && out.stdout.is_empty());
+    }
+}
+
+#[test]
+fn calibrate_prints_costs_and_a_host_section_for_each_path() {
+    let out = sluice(&["calibrate", "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let shown = text(&out.stdout);
+    assert_eq!(shown.matches("[host]\nsubmit = \"").count(), 2, "{shown}");
+    assert!(!shown.contains("keep up"), "no scenario, no verdict: {shown}");
+}
+
+#[test]
+fn calibrate_judges_a_scenario() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = dir.path().join("scenario.toml");
+    std::fs::write(&scenario, "[drive]\npreset = \"mqsim-default-small\"\n").unwrap();
+    let json = dir.path().join("machine.json");
+    let (scenario, json) = (scenario.to_str().unwrap(), json.to_str().unwrap());
+    let out = sluice(&["calibrate", scenario, "--json", json, "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("in real time?"));
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert!(written["host"]["in_process"]["submit_ns"].is_u64());
+    assert!(written["host"]["nbd"]["complete_ns"].is_u64());
+    let drive = &written["scenario"]["drives"][0];
+    for way in ["in_process", "nbd"] {
+        let answer = drive[way]["keeps_up"].as_str().unwrap();
+        assert!(["yes", "up_to_depth", "no"].contains(&answer), "{drive}");
+    }
+}
+
+#[test]
+fn calibrate_tells_a_mistake_before_it_measures() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = dir.path().join("scenario.toml");
+    std::fs::write(&scenario, "[drive]\npreset = \"pcm\"\nnonsense = 1\n").unwrap();
+    let bad = sluice(&["calibrate", scenario.to_str().unwrap(), "--quick"]);
+    assert_eq!(bad.status.code(), Some(2));
+    assert!(text(&bad.stderr).contains("nonsense") && bad.stdout.is_empty());
+    let missing = sluice(&["calibrate", "--json", "/no/such/folder/x.json", "--quick"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("/no/such/folder/x.json"));
+}
