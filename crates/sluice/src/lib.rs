@@ -6,7 +6,7 @@
 //! | [`presets`] | the drives that come with Sluice |
 //! | [`limits`] | what a drive can do at most, in closed form |
 //! | [`calibrate`] | what this machine costs, and whether it keeps up with a drive |
-//! | [`bench`] | what Sluice costs and sustains |
+//! | [`mod@bench`] | what Sluice costs and sustains |
 //! | [`stack`] | a drive and the host's way to it, built from a scenario |
 //! | [`sim`] | scenarios in virtual time |
 //! | [`serve`] | scenarios in real time, in front of real programs |

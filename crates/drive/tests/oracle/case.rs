@@ -49,6 +49,8 @@ pub(crate) struct Case {
     rng: Rng,
     value: u64,
     failing: bool,
+    /// Ranges of requests that failed.
+    doubtful: Vec<(u64, u32)>,
     medium: Medium,
     _folder: Option<tempfile::TempDir>,
     pub(crate) reclaimed: u64,
@@ -184,6 +186,7 @@ impl Case {
             rng,
             value: 0,
             failing,
+            doubtful: vec![],
             medium,
             _folder: folder,
             reclaimed: 0,
@@ -214,6 +217,7 @@ impl Case {
         let (raw, drive) = (self.raw.as_mut().unwrap(), self.drive.as_mut().unwrap());
         let moved = self.runner.step(&mut [raw, drive], Nanos::MAX);
         let ended = self.reap();
+        self.look_again();
         if !moved && !ended && self.flights.iter().any(Option::is_some) {
             let drive = self.drive.as_ref().unwrap();
             panic!(
@@ -266,8 +270,8 @@ impl Case {
             Op::Flush => {}
             _ => {
                 for (sector, number) in self.oracle[range.clone()].iter_mut().zip(&flight.numbers) {
-                    sector.changing = false;
                     if status.is_success() {
+                        sector.changing = false;
                         sector.arrive(*number);
                         if flight.durable {
                             sector.durable(*number);
@@ -275,19 +279,22 @@ impl Case {
                     }
                 }
                 if !status.is_success() {
-                    self.look_again(lba, sectors);
+                    self.doubtful.push((lba, sectors));
                 }
             }
         }
     }
 
-    /// A request that failed may have been carried out in part.
-    fn look_again(&mut self, lba: u64, sectors: u32) {
-        for (i, value) in self.read_now(lba, sectors).into_iter().enumerate() {
-            let sector = &mut self.oracle[lba as usize + i];
-            assert!(sector.allows(value), "sector {} holds {value}: {sector:?}", lba as usize + i);
-            let number = sector.send(value);
-            sector.arrive(number);
+    /// Requests that failed may have been carried out in part.
+    fn look_again(&mut self) {
+        while let Some((lba, sectors)) = self.doubtful.pop() {
+            for (i, value) in (lba as usize..).zip(self.read_now(lba, sectors)) {
+                let sector = &mut self.oracle[i];
+                assert!(sector.allows(value), "sector {i} holds {value}: {sector:?}");
+                let number = sector.send(value);
+                sector.arrive(number);
+                sector.changing = false;
+            }
         }
     }
 
@@ -417,6 +424,7 @@ impl Case {
             }
         }
         self.flights.fill(None);
+        self.doubtful.clear();
         // A cut can be followed by a cut before anything was written.
         while self.rng.chance(0.2) && self.medium == Medium::Memory {
             drive = drive.power_cut().power_on().unwrap();

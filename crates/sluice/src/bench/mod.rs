@@ -7,6 +7,8 @@
 //! | [`samples`](Samples) | repeated interleaved measuring, medians and spreads |
 //! | [`cores`](Cores) | the CPUs that this process may use, and threads pinned to them |
 //! | [`echo`] | a drive that answers at once, at the far end of a queue pair |
+//! | [`sim`] | group `sim`: simulated I/Os per second of wall time |
+//! | [`live`] | group `live`: real-time IOPS, and how late they are |
 //! | [`ring`] | group `ring`: nanoseconds per command through a queue pair |
 //!
 //! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
@@ -28,9 +30,11 @@
 
 mod cores;
 pub mod echo;
+pub mod live;
 mod measurement;
 pub mod ring;
 mod samples;
+pub mod sim;
 mod sink;
 
 use std::io;
@@ -102,7 +106,11 @@ impl From<BenchError> for Failure {
 /// Measures one group.
 pub type Group = fn(Effort, &mut Sink<'_>) -> Result<(), BenchError>;
 
-const GROUPS: &[(BenchGroup, Group)] = &[(BenchGroup::Ring, ring::run)];
+const GROUPS: &[(BenchGroup, Group)] = &[
+    (BenchGroup::Sim, sim::run),
+    (BenchGroup::Live, live::run),
+    (BenchGroup::Ring, ring::run),
+];
 
 /// A group's name on the command line.
 fn word(group: BenchGroup) -> String {

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::queue::whole;
-use crate::bench::{BenchError, Cores, Effort, Quantiles};
+use crate::bench::{BenchError, Cores, Effort, Quantiles, Samples};
 
 /// Bytes of a request (NBD "Request message").
 const REQUEST: usize = 28;
@@ -67,9 +67,12 @@ enum Waits {
 /// When the system refuses sockets or threads.
 pub fn measure(effort: Effort, cores: &Cores) -> Result<SocketCosts, BenchError> {
     let trips = effort.choose(5_000, 50);
-    let requests = effort.choose(50_000, 500);
+    let requests = effort.choose(5_000, 100);
     let waits = if cores.has_two() { Waits::Awake } else { Waits::Asleep };
-    let pipelined = between(cores, waits, |client, clock| pipelined(client, clock, requests))?;
+    let pipelined = (0..9)
+        .map(|_| between(cores, waits, |client, clock| pipelined(client, clock, requests)))
+        .collect::<Result<Vec<f64>, BenchError>>()?;
+    let pipelined = Samples::new(pipelined).map_or(0.0, |s| s.median());
     let asleep = between(cores, Waits::Asleep, |client, clock| round_trips(client, clock, trips))?;
     let awake = if cores.has_two() {
         Some(between(cores, Waits::Awake, |client, clock| round_trips(client, clock, trips))?)

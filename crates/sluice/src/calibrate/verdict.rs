@@ -273,7 +273,7 @@ fn notes(
     if plan.target != Target::None {
         notes.push("what the target costs the host per command is not counted".into());
     }
-    if plan.config.personality == PersonalityKind::Block {
+    if plan.config.personality == PersonalityKind::Block && plan.capacity.is_some() {
         notes.push("what garbage collection costs the drive's thread is not counted".into());
     }
     // A twentieth of the latency is what measurements of drives differ by anyway.

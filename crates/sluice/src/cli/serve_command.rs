@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::args::ServeArgs;
 use super::{Failure, print};
 use crate::scenario::Scenario;
-use crate::serve::{Event, ServeError, ServeOptions, serve, to_json};
+use crate::serve::{Event, ServeError, ServeOptions, keeps_data, serve, to_json};
 use crate::text::{bytes_binary, count};
 
 /// Between two lines of statistics on a terminal, unless said otherwise.
@@ -84,7 +84,7 @@ impl Teller {
                 }
                 // A reader that has left does not end the service.
                 let _ = print(&lines);
-                if !plan.keeps_data() {
+                if !keeps_data(plan) {
                     say(&format!("{name} keeps no data: what is read is not what was written"));
                 }
             }

@@ -13,16 +13,24 @@ use crate::scenario::DrivePlan;
 /// Ending of the mark.
 const ENDING: &str = ".preconditioning";
 
-/// The image of a drive that has one.
-fn image(plan: &DrivePlan) -> Option<&Path> {
-    let data = match &plan.config.media {
+fn store(plan: &DrivePlan) -> &DataStore {
+    match &plan.config.media {
         MediaConfig::Nand(nand) => &nand.data,
         MediaConfig::Pcm(pcm) => &pcm.data,
-        MediaConfig::Null { .. } => return None,
-    };
-    match data {
+        MediaConfig::Null { .. } => &DataStore::None,
+    }
+}
+
+/// Whether what is written to a drive can be read again.
+pub fn keeps_data(plan: &DrivePlan) -> bool {
+    *store(plan) != DataStore::None
+}
+
+/// The image of a drive that has one.
+fn image(plan: &DrivePlan) -> Option<&Path> {
+    match store(plan) {
         DataStore::File(path) => Some(path),
-        _ => None,
+        DataStore::Memory | DataStore::None => None,
     }
 }
 

@@ -39,6 +39,7 @@ use clock::{Nanos, Parker, RealClock, VirtualRunner};
 use ::serve::nbd::Endpoint;
 
 pub use error::ServeError;
+pub use image::keeps_data;
 pub use reading::{Reading, to_json};
 
 use crate::scenario::{DrivePlan, Scenario};

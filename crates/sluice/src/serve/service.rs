@@ -135,7 +135,7 @@ impl Service {
         let (server_waker, nbd) = (server.waker(), server.stats_reader());
         let bell = Bell(ended.clone());
         let told = stop.clone();
-        let mut run = move |with: &mut dyn Component| {
+        let run = move |with: &mut dyn Component| {
             let result = server.run(clock, Idle::default(), with, &told);
             (result, server)
         };

@@ -1,0 +1,93 @@
+//! Group `sim`: simulated I/Os per second of wall time, on one core.
+//!
+//! The whole of `sluice sim` is measured: a job's next request, the queue pair, the drive, its
+//! translation layer and flash in time, the completion, and the recording of its latency. The drive is
+//! MQSim's default with `data = "none"`, full and overwritten at random until garbage collection is in
+//! its steady state.
+
+use std::path::Path;
+use std::time::Instant;
+
+use clock::{Nanos, VirtualRunner};
+use workload::{Host, HostCosts, JobSpec};
+
+use super::{BenchError, Effort, Measurement, Sink};
+use crate::scenario::Scenario;
+use crate::stack::{Stack, precondition};
+
+const BENCH: &str = "sim";
+
+/// Measures the group.
+///
+/// # Errors
+/// When the system refuses memory, or the output fails.
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let preset = effort.choose("mqsim-default", "mqsim-default-small");
+    let overwrite = effort.choose(1.0, 0.05);
+    let text = format!(
+        "[drive]\npreset = \"{preset}\"\ndata = \"none\"\npersonality = \"block\"\n\
+         [precondition]\nfill = \"sequential\"\noverwrite = \"random {overwrite}x\"\n"
+    );
+    let scenario = Scenario::parse(Path::new("bench"), &text).map_err(setup)?;
+    let mut runner = VirtualRunner::new();
+    let begin = Instant::now();
+    let stack = Stack::build(&scenario.drives[0], None).map_err(setup)?;
+    let mut stack =
+        precondition(stack, &scenario.precondition, &mut runner, 1, &mut |_| {}).map_err(setup)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let case = format!("{preset}, fill and random {overwrite}x");
+    sink.push(Measurement::new(BENCH, case, "precondition_time", seconds, "s"))?;
+
+    let ios = effort.choose(4_000_000u64, 20_000);
+    for (case, rw, aim) in [
+        ("4 KB random reads, QD 64", "randread", 4.0e6),
+        ("4 KB random overwrites in steady-state GC, QD 64", "randwrite", 1.5e6),
+    ] {
+        let before = stack.ftl_stats();
+        let rate = simulated(&mut stack, &mut runner, rw, ios)?;
+        let result = Measurement::new(BENCH, case, "simulated_ios_per_second", rate, "1/s");
+        sink.push(result.against("aim", aim))?;
+        let after = stack.ftl_stats();
+        if let (Some(before), Some(after)) = (before, after)
+            && let Some(wa) = after.since(&before).write_amplification()
+        {
+            sink.push(Measurement::new(BENCH, case, "write_amplification", wa, ""))?;
+        }
+    }
+    Ok(())
+}
+
+fn setup(error: impl std::error::Error) -> BenchError {
+    BenchError::Io(std::io::Error::other(error.to_string()))
+}
+
+/// Runs a job of `ios` requests and says how many were simulated per second of wall time.
+fn simulated(
+    stack: &mut Stack,
+    runner: &mut VirtualRunner,
+    rw: &str,
+    ios: u64,
+) -> Result<f64, BenchError> {
+    let bytes = (ios * 4096).to_string();
+    let pairs = [
+        ("rw", rw),
+        ("bs", "4k"),
+        ("iodepth", "64"),
+        ("norandommap", "1"),
+        ("io_size", bytes.as_str()),
+    ];
+    let pairs = pairs.iter().enumerate().map(|(i, (k, v))| (*k, *v, i + 1));
+    let (job, _) = JobSpec::from_pairs(rw, Path::new("bench"), pairs).map_err(setup)?;
+    let costs = HostCosts::default();
+    let mut host = Host::new(&mut stack.device, vec![job], costs, 1).map_err(setup)?;
+    let begin = Instant::now();
+    while !host.done() {
+        if !runner.step(&mut [&mut host, &mut stack.drive], Nanos::MAX) && !host.done() {
+            break;
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let result = host.finish().map_err(setup)?;
+    let done: u64 = result.jobs.iter().map(|j| j.completed).sum();
+    Ok(done as f64 / seconds)
+}
