@@ -176,7 +176,7 @@ impl Drive {
             queue.closing = Some(by);
             return Ok(None);
         }
-        self.queues.submissions[at] = None;
+        self.queues.remove_submission(at);
         Ok(Some(0))
     }
 

@@ -60,9 +60,36 @@ struct Op {
     parts: u32,
     failed: u64,
     status: nvme::Status,
-    count: u8,
     /// Physical sectors, and their places in the owner's memory.
-    addresses: [(u32, u32); 64],
+    addresses: Addresses,
+}
+
+/// Up to 64 addresses: few enough in place, so that the operations under way stay in the cache.
+#[derive(Clone, Debug, Default)]
+struct Addresses {
+    count: u8,
+    few: [(u32, u32); FEW],
+    many: Vec<(u32, u32)>,
+}
+
+const FEW: usize = 4;
+
+impl Addresses {
+    #[inline]
+    fn set(&mut self, addresses: &[(u32, u32)]) {
+        self.count = addresses.len() as u8;
+        if let Some(few) = self.few.get_mut(..addresses.len()) {
+            few.copy_from_slice(addresses);
+        } else {
+            self.many.clear();
+            self.many.extend_from_slice(addresses);
+        }
+    }
+
+    #[inline]
+    fn get(&self) -> &[(u32, u32)] {
+        self.few.get(..usize::from(self.count)).unwrap_or(&self.many)
+    }
 }
 
 /// The piece of an operation that one parallel unit executes at once.
@@ -98,6 +125,8 @@ pub(crate) struct Channel {
     free: Nanos,
     /// Time spent transferring.
     pub(crate) busy: Nanos,
+    /// Bytes of the last transfer and the time it took: most are alike, and divisions are slow.
+    last: (u64, Nanos),
 }
 
 #[derive(Debug)]
@@ -172,14 +201,13 @@ impl FlashArray {
     /// The addresses of an operation that has just ended.
     #[inline]
     pub(crate) fn addresses(&self, op: u32) -> &[(u32, u32)] {
-        let op = &self.ops[op as usize];
-        &op.addresses[..usize::from(op.count)]
+        self.ops[op as usize].addresses.get()
     }
 
     fn new_op(&mut self, owner: Owner, what: What) -> u32 {
         let blank = |op: &mut Op| {
             (op.owner, op.what, op.parts, op.failed) = (owner, what, 0, 0);
-            (op.status, op.count, op.unit) = (nvme::Status::SUCCESS, 0, 0);
+            (op.status, op.addresses.count, op.unit) = (nvme::Status::SUCCESS, 0, 0);
         };
         self.newest = match self.free_ops.pop() {
             Some(id) => {
@@ -194,8 +222,7 @@ impl FlashArray {
                     parts: 0,
                     failed: 0,
                     status: nvme::Status::SUCCESS,
-                    count: 0,
-                    addresses: [(0, 0); 64],
+                    addresses: Addresses::default(),
                 });
                 (self.ops.len() - 1) as u32
             }
@@ -222,8 +249,7 @@ impl FlashArray {
     pub(crate) fn read(&mut self, now: Nanos, owner: Owner, addresses: &[(u32, u32)]) {
         let op = self.new_op(owner, What::Read);
         let slot = &mut self.ops[op as usize];
-        slot.count = addresses.len() as u8;
-        slot.addresses[..addresses.len()].copy_from_slice(addresses);
+        slot.addresses.set(addresses);
         // A part may end at once, if it finds its page in the register; the operation does not
         // before all parts have begun.
         slot.parts = 1;
@@ -258,7 +284,6 @@ impl FlashArray {
     pub(crate) fn program(&mut self, now: Nanos, owner: Owner, chunk: u32, sector: u32) {
         let op = self.new_op(owner, What::Program);
         let count = self.unit.min(64) as u8;
-        self.ops[op as usize].count = 0;
         let page = sector / self.unit;
         let what = What::Program;
         let part = Part { op, what, chunk, page, planes: 0, first: 0, count, suspended: 0 };
@@ -381,7 +406,10 @@ impl FlashArray {
         }
         let number = pu / self.pus_per_channel;
         let channel = &mut self.channels[number as usize];
-        let time = Nanos::transfer(bytes, rate);
+        if channel.last.0 != bytes {
+            channel.last = (bytes, Nanos::transfer(bytes, rate));
+        }
+        let time = channel.last.1;
         let start = channel.free.max(now);
         channel.free = start + time;
         channel.busy += time;
@@ -484,7 +512,7 @@ impl FlashArray {
         let part = self.parts[id as usize];
         let op = &mut self.ops[part.op as usize];
         for i in part.first..part.first + part.count {
-            let psn = Psn(op.addresses[usize::from(i)].0);
+            let psn = Psn(op.addresses.get()[usize::from(i)].0);
             if let Err(e) = self.nand.check_read(psn) {
                 op.failed |= 1 << i;
                 if op.status.is_success() {

@@ -41,7 +41,9 @@ pub(crate) struct Queues {
     pub(crate) completions: Vec<Option<Completion>>,
     pub(crate) ports: Vec<Arc<Port>>,
     arbitration: Arbitration,
-    /// Where the next round begins, per class: urgent, high, medium, low.
+    /// Submission queues by class: urgent, high, medium, low.
+    classes: [Vec<usize>; 4],
+    /// Where the next round begins, per class.
     cursors: [usize; 4],
     credits: [u16; 4],
     /// The queue being served, and for how many commands more.
@@ -59,6 +61,7 @@ impl Queues {
             completions: Vec::new(),
             ports: Vec::new(),
             arbitration,
+            classes: Default::default(),
             cursors: [0; 4],
             credits: [0; 4],
             turn: None,
@@ -71,6 +74,24 @@ impl Queues {
     pub(crate) fn set_arbitration(&mut self, arbitration: Arbitration) {
         self.arbitration = arbitration;
         self.turn = None;
+        self.classify();
+    }
+
+    /// Sorts the submission queues by class, after one came or went.
+    fn classify(&mut self) {
+        let mut classes: [Vec<usize>; 4] = Default::default();
+        for (index, queue) in self.submissions.iter().enumerate() {
+            if let Some(queue) = queue {
+                classes[self.class(queue)].push(index);
+            }
+        }
+        self.classes = classes;
+    }
+
+    /// Deletes a submission queue.
+    pub(crate) fn remove_submission(&mut self, index: usize) {
+        self.submissions[index] = None;
+        self.classify();
     }
 
     pub(crate) fn add_completion(&mut self, ring: CompletionDrive, port: usize, qid: u16) -> usize {
@@ -96,7 +117,9 @@ impl Queues {
             broken: false,
             closing: None,
         };
-        put(&mut self.submissions, queue)
+        let index = put(&mut self.submissions, queue);
+        self.classify();
+        index
     }
 
     pub(crate) fn find_submission(&self, port: usize, qid: u16) -> Option<usize> {
@@ -139,15 +162,17 @@ impl Queues {
             self.turn = None;
         }
         let (burst, weights) = match self.arbitration {
-            Arbitration::RoundRobin { burst } => (burst, [1, 1, 1, 1]),
+            Arbitration::RoundRobin { burst } => (burst, [u16::MAX; 4]),
             Arbitration::Weighted { burst, high, medium, low } => {
-                (burst, [1, high.max(1), medium.max(1), low.max(1)])
+                (burst, [u16::MAX, high.max(1), medium.max(1), low.max(1)])
             }
         };
-        for round in 0..2 {
+        loop {
+            let mut passed_over = false;
             for class in 0..4 {
                 // Urgent queues are served whenever they have something; the others by credit.
                 if class > 0 && self.credits[class] == 0 {
+                    passed_over |= !self.classes[class].is_empty();
                     continue;
                 }
                 if let Some((index, sqe)) = self.fetch_class(class) {
@@ -158,23 +183,21 @@ impl Queues {
                     return Some((index, sqe));
                 }
             }
-            if round == 0 {
-                self.credits = weights;
+            if !passed_over {
+                return None;
             }
+            self.credits = weights;
         }
-        None
     }
 
+    #[inline]
     fn fetch_class(&mut self, class: usize) -> Option<(usize, Sqe)> {
-        let count = self.submissions.len();
-        for i in 0..count {
-            let index = (self.cursors[class] + i) % count;
-            let Some(queue) = &self.submissions[index] else { continue };
-            if self.class(queue) != class {
-                continue;
-            }
+        let count = self.classes[class].len();
+        let start = if self.cursors[class] < count { self.cursors[class] } else { 0 };
+        for at in (start..count).chain(0..start) {
+            let index = self.classes[class][at];
             if let Some(sqe) = self.fetch_from(index) {
-                self.cursors[class] = (index + 1) % count;
+                self.cursors[class] = at + 1;
                 return Some((index, sqe));
             }
         }
@@ -214,7 +237,7 @@ impl Queues {
         let at = queue.completion;
         self.send(at, cqe);
         if let Some((admin, cid)) = deleted {
-            self.submissions[index] = None;
+            self.remove_submission(index);
             self.post(admin, cid, Status::SUCCESS, 0);
         }
     }

@@ -476,7 +476,9 @@ impl Ftl {
                 break;
             }
         }
-        self.fail_if_full();
+        if self.fail_if_full() {
+            self.kick(now, flash);
+        }
     }
 
     fn admit_pending(&mut self, flash: &mut impl Flash) -> bool {
@@ -560,7 +562,9 @@ impl Ftl {
             self.retry.pop_front();
             moved = true;
         }
-        for ring in [GC, USER] {
+        // Users first: what they may write has been limited on admission, and victims may wait for
+        // it to be durable.
+        for ring in [USER, GC] {
             while let Some(unit) = self.rings[ring].ready() {
                 if !self.program_unit(now, ring, unit, flash) {
                     break;
@@ -800,6 +804,11 @@ impl Ftl {
             if self.map.get(lba) == Location::Buffer(first_slot + i as u32) {
                 self.map.set(lba, Location::Flash(first_psn + i as u32));
                 valid += 1;
+            } else if self.map.get(lba) == Location::Unmapped {
+                self.lines.lines[line as usize].trimmed = true;
+            } else {
+                // Overwritten in the buffer: until the new copy is durable this one counts.
+                self.lines.lines[line as usize].after = self.rings[USER].position();
             }
         }
         self.lines.lines[line as usize].valid += valid;
@@ -827,18 +836,19 @@ impl Ftl {
     }
 
     /// Fails what can never go on: writes without space and flushes of data without space, when
-    /// nothing is under way that would give any back.
-    fn fail_if_full(&mut self) {
+    /// nothing is under way that would give any back. Returns whether a trim that waited behind
+    /// failed writes can go on now.
+    fn fail_if_full(&mut self) -> bool {
         if self.pending.is_empty() && self.urgent == 0 {
-            return;
+            return false;
         }
         let under_way = self.lines.erasing > 0 || self.collector.reading() > 0 || self.programs > 0;
         if under_way {
-            return;
+            return false;
         }
         while let Some(p) = self.pending.front() {
             if matches!(p.kind, PendingKind::Trim) {
-                return;
+                return true;
             }
             let tag = p.tag;
             self.pending.pop_front();
@@ -851,6 +861,7 @@ impl Ftl {
                 self.complete(tag, Status::CAPACITY_EXCEEDED);
             }
         }
+        false
     }
 
     /// The state of the sectors from `lba` on: mapped or not, and for how many of `sectors`.

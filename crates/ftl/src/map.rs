@@ -28,6 +28,8 @@ pub struct Map {
     p2l: Table,
     /// Logical sectors that are mapped.
     pub(crate) mapped: u64,
+    /// Whether anything was ever lost: as long as not, reads need not look at the second table.
+    any_poison: bool,
 }
 
 const BUFFER: u32 = 1 << 31;
@@ -43,6 +45,7 @@ impl Map {
             l2p: Table::zeroed(logical as usize)?,
             p2l: Table::zeroed(physical as usize)?,
             mapped: 0,
+            any_poison: false,
         })
     }
 
@@ -91,12 +94,13 @@ impl Map {
     /// Notes which logical sector is written at a physical one.
     #[inline]
     pub(crate) fn set_reverse(&mut self, psn: u32, lba: Option<u32>, poison: bool) {
+        self.any_poison |= poison;
         self.p2l[psn as usize] = lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 };
     }
 
     /// Whether the data at a physical sector was lost before it came there.
     #[inline]
     pub(crate) fn poisoned(&self, psn: u32) -> bool {
-        self.p2l[psn as usize] & POISON != 0
+        self.any_poison && self.p2l[psn as usize] & POISON != 0
     }
 }

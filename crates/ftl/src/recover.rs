@@ -85,7 +85,7 @@ impl Recovery {
         let total = self.ftl.layout.logical + self.ftl.layout.meta;
         let Some(lba) = oob.lba.filter(|l| *l < total) else { return };
         self.ftl.map.set_reverse(psn, Some(lba), oob.poison);
-        self.ftl.sequence = self.ftl.sequence.max(oob.sequence + 1);
+        self.ftl.sequence = self.ftl.sequence.max(oob.sequence.saturating_add(1));
         if oob.sequence >= self.newest[lba as usize] {
             self.newest[lba as usize] = oob.sequence;
             self.ftl.map.set(lba, Location::Flash(psn));

@@ -199,11 +199,11 @@ impl Layout {
         }
         let active = if config.active_pus == 0 { shape.pus } else { config.active_pus };
         let lines = good_chunks / active;
-        // Per stream the line that fills up; and room for padding, that of power cuts included, and
-        // trim state: twice the units that wait for their pair on every active parallel unit.
+        // Per stream the line that fills up; and room for padding, trim state, and four power cuts
+        // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
         let streams = 1 + u32::from(config.hot_cold);
         let line_sectors = active * shape.sectors;
-        let slack = 2 * active * (shape.pair_units() + 1) * shape.unit;
+        let slack = 4 * streams * active * (shape.pair_units() + 2) * shape.unit;
         let held = config.reserve_lines.max(1) + streams + slack.div_ceil(line_sectors);
         let physical = u64::from(lines.saturating_sub(held)) * u64::from(line_sectors);
         let total = (physical as f64 / (1.0 + config.over_provisioning)) as u64;
@@ -295,8 +295,8 @@ mod tests {
         let shape = Shape::of(&geometry());
         let config = FtlConfig::default();
         assert!(matches!(
-            Layout::of(&shape, &config, 8 * 5),
-            Err(CapacityError::TooSmall { lines: 5, held: 5, .. })
+            Layout::of(&shape, &config, 8 * 6),
+            Err(CapacityError::TooSmall { lines: 6, held: 6, .. })
         ));
         let active = FtlConfig { active_pus: 9, ..config };
         assert_eq!(

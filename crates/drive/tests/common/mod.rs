@@ -1,6 +1,8 @@
 //! Drives in virtual time for tests: a configuration to start from, a host's bring-up, a run.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
+pub mod open;
+
 use std::path::Path;
 
 use block::Raw;

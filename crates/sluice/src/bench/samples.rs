@@ -72,6 +72,12 @@ impl Quantiles {
     pub fn less(self, overhead: Nanos) -> Quantiles {
         Quantiles { p50: self.p50 - overhead, p99: self.p99 - overhead, max: self.max - overhead }
     }
+
+    /// Every duration at least `least`, for what costs something even where a clock cannot tell.
+    #[must_use]
+    pub fn at_least(self, least: Nanos) -> Quantiles {
+        Quantiles { p50: self.p50.max(least), p99: self.p99.max(least), max: self.max.max(least) }
+    }
 }
 
 /// One thing to be measured: each call returns one sample.
@@ -132,6 +138,8 @@ mod tests {
         assert_eq!(q, Quantiles { p50: Nanos(500), p99: Nanos(990), max: Nanos(1000) });
         assert_eq!(q.less(Nanos(600)).p50, Nanos::ZERO);
         assert_eq!(q.less(Nanos(600)).max, Nanos(400));
+        let least = q.at_least(Nanos(600));
+        assert_eq!((least.p50, least.p99), (Nanos(600), Nanos(990)));
     }
 
     #[test]

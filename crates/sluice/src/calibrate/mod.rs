@@ -39,6 +39,9 @@ pub use verdict::{Answer, ModelCost, ModelSource, Verdict};
 pub struct Machine {
     /// CPUs that this process may use.
     pub cpus: usize,
+    /// Threads that wanted a CPU before measuring began, the last minute's average; `None` where
+    /// the system does not say.
+    pub load: Option<f64>,
     /// Reading the clock, waking, sleeping, not being run.
     pub threads: ThreadCosts,
     /// A queue pair in process.
@@ -65,14 +68,22 @@ impl Machine {
     /// When the system refuses memory, sockets or threads.
     pub fn measure(effort: Effort) -> Result<Machine, BenchError> {
         let cores = Cores::allowed();
+        let load = load_average();
         let threads = threads::measure(effort, &cores)?;
         Ok(Machine {
             cpus: cores.count(),
+            load,
             threads,
-            queue: queue::measure(effort, &cores, threads.clock_read)?,
+            queue: queue::measure(effort, &cores)?,
             copies: copies::measure(effort, &cores)?,
             socket: socket::measure(effort, &cores)?,
         })
+    }
+
+    /// Whether other programs were at work on half of the CPUs or more: then the costs are those of a
+    /// busy machine.
+    pub fn is_busy(&self) -> bool {
+        self.load.is_some_and(|load| 2.0 * load >= self.cpus as f64)
     }
 
     /// What the host spends per I/O on a queue pair in process.
@@ -89,6 +100,12 @@ impl Machine {
             complete: trip.complete.p50 + queue.complete,
         }
     }
+}
+
+/// The first number of `/proc/loadavg`.
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok().filter(|load: &f64| load.is_finite())
 }
 
 /// Runs `sluice calibrate …`.

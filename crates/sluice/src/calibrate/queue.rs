@@ -15,6 +15,8 @@ use crate::bench::{BenchError, Cores, Effort, Quantiles, Samples};
 const DEPTH: u16 = 256;
 /// Commands outstanding when throughput is measured.
 const OUTSTANDING: u64 = 32;
+/// Commands of a sample of throughput.
+const WINDOW: u64 = 1024;
 
 /// What a queue pair in process costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,23 +38,25 @@ pub struct QueueCosts {
 /// Durations of single calls.
 #[derive(Debug, Default)]
 struct Calls {
+    /// Of nothing: what timing a call adds to it.
+    empty: Vec<Nanos>,
     submit: Vec<Nanos>,
     complete: Vec<Nanos>,
     round_trip: Vec<Nanos>,
 }
 
-/// Measures; `clock_read` is what one reading of the clock takes.
+/// Measures.
 ///
 /// # Errors
 /// When the system refuses memory or threads.
-pub fn measure(effort: Effort, cores: &Cores, clock_read: Nanos) -> Result<QueueCosts, BenchError> {
+pub fn measure(effort: Effort, cores: &Cores) -> Result<QueueCosts, BenchError> {
     let calls = effort.choose(100_000, 500);
-    let commands = effort.choose(100_000, 1_000);
+    let windows = effort.choose(1_000, 4);
     let wire = Wire::new(DEPTH)?;
     let (mut raw, echo) = (wire.raw()?, wire.echo()?);
     let host = |idle: &mut dyn FnMut()| -> (Calls, Vec<f64>, Vec<f64>) {
         let timed = one_by_one(&mut raw, calls, &mut *idle);
-        let pipelined = (0..9).map(|_| pipelined(&mut raw, commands, idle)).collect();
+        let pipelined = pipelined(&mut raw, windows, idle);
         (timed, pipelined, (0..9).map(|_| idle_polls(&mut raw, calls)).collect())
     };
     let (timed, pipelined, idle) = if cores.has_two() {
@@ -66,16 +70,16 @@ pub fn measure(effort: Effort, cores: &Cores, clock_read: Nanos) -> Result<Queue
             }))
         })?
     };
-    let quantiles = |calls: Vec<Nanos>| {
-        let all = Quantiles::of(calls).ok_or(BenchError::Thread("the queue pair"))?;
-        Ok::<_, BenchError>(all.less(clock_read))
-    };
+    let quantiles =
+        |calls: Vec<Nanos>| Quantiles::of(calls).ok_or(BenchError::Thread("the queue pair"));
+    let empty = quantiles(timed.empty)?.p50;
+    let net = |calls| Ok::<_, BenchError>(quantiles(calls)?.less(empty).at_least(Nanos(1)));
     let median = |values: Vec<f64>| Samples::new(values).map_or(0.0, |s| s.median());
     let echo = cores.on_first(move || echo_polls(effort.choose(2_000, 20)))?;
     Ok(QueueCosts {
-        submit: quantiles(timed.submit)?,
-        complete: quantiles(timed.complete)?,
-        round_trip: quantiles(timed.round_trip)?,
+        submit: net(timed.submit)?,
+        complete: net(timed.complete)?,
+        round_trip: net(timed.round_trip)?,
         idle_poll: whole(median(idle)),
         pipelined: whole(median(pipelined)),
         echo: whole(median(echo)),
@@ -96,6 +100,7 @@ fn one_by_one(raw: &mut Raw, count: usize, idle: &mut dyn FnMut()) -> Calls {
     let clock = RealClock::start();
     let mut calls = Calls::default();
     for number in 0..count + count / 10 {
+        let nothing = clock.now();
         let asked = clock.now();
         // Nothing is outstanding, so the device is not busy.
         let taken = raw.submit(asked, request(number as u64));
@@ -114,6 +119,7 @@ fn one_by_one(raw: &mut Raw, count: usize, idle: &mut dyn FnMut()) -> Calls {
             idle();
         };
         if number >= count / 10 {
+            calls.empty.push(asked.since(nothing));
             calls.submit.push(submitted.since(asked));
             calls.complete.push(done.since(found));
             calls.round_trip.push(done.since(asked));
@@ -122,10 +128,13 @@ fn one_by_one(raw: &mut Raw, count: usize, idle: &mut dyn FnMut()) -> Calls {
     calls
 }
 
-/// Nanoseconds per request with [`OUTSTANDING`] of them outstanding.
-fn pipelined(raw: &mut Raw, count: u64, idle: &mut dyn FnMut()) -> f64 {
+/// Nanoseconds per request with [`OUTSTANDING`] of them outstanding, of each window of a long run:
+/// short ones, so that most are not interrupted.
+fn pipelined(raw: &mut Raw, windows: u64, idle: &mut dyn FnMut()) -> Vec<f64> {
+    let count = windows * WINDOW;
     let clock = RealClock::start();
-    let (mut sent, mut done) = (0, 0);
+    let (mut sent, mut done, mut began) = (0, 0, Nanos::ZERO);
+    let mut samples = Vec::new();
     while done < count {
         while sent < count && sent - done < OUTSTANDING {
             if raw.submit(Nanos::ZERO, request(sent)).is_err() {
@@ -138,12 +147,17 @@ fn pipelined(raw: &mut Raw, count: u64, idle: &mut dyn FnMut()) -> f64 {
         while let Some(completion) = raw.reap() {
             black_box(completion);
             done += 1;
+            if done % WINDOW == 0 {
+                let now = clock.now();
+                samples.push(now.since(began).0 as f64 / WINDOW as f64);
+                began = now;
+            }
         }
         if done == before {
             idle();
         }
     }
-    clock.now().0 as f64 / count.max(1) as f64
+    samples
 }
 
 /// Nanoseconds per poll with nothing outstanding.

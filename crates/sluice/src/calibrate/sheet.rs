@@ -17,6 +17,12 @@ pub type Judged<'a> = (&'a Scenario, &'a [Verdict]);
 /// Everything for a terminal.
 pub fn text(machine: &Machine, judged: Option<Judged<'_>>, model: ModelCost) -> String {
     let mut out = format!("this machine, {} CPUs\n\n", machine.cpus);
+    if let Some(load) = machine.load.filter(|_| machine.is_busy()) {
+        let _ = writeln!(
+            out,
+            "It is busy with other programs (load average {load:.1}): alone it costs less.\n"
+        );
+    }
     out.push_str(&table(machine));
     out.push_str("\nfor a scenario, through a queue pair in process\n\n");
     out.push_str(&host_lines(machine.in_process()));
@@ -146,7 +152,7 @@ fn way_words(way: Way) -> (&'static str, &'static str) {
 
 /// Everything as JSON; all times in nanoseconds.
 pub fn json(machine: &Machine, judged: Option<Judged<'_>>, model: ModelCost) -> Value {
-    let Machine { cpus, threads, queue, copies, socket } = machine;
+    let Machine { cpus, load, threads, queue, copies, socket } = machine;
     let trip = |trip: &Trip| {
         json!({
             "submit_ns": quantiles(trip.submit),
@@ -157,6 +163,7 @@ pub fn json(machine: &Machine, judged: Option<Judged<'_>>, model: ModelCost) -> 
     let host = |h: HostCosts| json!({ "submit_ns": h.submit.0, "complete_ns": h.complete.0 });
     let mut value = json!({
         "cpus": cpus,
+        "load_average": load,
         "clock_read_ns": threads.clock_read.0,
         "queue": {
             "submit_ns": quantiles(queue.submit),

@@ -24,6 +24,8 @@ const REQUEST: usize = 28;
 const REPLY: usize = 16 + 4096;
 /// Requests outstanding when throughput is measured.
 const OUTSTANDING: usize = 32;
+/// Requests of a sample of throughput.
+const WINDOW: usize = 64;
 
 /// What a request and its reply cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +69,9 @@ enum Waits {
 /// When the system refuses sockets or threads.
 pub fn measure(effort: Effort, cores: &Cores) -> Result<SocketCosts, BenchError> {
     let trips = effort.choose(5_000, 50);
-    let requests = effort.choose(5_000, 100);
+    let windows = effort.choose(1_000, 4);
     let waits = if cores.has_two() { Waits::Awake } else { Waits::Asleep };
-    let pipelined = (0..9)
-        .map(|_| between(cores, waits, |client, clock| pipelined(client, clock, requests)))
-        .collect::<Result<Vec<f64>, BenchError>>()?;
+    let pipelined = between(cores, waits, |client, clock| pipelined(client, clock, windows))?;
     let pipelined = Samples::new(pipelined).map_or(0.0, |s| s.median());
     let asleep = between(cores, Waits::Asleep, |client, clock| round_trips(client, clock, trips))?;
     let awake = if cores.has_two() {
@@ -172,9 +172,16 @@ fn round_trips(mut socket: UnixStream, clock: RealClock, trips: usize) -> Result
     })
 }
 
-/// Nanoseconds per request with [`OUTSTANDING`] of them outstanding.
-fn pipelined(mut socket: UnixStream, clock: RealClock, requests: usize) -> Result<f64, BenchError> {
-    let start = clock.now();
+/// Nanoseconds per request with [`OUTSTANDING`] of them outstanding, of each window of a long run:
+/// short ones, so that most are not interrupted.
+fn pipelined(
+    mut socket: UnixStream,
+    clock: RealClock,
+    windows: usize,
+) -> Result<Vec<f64>, BenchError> {
+    let requests = windows * WINDOW;
+    let mut began = clock.now();
+    let mut samples = Vec::with_capacity(windows);
     let mut reply = [0; REPLY];
     let mut sent = 0;
     for done in 0..requests {
@@ -184,8 +191,13 @@ fn pipelined(mut socket: UnixStream, clock: RealClock, requests: usize) -> Resul
         }
         wait(&socket)?;
         socket.read_exact(&mut reply)?;
+        if (done + 1) % WINDOW == 0 {
+            let now = clock.now();
+            samples.push(now.since(began).0 as f64 / WINDOW as f64);
+            began = now;
+        }
     }
-    Ok(clock.now().since(start).0 as f64 / requests.max(1) as f64)
+    Ok(samples)
 }
 
 #[cfg(test)]
@@ -199,6 +211,7 @@ mod tests {
         let trip = trip.unwrap();
         assert!(trip.submit.p50 > Nanos::ZERO && trip.complete.p50 > Nanos::ZERO);
         assert!(trip.round_trip.max >= trip.submit.p50 + trip.complete.p50);
-        assert!(between(&cores, Waits::Asleep, |s, c| pipelined(s, c, 100)).unwrap() > 0.0);
+        let windows = between(&cores, Waits::Asleep, |s, c| pipelined(s, c, 3)).unwrap();
+        assert!(windows.len() == 3 && windows.iter().all(|w| *w > 0.0));
     }
 }

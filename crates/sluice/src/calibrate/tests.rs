@@ -30,6 +30,7 @@ fn trip(submit: u64, complete: u64) -> Trip {
 fn machine(cpus: usize) -> Machine {
     Machine {
         cpus,
+        load: Some(0.1),
         threads: ThreadCosts {
             clock_read: Nanos(20),
             wake: quantiles(20_000),
@@ -213,4 +214,7 @@ fn json_has_no_number_that_is_none() {
     }
     assert!(!text.contains("inf") && !text.contains("NaN"), "{text}");
     assert!(!text.contains("server awake"));
+    let busy = Machine { load: Some(0.5), ..machine(1) };
+    assert!(sheet::text(&busy, None, model(500)).contains("busy with other programs"));
+    assert!(!text.contains("busy with other programs"));
 }

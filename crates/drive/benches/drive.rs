@@ -1,0 +1,108 @@
+//! Nanoseconds per simulated I/O, end to end in virtual time: a workload, a raw device, a driver's
+//! queue pair and a drive that keeps no data. The drive has the shape and timing of MQSim's default
+//! one, with fewer blocks so that it is ready in seconds.
+//!
+//! `SLUICE_BLOCKS` sets the blocks per plane (MQSim: 2048).
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use clock::{Nanos, VirtualRunner};
+use divan::counter::ItemsCount;
+use divan::Bencher;
+use drive::{Drive, DriveConfig, PuPolicy};
+use ftl::FtlConfig;
+use media::{Cell, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use workload::{Host, HostCosts};
+
+fn main() {
+    divan::main();
+}
+
+fn config(blocks: u32) -> DriveConfig {
+    let timing = NandTiming::uniform(
+        Nanos::from_micros(75),
+        Nanos::from_micros(750),
+        Nanos::from_micros(3_800),
+        333_000_000,
+    );
+    let geometry = NandGeometry {
+        channels: 8,
+        pus: 8,
+        planes: 2,
+        chunks: blocks,
+        pages: 256,
+        page_bytes: 8192,
+        sector_bytes: 4096,
+        oob_bytes: 16,
+    };
+    DriveConfig {
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        ftl: FtlConfig { over_provisioning: 0.07, ..FtlConfig::default() },
+        ..common::drive(NandConfig {
+            geometry,
+            timing,
+            cell: Cell::Slc,
+            ..common::nand()
+        })
+    }
+}
+
+/// A job that never ends on a drive that is full, and was overwritten so many times.
+struct Run {
+    drive: Drive,
+    host: Host<block::Raw>,
+    runner: VirtualRunner,
+}
+
+impl Run {
+    fn new(rw: &str, blocks: u32, overwrites: f64) -> Run {
+        let blocks = std::env::var("SLUICE_BLOCKS").ok().and_then(|s| s.parse().ok()).unwrap_or(blocks);
+        let mut runner = VirtualRunner::new();
+        let config = config(blocks);
+        assert!(matches!(config.media, MediaConfig::Nand(_)));
+        let mut drive = Drive::new(config).unwrap();
+        common::precondition(&mut drive, &mut runner, overwrites);
+        let pairs = [
+            ("rw", rw),
+            ("bs", "4k"),
+            ("iodepth", "64"),
+            ("norandommap", "1"),
+            ("runtime", "100000s"),
+            ("time_based", "1"),
+        ];
+        let raw = common::raw(&mut drive, 1024);
+        let host = Host::new(raw, vec![common::job(&pairs)], HostCosts::default(), 1).unwrap();
+        Run { drive, host, runner }
+    }
+
+    fn go_on(&mut self, time: Nanos) {
+        let until = self.runner.now() + time;
+        self.runner.run_to(&mut [&mut self.host, &mut self.drive], until);
+    }
+
+    fn done(&self) -> u64 {
+        let stats = self.drive.stats();
+        stats.reads + stats.writes
+    }
+
+    /// Measures stretches of this much simulated time.
+    fn measure(mut self, bencher: Bencher<'_, '_>, time: Nanos) {
+        self.go_on(time * 20);
+        let before = self.done();
+        self.go_on(time * 20);
+        let each = (self.done() - before) / 20;
+        bencher.counter(ItemsCount::new(each)).bench_local(|| self.go_on(time));
+    }
+}
+
+#[divan::bench(sample_count = 30, sample_size = 1)]
+fn random_read_qd64(bencher: Bencher<'_, '_>) {
+    Run::new("randread", 256, 0.0).measure(bencher, Nanos::from_millis(100));
+}
+
+#[divan::bench(sample_count = 30, sample_size = 1)]
+fn random_overwrite_qd64(bencher: Bencher<'_, '_>) {
+    Run::new("randwrite", 64, 1.5).measure(bencher, Nanos::from_millis(1_000));
+}

@@ -1,0 +1,183 @@
+//! [`Server`]: a `sluice serve` in a process of its own, on a Unix socket in a folder of its own; and
+//! the programs that talk to it.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longer than anything takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A small, fast drive: 16 parallel units, 58 MiB for clients.
+pub const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
+    geometry = { channels = 2, chunks = 24, pages = 64 }\n\
+    timing = { read = \"10us\", program = \"30us\", erase = \"100us\" }\n";
+
+/// The same with its flash managed by the host.
+pub fn pblk() -> String {
+    format!("{DRIVE}personality = \"open-channel\"\n[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n")
+}
+
+/// What a scenario's drive needs to keep its data in a file.
+pub fn in_file(scenario: &str) -> String {
+    scenario.replace("[drive]\n", "[drive]\ndata = \"file\"\npath = \"drive.img\"\n")
+}
+
+/// A server; killed when dropped.
+pub struct Server {
+    child: Child,
+    pub socket: PathBuf,
+    dir: PathBuf,
+    ended: bool,
+}
+
+impl Server {
+    /// Serves a scenario from `dir`, and waits until clients can connect.
+    pub fn start(dir: &Path, scenario: &str) -> Server {
+        let server = Server::launch(dir, scenario, &[]);
+        server.wait_ready()
+    }
+
+    /// Starts the process.
+    pub fn launch(dir: &Path, scenario: &str, extra: &[&str]) -> Server {
+        let path = dir.join("scenario.toml");
+        std::fs::write(&path, scenario).unwrap();
+        let socket = dir.join("nbd.sock");
+        let file = |name| File::create(dir.join(name)).unwrap();
+        // A server before it that was killed has left its socket; nobody shall connect to that.
+        let _ = std::fs::remove_file(&socket);
+        let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .arg("serve")
+            .arg(&path)
+            .args(["--nbd", &format!("unix:{}", socket.display())])
+            .arg("--json")
+            .arg(dir.join("served.json"))
+            .args(extra)
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn()
+            .unwrap();
+        Server { child, socket, dir: dir.to_path_buf(), ended: false }
+    }
+
+    pub fn wait_ready(mut self) -> Server {
+        let start = Instant::now();
+        while !self.stdout().contains("\n") {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the server ended with {status}: {}", self.stderr());
+            }
+            assert!(start.elapsed() < PATIENCE, "not ready: {}", self.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self
+    }
+
+    pub fn stdout(&self) -> String {
+        std::fs::read_to_string(self.dir.join("stdout")).unwrap()
+    }
+
+    pub fn stderr(&self) -> String {
+        std::fs::read_to_string(self.dir.join("stderr")).unwrap()
+    }
+
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                self.ended = true;
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// As a power cut.
+    pub fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.wait();
+    }
+
+    /// Asks it to end, which it must do in good order; its statistics of the first drive.
+    pub fn stop(mut self) -> Value {
+        self.signal(Signal::TERM);
+        let status = self.wait();
+        assert!(status.success(), "{status}: {}", self.stderr());
+        assert!(!self.socket.exists(), "the socket is removed");
+        assert!(self.stdout().contains("late_p99"), "{}", self.stdout());
+        let json = std::fs::read_to_string(self.dir.join("served.json")).unwrap();
+        serde_json::from_str::<Value>(&json).unwrap()["sluice"]["drives"][0].take()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Runs a program of a Debian package, and says which if it is missing.
+pub fn program(name: &str, package: &str) -> Command {
+    if Command::new(name).arg("--version").output().is_err() {
+        panic!("`{name}` is not installed: apt-get install {package}, or `make test-packages`");
+    }
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(name);
+    command
+}
+
+/// The output of a program that must succeed.
+pub fn succeed(command: &mut Command) -> Output {
+    let output = command.output().expect("`timeout` of coreutils runs");
+    assert!(
+        output.status.success(),
+        "{command:?} failed with {}:\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// fio against a server.
+pub fn fio(server: &Server, options: &[&str]) -> Command {
+    let mut command = program("fio", "fio");
+    command.args(["--name=job", "--ioengine=nbd", "--output-format=json"]);
+    // It would write its state of verification into the current folder.
+    command.arg("--verify_state_save=0").arg(format!("--uri={}", server.uri())).args(options);
+    command.current_dir(&server.dir);
+    command
+}
+
+/// Runs fio, which must find nothing wrong; its result.
+pub fn fio_ok(server: &Server, options: &[&str]) -> Value {
+    let output = succeed(&mut fio(server, options));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // fio's engine says that it has connected before the JSON begins.
+    let json = text.find('{').map_or("", |at| &text[at..]);
+    let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert_eq!(value["jobs"][0]["error"], 0, "{value:#}");
+    value
+}
+
+/// A number of a statistics file.
+pub fn number(value: &Value, path: &str) -> u64 {
+    let found = value.pointer(path).unwrap_or_else(|| panic!("{path} in {value:#}"));
+    found.as_u64().unwrap_or_else(|| panic!("{path} is {found}"))
+}

@@ -1,0 +1,198 @@
+//! `sluice sim` as a process: what it prints, what it writes, and its exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
+    geometry = { channels = 2, chunks = 16, pages = 32 }\n";
+
+const JOBS: &str = "[readers]\nrw=randread\nbs=4k\niodepth=4\nsize=1m\n\
+    [writers]\nrw=randwrite\nbs=16k\nsize=4m\niodepth=2\n";
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// A folder with files in it.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new(files: &[(&str, &str)]) -> Folder {
+        let folder = Folder(tempfile::tempdir().unwrap());
+        for (name, content) in files {
+            std::fs::write(folder.path(name), content).unwrap();
+        }
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// `sluice sim …`, run in the folder.
+    fn sim(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+        command.arg("sim").args(args).current_dir(self.0.path()).output().unwrap()
+    }
+
+    /// The same, which must succeed.
+    fn ran(&self, args: &[&str]) -> String {
+        let out = self.sim(args);
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        assert_eq!(text(&out.stderr), "", "no progress bar when nobody watches");
+        text(&out.stdout)
+    }
+
+    /// The same, which must fail with this code; what it said.
+    fn failed(&self, args: &[&str], code: i32) -> String {
+        let out = self.sim(args);
+        let told = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {told}");
+        told
+    }
+}
+
+#[test]
+fn a_table_on_standard_output_and_nothing_else() {
+    let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", JOBS)]);
+    let table = folder.ran(&["a.toml", "jobs.fio"]);
+    for part in ["readers", "writers", "p99.9", "IOPS"] {
+        assert!(table.contains(part), "`{part}` is not in\n{table}");
+    }
+    assert!(!table.contains("NaN") && !table.contains("inf"), "{table}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
+    let random = format!("{DRIVE}[precondition]\nfill = \"sequential\"\n");
+    let folder = Folder::new(&[("a.toml", &random), ("jobs.fio", JOBS)]);
+    for (name, seed) in [("1.json", "7"), ("2.json", "7"), ("3.json", "8")] {
+        folder.ran(&["a.toml", "jobs.fio", "--json", name, "--seed", seed]);
+    }
+    let first = folder.read("1.json");
+    assert_eq!(first, folder.read("2.json"), "byte for byte");
+    assert_ne!(first, folder.read("3.json"), "the seed matters");
+    let value: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(value["sluice"]["seed"], 7);
+    assert_eq!(value["jobs"][0]["jobname"], "readers");
+    // As fio names it, and scripts read it.
+    let read = &value["jobs"][0]["read"];
+    assert_eq!(read["total_ios"], 256);
+    assert!(read["clat_ns"]["percentile"]["99.000000"].as_u64().unwrap() >= 40_000);
+    let drive = &value["sluice"]["drives"][0];
+    assert!(drive["write_amplification"].as_f64().unwrap() >= 1.0);
+    assert_eq!(drive["lateness_ns"]["late_max"], 0, "nothing is late in virtual time");
+}
+
+#[test]
+fn the_report_is_one_file_that_needs_no_other() {
+    let folder = Folder::new(&[("a.toml", DRIVE), ("b.toml", DRIVE), ("jobs.fio", JOBS)]);
+    folder.ran(&["a.toml", "b.toml", "jobs.fio", "--report", "r.html"]);
+    let page = folder.read("r.html");
+    assert!(page.starts_with("<!") && page.trim_end().ends_with("</html>"));
+    for fetched in ["src=\"http", "href=\"http", "@import", "src=\"//", "<link "] {
+        assert!(!page.contains(fetched), "{fetched}");
+    }
+    assert!(page.contains("readers") && page.contains("<svg"), "plots are in it");
+}
+
+#[test]
+fn the_trace_is_json_in_the_order_of_perfetto() {
+    let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", JOBS)]);
+    folder.ran(&["a.toml", "jobs.fio", "--trace", "t.json"]);
+    let trace: Value = serde_json::from_str(&folder.read("t.json")).unwrap();
+    let events = trace["traceEvents"].as_array().or(trace.as_array()).unwrap();
+    assert!(events.len() > 500, "{} events", events.len());
+    assert!(events.iter().all(|e| e["ph"].is_string()), "each has a phase");
+    let spans = events.iter().filter(|e| e["ph"] == "X");
+    assert!(spans.clone().count() > 200 && spans.clone().all(|e| e["dur"].is_number()));
+    let told = folder.failed(&["a.toml", "a.toml", "jobs.fio", "--trace", "t.json"], 2);
+    assert!(told.contains("one scenario"), "{told}");
+}
+
+#[test]
+fn what_is_asked_wrongly_is_told_with_its_place_and_exit_code_2() {
+    let folder = Folder::new(&[
+        ("a.toml", DRIVE),
+        ("odd.fio", "[a]\nrw=read\nbs=4k\nno_such_option=1\n"),
+        ("value.fio", "[a]\nrw=sideways\n"),
+        ("large.fio", "[a]\nrw=read\nbs=4k\nsize=1t\n"),
+        ("key.toml", "[drive]\npreset = \"femu-default\"\ncolour = 3\n"),
+        ("files.toml", &format!("job_files = [\"gone.fio\"]\n{DRIVE}")),
+        ("jobs.fio", JOBS),
+    ]);
+    for (args, says) in [
+        (&["a.toml", "odd.fio"][..], "odd.fio:4"),
+        (&["a.toml", "odd.fio"], "no_such_option"),
+        (&["a.toml", "value.fio"], "value.fio:2"),
+        (&["key.toml", "jobs.fio"], "key.toml:3:1"),
+        (&["a.toml", "gone.fio"], "gone.fio"),
+        (&["gone.toml", "jobs.fio"], "gone.toml"),
+        (&["files.toml"], "gone.fio"),
+        (&["a.toml"], "no jobs"),
+        (&["jobs.fio"], "no scenario"),
+        (&[], "Usage"),
+        (&["a.toml", "large.fio"], "past the end of the device"),
+    ] {
+        let told = folder.failed(args, 2);
+        assert!(told.contains(says), "{args:?}: `{says}` is not in {told}");
+    }
+}
+
+#[test]
+fn several_drives_run_their_own_jobs() {
+    let two = "[[drive]]\nname = \"left\"\npreset = \"femu-default\"\n\
+         geometry = { channels = 1, chunks = 16, pages = 32 }\n\
+         [[drive]]\nname = \"right\"\npreset = \"femu-default\"\n\
+         geometry = { channels = 1, chunks = 16, pages = 32 }\n\
+         [[job]]\nname = \"one\"\nrw = \"write\"\nsize = \"1m\"\nbs = \"4k\"\n\
+         [[job]]\nname = \"two\"\ndrive = \"right\"\nrw = \"write\"\nsize = \"2m\"\nbs = \"4k\"\n";
+    let folder = Folder::new(&[("two.toml", two)]);
+    let table = folder.ran(&["two.toml", "--json", "o.json"]);
+    assert!(table.contains("one") && table.contains("two"), "{table}");
+    let value: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
+    let written = |i: usize| value["sluice"]["drives"][i]["ftl"]["user_sectors_written"].as_u64();
+    assert_eq!((written(0), written(1)), (Some(256), Some(512)));
+}
+
+#[test]
+fn requests_that_fail_are_told_with_their_lba_and_exit_code_1() {
+    // Every program fails: there is nowhere to write to, sooner or later.
+    let failing = format!("{DRIVE}errors = {{ program_fail = 1.0 }}\n");
+    let folder = Folder::new(&[
+        ("failing.toml", &failing),
+        ("jobs.fio", "[w]\nrw=write\nbs=4k\nsize=1m\n"),
+    ]);
+    let told = folder.failed(&["failing.toml", "jobs.fio", "--json", "o.json"], 1);
+    assert!(told.contains("write of sectors 0..+1") && told.contains("failed"), "{told}");
+    let value: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
+    assert!(!value["sluice"]["failures"].as_array().unwrap().is_empty(), "written all the same");
+}
+
+#[test]
+fn options_without_meaning_are_listed_once() {
+    let jobs = "[global]\nioengine=libaio\ndirect=1\n[a]\nrw=read\nsize=64k\nbs=4k\n\
+        [b]\nioengine=io_uring\nrw=read\nsize=64k\nbs=4k\nthread\n";
+    let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", jobs)]);
+    folder.ran(&["a.toml", "jobs.fio", "--json", "o.json"]);
+    let value: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
+    let ignored = value["sluice"]["ignored_options"].as_array().unwrap();
+    let names: Vec<&str> = ignored.iter().map(|n| n.as_str().unwrap()).collect();
+    assert_eq!(names, ["direct", "ioengine", "thread"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_told() {
+    let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", JOBS)]);
+    assert!(!Path::new("/no/such/folder").exists());
+    for option in ["--json", "--report", "--trace"] {
+        let told = folder.failed(&["a.toml", "jobs.fio", option, "/no/such/folder/x"], 1);
+        assert!(told.contains("/no/such/folder/x"), "{told}");
+    }
+}
