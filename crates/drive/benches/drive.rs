@@ -8,11 +8,11 @@
 mod common;
 
 use clock::{Nanos, VirtualRunner};
-use divan::counter::ItemsCount;
 use divan::Bencher;
+use divan::counter::ItemsCount;
 use drive::{Drive, DriveConfig, PuPolicy};
 use ftl::FtlConfig;
-use media::{Cell, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use media::{Cell, NandConfig, NandGeometry, NandTiming};
 use workload::{Host, HostCosts};
 
 fn main() {
@@ -40,12 +40,7 @@ fn config(blocks: u32) -> DriveConfig {
         pu_policy: PuPolicy::Fifo,
         page_register: false,
         ftl: FtlConfig { over_provisioning: 0.07, ..FtlConfig::default() },
-        ..common::drive(NandConfig {
-            geometry,
-            timing,
-            cell: Cell::Slc,
-            ..common::nand()
-        })
+        ..common::drive(NandConfig { geometry, timing, cell: Cell::Slc, ..common::nand() })
     }
 }
 
@@ -58,10 +53,10 @@ struct Run {
 
 impl Run {
     fn new(rw: &str, blocks: u32, overwrites: f64) -> Run {
-        let blocks = std::env::var("SLUICE_BLOCKS").ok().and_then(|s| s.parse().ok()).unwrap_or(blocks);
+        let blocks =
+            std::env::var("SLUICE_BLOCKS").ok().and_then(|s| s.parse().ok()).unwrap_or(blocks);
         let mut runner = VirtualRunner::new();
         let config = config(blocks);
-        assert!(matches!(config.media, MediaConfig::Nand(_)));
         let mut drive = Drive::new(config).unwrap();
         common::precondition(&mut drive, &mut runner, overwrites);
         let pairs = [

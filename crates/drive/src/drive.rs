@@ -1,17 +1,12 @@
-//! [`Drive`]: the controller. Fetches commands, passes them through its own stations (fetch, data
-//! transfer, completion) and its personality, and posts completions at the time they are due.
-//!
-//! Everything happens in the order of time: a poll at `now` first lets all that was due before
-//! happen at the time it was due, so that a late poll delays completions but changes no timing
-//! inside of the drive (rule R6).
+//! [`Drive`]: the controller. Owns what commands pass through on their way ([`crate::passage`]):
+//! queues, stations, personality; powered on here, looked at, shut down, and cut off.
 
 use std::io;
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
+use clock::Nanos;
 use media::{DataStore, MediaConfig, Nand, Pcm};
-use nvme::{AdminCommand, IoCommand, Sqe, Status};
-use ring::{CompletionDrive, Iova, Port, SubmissionDrive};
+use ring::{CompletionDrive, Port, SubmissionDrive};
 
 use crate::admin::{AdminState, HealthCounters};
 use crate::block::BlockDrive;
@@ -20,7 +15,6 @@ use crate::error::DriveError;
 use crate::flash::FlashArray;
 use crate::null::NullDrive;
 use crate::open_channel::OpenChannelDrive;
-use crate::payload::Payload;
 use crate::pcm::PcmDrive;
 use crate::queues::Queues;
 use crate::station::Station;
@@ -47,18 +41,18 @@ pub struct Drive {
     pub(crate) admin: AdminState,
     /// Asynchronous event requests: queue and command identifier.
     pub(crate) events: Vec<(usize, u16)>,
-    fetch: Station,
-    dma: Station,
-    post: Station,
-    instant: bool,
-    late: LatenessRecord,
-    counts: DriveStats,
-    powered_at: Option<Nanos>,
+    pub(crate) fetch: Station,
+    pub(crate) dma: Station,
+    pub(crate) post: Station,
+    pub(crate) instant: bool,
+    pub(crate) late: LatenessRecord,
+    pub(crate) counts: DriveStats,
+    pub(crate) powered_at: Option<Nanos>,
     /// The last poll.
-    now: Nanos,
+    pub(crate) now: Nanos,
     /// The instant that the drive has got to: that of the last poll or before, while a late poll
     /// catches up.
-    at: Nanos,
+    pub(crate) at: Nanos,
 }
 
 impl Drive {
@@ -312,270 +306,13 @@ impl Drive {
         health
     }
 
-    fn time(&self, time: Nanos) -> Nanos {
-        if self.instant { Nanos::ZERO } else { time }
-    }
-
-    /// Takes an entry off a queue: to its first station, or straight on if that takes no time.
-    #[inline]
-    fn accept(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
-        let Some(q) = self.queues.submissions[queue].as_ref() else { return };
-        let (port, qid) = (q.port, q.ring.qid());
-        let port = &self.queues.ports[port];
-        if q.admin {
-            return self.administer(now, queue, sqe);
-        }
-        let id = self.commands.add(port, queue as u32, qid, sqe.cid.get());
-        if let Err(status) = self.understand(id, sqe) {
-            self.commands.end(id, status);
-            return;
-        }
-        let fetch = self.time(self.config.controller.fetch);
-        if fetch > Nanos::ZERO {
-            self.fetch.serve(now, fetch, id);
-        } else {
-            self.fetched(now, id);
-        }
-    }
-
-    /// From raw entry to typed command, with everything checked that does not depend on the media.
-    #[inline]
-    fn understand(&mut self, id: u32, sqe: &Sqe) -> Result<(), Status> {
-        if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
-            return Err(Status::INVALID_NAMESPACE);
-        }
-        let io = IoCommand::parse(sqe)?;
-        let sector = u64::from(self.sector_bytes());
-        let bytes = match io {
-            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * sector,
-            IoCommand::VectorRead { addresses } | IoCommand::VectorWrite { addresses } => {
-                u64::from(addresses.count()) * sector
-            }
-            IoCommand::DatasetManagement { ranges, .. } => {
-                u64::from(ranges) * nvme::DsmRange::BYTES as u64
-            }
-            // There are never more extents than sectors.
-            IoCommand::LbaStatus { nlb, max_descriptors, .. } => {
-                u64::from(max_descriptors.min(nlb)) * nvme::LbaStatusDescriptor::BYTES as u64
-            }
-            IoCommand::Flush
-            | IoCommand::WriteZeroes { .. }
-            | IoCommand::VectorReset { .. }
-            | IoCommand::VectorCopy { .. } => 0,
-        };
-        let metadata = match &self.personality {
-            Personality::OpenChannel(d) if sqe.mptr.get() != 0 => d.metadata_bytes(&io),
-            _ => 0,
-        };
-        let command = self.commands.get_mut(id);
-        let memory = command.port.memory();
-        if metadata > 0 {
-            memory.find(Iova(sqe.mptr.get()), metadata).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-            command.metadata = sqe.mptr.get();
-        }
-        if bytes > 0 {
-            command.payload = Payload::of(sqe, bytes, memory)?;
-        }
-        (command.io, command.bytes) = (io, bytes);
-        Ok(())
-    }
-
-    fn sector_bytes(&self) -> u32 {
-        match &self.config.media {
-            MediaConfig::Nand(n) => n.geometry.sector_bytes,
-            MediaConfig::Pcm(p) => p.sector_bytes,
-            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
-        }
-    }
-
-    /// A command has been fetched: data of writes comes in next.
-    #[inline]
-    fn fetched(&mut self, now: Nanos, id: u32) {
-        let command = self.commands.get(id);
-        let incoming =
-            matches!(command.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
-        let rate = self.config.controller.dma_bytes_per_sec;
-        if incoming && rate > 0 && !self.instant {
-            let time = Nanos::transfer(command.bytes, rate);
-            self.dma.serve(now, time, id);
-        } else {
-            self.start(now, id);
-        }
-    }
-
-    #[inline]
-    fn start(&mut self, now: Nanos, id: u32) {
-        let commands = &mut self.commands;
-        match &mut self.personality {
-            Personality::Null(d) => d.start(now, id, commands),
-            Personality::Block(d) => d.start(now, id, commands, self.admin.cache_enabled()),
-            Personality::Pcm(d) => d.start(now, id, commands),
-            Personality::OpenChannel(d) => d.start(now, id, commands),
-        }
-    }
-
-    /// Commands that the personality has ended go out: data of reads first.
-    #[inline]
-    fn send_done(&mut self, now: Nanos) {
-        while let Some(id) = self.commands.done.pop_front() {
-            let command = self.commands.get(id);
-            let outgoing =
-                matches!(command.io, IoCommand::Read { .. } | IoCommand::VectorRead { .. });
-            let rate = self.config.controller.dma_bytes_per_sec;
-            if outgoing && rate > 0 && !self.instant && command.status.is_success() {
-                let time = Nanos::transfer(command.bytes, rate);
-                self.dma.serve(now, time, id);
-            } else {
-                self.transferred(now, id);
-            }
-        }
-    }
-
-    #[inline]
-    fn transferred(&mut self, now: Nanos, id: u32) {
-        let complete = self.time(self.config.controller.complete);
-        self.commands.get_mut(id).due = now + complete;
-        if complete > Nanos::ZERO {
-            self.post.delay(now, complete, id);
-        } else {
-            self.complete(id);
-        }
-    }
-
-    #[inline]
-    fn complete(&mut self, id: u32) {
-        let command = self.commands.get(id);
-        self.late.record(self.now.since(command.due));
-        match command.io {
-            IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
-                self.counts.reads += 1;
-                self.counts.bytes_read += command.bytes;
-            }
-            IoCommand::Write { .. }
-            | IoCommand::VectorWrite { .. }
-            | IoCommand::VectorCopy { .. } => {
-                self.counts.writes += 1;
-                self.counts.bytes_written += command.bytes;
-            }
-            _ => self.counts.others += 1,
-        }
-        if !command.status.is_success() {
-            self.counts.errors += 1;
-            self.admin.note_error(command.sq_id, command.cid, command.status, 0);
-        }
-        let (queue, cid) = (command.queue as usize, command.cid);
-        let (status, result) = (command.status, command.result);
-        self.commands.release(id);
-        self.queues.post(queue, cid, status, result);
-    }
-
-    #[inline]
-    fn media_deadline(&self) -> Nanos {
-        match &self.personality {
-            Personality::Null(d) => d.deadline(),
-            Personality::Block(d) => d.array.deadline(),
-            Personality::Pcm(d) => d.deadline(),
-            Personality::OpenChannel(d) => d.array.deadline(),
-        }
-    }
-
-    /// Lets the media move on to the next thing that is due.
-    #[inline]
-    fn media_step(&mut self, now: Nanos) -> Nanos {
-        let commands = &mut self.commands;
-        match &mut self.personality {
-            Personality::Null(d) => {
-                let at = d.deadline();
-                d.step(now, commands);
-                at
-            }
-            Personality::Pcm(d) => {
-                let at = d.deadline();
-                d.step(now, commands);
-                at
-            }
-            Personality::Block(d) => match d.array.next_done(now) {
-                Some((at, done)) => {
-                    d.operation_done(at, done, commands);
-                    at
-                }
-                None => now,
-            },
-            Personality::OpenChannel(d) => match d.array.next_done(now) {
-                Some((at, done)) => {
-                    d.operation_done(at, done, commands);
-                    at
-                }
-                None => now,
-            },
-        }
-    }
-
-    /// Lets the next thing that is due by `now` happen, at the time it was due.
-    #[inline]
-    fn step(&mut self, now: Nanos) -> bool {
-        let media = self.media_deadline();
-        let (fetch, dma, post) = (self.fetch.next_at(), self.dma.next_at(), self.post.next_at());
-        let next = media.min(fetch).min(dma).min(post);
-        if next > now {
-            return false;
-        }
-        // Before time moves on, the translation layer does what became possible at this instant.
-        if next > self.at && self.settle(self.at) {
-            self.send_done(self.at);
-            return true;
-        }
-        self.at = self.at.max(next);
-        let at = if next == media {
-            // The media may have several instants to go through before something ends; it must
-            // not run past what else is due. What could not even begin ends at once.
-            let limit = if media < self.at { self.at } else { fetch.min(dma).min(post).min(now) };
-            self.media_step(limit)
-        } else if let Some((at, id)) = self.fetch.leave(next) {
-            self.fetched(at, id);
-            at
-        } else if let Some((at, id)) = self.dma.leave(next) {
-            match self.commands.get(id).io {
-                IoCommand::Write { .. } | IoCommand::VectorWrite { .. } => self.start(at, id),
-                _ => self.transferred(at, id),
-            }
-            at
-        } else if let Some((at, id)) = self.post.leave(next) {
-            self.complete(id);
-            at
-        } else {
-            return false;
-        };
-        self.send_done(at);
-        true
-    }
-
-    fn settle(&mut self, now: Nanos) -> bool {
-        match &mut self.personality {
-            Personality::Block(d) => d.settle(now, &mut self.commands),
-            _ => false,
-        }
-    }
-
-    fn administer(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
-        let cid = sqe.cid.get();
-        match AdminCommand::parse(sqe).and_then(|c| self.carry_out(now, queue, cid, c, sqe)) {
-            Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
-            Ok(None) => {}
-            Err(status) => {
-                self.admin.note_error(0, cid, status, 0);
-                self.queues.post(queue, cid, status, 0);
-            }
-        }
-    }
-
     /// Power fails: everything volatile is lost, unless the write buffer has capacitors. What is
     /// left is the drive without power, to be powered on again; its hosts' ports are dead.
     pub fn power_cut(mut self) -> crate::PoweredOff {
-        if let Personality::Block(d) = &mut self.personality {
-            if matches!(self.config.write_buffer, WriteBuffer::PowerLossProtected { .. }) {
-                d.drain(self.now, &mut self.commands);
-            }
+        if let Personality::Block(d) = &mut self.personality
+            && matches!(self.config.write_buffer, WriteBuffer::PowerLossProtected { .. })
+        {
+            d.drain(self.now, &mut self.commands);
         }
         self.commands.clear();
         self.fetch.clear();
@@ -597,55 +334,5 @@ impl Drive {
             MediaConfig::Pcm(p) => p.data != DataStore::None,
             MediaConfig::Null { .. } => false,
         }
-    }
-}
-
-impl Component for Drive {
-    fn poll(&mut self, now: Nanos) -> bool {
-        self.now = self.now.max(now);
-        self.powered_at.get_or_insert(now);
-        let mut moved = false;
-        loop {
-            while self.step(now) {
-                moved = true;
-            }
-            if now > self.at {
-                if self.settle(self.at) {
-                    self.send_done(self.at);
-                    moved = true;
-                    continue;
-                }
-                self.at = now;
-            }
-            let mut fetched = false;
-            while let Some((queue, sqe)) = self.queues.fetch() {
-                self.accept(now, queue, &sqe);
-                self.send_done(now);
-                fetched = true;
-            }
-            let settled = self.settle(now);
-            self.send_done(now);
-            moved |= fetched | settled;
-            if !settled && self.next_internal() > now {
-                break;
-            }
-        }
-        moved |= self.queues.notify();
-        moved
-    }
-
-    fn deadline(&self) -> Nanos {
-        // Completions that wait for room are no reason: a host that gives some back wakes the drive.
-        self.next_internal()
-    }
-}
-
-impl Drive {
-    #[inline]
-    fn next_internal(&self) -> Nanos {
-        self.media_deadline()
-            .min(self.fetch.next_at())
-            .min(self.dma.next_at())
-            .min(self.post.next_at())
     }
 }

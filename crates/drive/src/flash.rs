@@ -13,99 +13,11 @@ use std::collections::VecDeque;
 use clock::{Nanos, TimerQueue};
 use media::{ChunkId, Nand, Psn};
 
+use crate::operation::{Addresses, Op, Part};
+pub(crate) use crate::operation::{OpDone, Owner, What};
 use crate::pu::{Active, NONE, Phase, Pu};
 use crate::trace::{Span, SpanKind, Trace};
 use crate::{DriveConfig, PuPolicy};
-
-/// Who asked for an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// The drive's translation layer, for itself.
-    Ftl(ftl::OpId),
-    /// The translation layer, for this command's data.
-    User(ftl::OpId, u32),
-    /// A host's command.
-    Command(u32),
-}
-
-/// An operation has ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpDone {
-    pub(crate) owner: Owner,
-    /// The operation, for [`FlashArray::addresses`]; valid until the next call.
-    pub(crate) op: u32,
-    pub(crate) what: What,
-    /// What [`FlashArray::note_unit`] said of the operation.
-    pub(crate) unit: u32,
-    /// Bit `i` stands for the `i`-th address.
-    pub(crate) failed: u64,
-    /// The first failure.
-    pub(crate) status: nvme::Status,
-}
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    Read,
-    Program,
-    Erase,
-}
-
-/// An operation under way.
-#[derive(Clone, Debug)]
-struct Op {
-    owner: Owner,
-    what: What,
-    unit: u32,
-    parts: u32,
-    failed: u64,
-    status: nvme::Status,
-    /// Physical sectors, and their places in the owner's memory.
-    addresses: Addresses,
-}
-
-/// Up to 64 addresses: few enough in place, so that the operations under way stay in the cache.
-#[derive(Clone, Debug, Default)]
-struct Addresses {
-    count: u8,
-    few: [(u32, u32); FEW],
-    many: Vec<(u32, u32)>,
-}
-
-const FEW: usize = 4;
-
-impl Addresses {
-    #[inline]
-    fn set(&mut self, addresses: &[(u32, u32)]) {
-        self.count = addresses.len() as u8;
-        if let Some(few) = self.few.get_mut(..addresses.len()) {
-            few.copy_from_slice(addresses);
-        } else {
-            self.many.clear();
-            self.many.extend_from_slice(addresses);
-        }
-    }
-
-    #[inline]
-    fn get(&self) -> &[(u32, u32)] {
-        self.few.get(..usize::from(self.count)).unwrap_or(&self.many)
-    }
-}
-
-/// The piece of an operation that one parallel unit executes at once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    op: u32,
-    pub(crate) what: What,
-    chunk: u32,
-    /// Page for reads, write unit for programs.
-    page: u32,
-    planes: u64,
-    first: u8,
-    count: u8,
-    /// How often it has been suspended.
-    pub(crate) suspended: u32,
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Event {

@@ -3,7 +3,8 @@
 //! | file | noun |
 //! |---|---|
 //! | [`config`](DriveConfig) | what describes a drive |
-//! | [`drive`](Drive) | the controller: commands in, completions out, in the order of time |
+//! | [`drive`](Drive) | the controller: what commands pass through |
+//! | `passage` | how they do: commands in, completions out, in the order of time |
 //! | `queues` | submission and completion queues, arbitration |
 //! | `commands` | commands under way |
 //! | `payload` | where a command's data is, checked |
@@ -12,7 +13,7 @@
 //! | `block` | the personality that manages its flash |
 //! | `open_channel` | the personality whose host manages the flash |
 //! | `null`, `pcm` | no media; phase-change memory |
-//! | `flash`, `pu` | parallel units and channels in time |
+//! | `flash`, `operation`, `pu` | parallel units and channels in time |
 //! | [`stats`](DriveStats), [`trace`](Span) | what was done, and when |
 //! | [`power`](PoweredOff) | power cuts |
 //!
@@ -35,6 +36,8 @@ mod facts;
 mod flash;
 mod null;
 mod open_channel;
+mod operation;
+mod passage;
 mod payload;
 mod pcm;
 mod power;

@@ -120,7 +120,7 @@ fn one(at: Iova, bytes: u64, memory: &AddressSpace) -> Result<Payload, Status> {
 fn pages(first: u64, second: u64, bytes: u64, memory: &AddressSpace) -> Result<Payload, Status> {
     const PAGE64: u64 = PAGE as u64;
     let head = PAGE64 - first % PAGE64;
-    if first % 4 != 0 {
+    if !first.is_multiple_of(4) {
         return Err(Status::PRP_OFFSET_INVALID);
     }
     if bytes <= head {
@@ -132,7 +132,7 @@ fn pages(first: u64, second: u64, bytes: u64, memory: &AddressSpace) -> Result<P
     } else {
         let mut list = second;
         let mut done = head;
-        if list % 8 != 0 {
+        if !list.is_multiple_of(8) {
             return Err(Status::PRP_OFFSET_INVALID);
         }
         while done < bytes {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::{Component, Nanos};
-use common::{attach, drive, nand};
+use common::{drive, nand};
 use drive::{Arbitration, Drive, DriveConfig, NullConfig, PersonalityKind};
 use media::{DataStore, MediaConfig, PcmConfig};
 use nvme::{AdminCommand, Cqe, DsmRange, QueuePriority, SglDescriptor, Sqe, Status, opcode};
@@ -194,17 +194,19 @@ fn entry(opcodes: Vec<u8>, at: u64) -> impl Strategy<Value = Sqe> {
         (pointer, second, small.clone(), prop_oneof![8 => Just(0u32), 1 => any::<u32>()]),
         (small.clone(), small.clone(), small.clone(), small),
     )
-        .prop_map(|((op, flags, nsid, mptr), (first, second, d10, d11), (d12, d13, d14, d15))| {
-            let mut sqe = Sqe::new(op, nsid);
-            sqe.flags = flags;
-            sqe.mptr = if mptr.is_multiple_of(3) { mptr } else { 0 }.into();
-            sqe.set_prp(first, second);
-            sqe.flags = flags;
-            (sqe.cdw10, sqe.cdw11) = (d10.into(), d11.into());
-            (sqe.cdw12, sqe.cdw13) = (d12.into(), d13.into());
-            (sqe.cdw14, sqe.cdw15) = (d14.into(), d15.into());
-            sqe
-        })
+        .prop_map(
+            |((op, flags, nsid, mptr), (first, second, d10, d11), (d12, d13, d14, d15))| {
+                let mut sqe = Sqe::new(op, nsid);
+                sqe.flags = flags;
+                sqe.mptr = if mptr.is_multiple_of(3) { mptr } else { 0 }.into();
+                sqe.set_prp(first, second);
+                sqe.flags = flags;
+                (sqe.cdw10, sqe.cdw11) = (d10.into(), d11.into());
+                (sqe.cdw12, sqe.cdw13) = (d12.into(), d13.into());
+                (sqe.cdw14, sqe.cdw15) = (d14.into(), d15.into());
+                sqe
+            },
+        )
 }
 
 fn io_opcodes() -> Vec<u8> {
@@ -520,15 +522,18 @@ fn a_thousand_queues_of_several_hosts() {
 }
 
 /// Sends `each` flushes on every queue; returns the queues in the order in which they were served.
-fn order_of_service(arbitration: Arbitration, priorities: &[QueuePriority], each: u16) -> Vec<usize> {
+fn order_of_service(
+    arbitration: Arbitration,
+    priorities: &[QueuePriority],
+    each: u16,
+) -> Vec<usize> {
     let mut config = configs().swap_remove(2);
     config.controller.arbitration = arbitration;
     config.null = NullConfig { latency: Nanos::ZERO, bytes_per_sec: 4_096_000_000 };
     let mut d = Drive::new(config).unwrap();
     let mut h = Host::new(&mut d);
     let pairs = priorities.iter().enumerate();
-    let mut queues: Vec<_> =
-        pairs.map(|(i, p)| h.create(&mut d, i as u16 + 1, 256, *p)).collect();
+    let mut queues: Vec<_> = pairs.map(|(i, p)| h.create(&mut d, i as u16 + 1, 256, *p)).collect();
     let block = h.block(0, 4096);
     for (sq, _) in &mut queues {
         for _ in 0..each {
@@ -576,5 +581,4 @@ fn weights_are_kept_and_urgent_queues_come_first() {
     // As long as all have something: seven turns a round.
     assert_eq!(shares(&order[70..70 + 70]), [10, 20, 40]);
     assert_eq!(shares(&order[70..]), [70, 70, 70]);
-    let _ = attach;
 }

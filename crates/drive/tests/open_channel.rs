@@ -141,7 +141,8 @@ fn pages_and_lists_in_pieces_carry_data_too() {
     let lengths = [4096 + 100, 96, 3 * 4096 - 196, 4 * 4096];
     let mut at = d.at.offset(DATA as u64).0;
     for (i, length) in lengths.into_iter().enumerate() {
-        for (w, word) in SglDescriptor::DataBlock { address: at, length }.encode().into_iter().enumerate() {
+        let block = SglDescriptor::DataBlock { address: at, length };
+        for (w, word) in block.encode().into_iter().enumerate() {
             d.memory.write(OTHER_LIST + i * 16 + w * 8, &word.to_le_bytes());
         }
         at += u64::from(length);

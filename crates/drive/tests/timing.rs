@@ -321,7 +321,7 @@ fn polled(config: DriveConfig, sqes: &[Sqe], every: Option<Nanos>) -> Vec<(u64, 
             assert_eq!(done.status, Status::SUCCESS);
             all.push((done.user, now));
         }
-        now = now + every;
+        now += every;
     }
     assert!(d.drive.stats().late.max <= every && d.drive.stats().late.max > Nanos::ZERO);
     all.sort_unstable();
@@ -339,7 +339,8 @@ fn late_polls_delay_completions_and_nothing_else() {
     let writes: Vec<Sqe> = (0..120).map(|i| Sqe::write(1, i * 4, 4, false)).collect();
     let mut mixed: Vec<Sqe> = (0..100).map(|i| Sqe::write(1, i, 3, i % 7 == 0)).collect();
     mixed.push(Sqe::flush(1));
-    let volatile = DriveConfig { write_buffer: WriteBuffer::Volatile { bytes: 0 }, ..through.clone() };
+    let volatile =
+        DriveConfig { write_buffer: WriteBuffer::Volatile { bytes: 0 }, ..through.clone() };
     for (config, sqes) in [(through, writes), (volatile, mixed)] {
         let exact = polled(config.clone(), &sqes, None);
         for every in [Nanos(37_000), Nanos(700_000)] {

@@ -15,6 +15,9 @@ use crate::ftl::{GC, USER, Waiter};
 use crate::lines::{LineState, NONE};
 use crate::{Entry, Flash, Ftl, Layout, Location, OpId, ReadTarget};
 
+/// Members of a line whose write units are looked up together.
+const LOOK_AHEAD: u32 = 16;
+
 #[derive(Debug)]
 pub(crate) struct Collector {
     /// Lines being scanned, oldest first.
@@ -110,6 +113,10 @@ impl Ftl {
 
     /// Looks at one write unit of the oldest victim and reads what is valid in it.
     fn scan_unit(&mut self, now: Nanos, flash: &mut impl Flash) {
+        let Some(&Scan { line, unit, member }) = self.collector.victims.front() else { return };
+        if member.is_multiple_of(LOOK_AHEAD) && self.lines.lines[line as usize].valid > 0 {
+            self.look_ahead(line, unit, member);
+        }
         let Some(scan) = self.collector.victims.front_mut() else { return };
         let line_id = scan.line;
         let line = &self.lines.lines[line_id as usize];
@@ -170,6 +177,22 @@ impl Ftl {
         if last {
             self.scanned(now, line_id, flash);
         }
+    }
+
+    /// Touches what the scan of the next members will look up, so that those cache misses overlap
+    /// instead of following each other.
+    fn look_ahead(&self, line: u32, unit: u32, member: u32) {
+        let members = self.lines.lines[line as usize].chunks.iter().skip(member as usize);
+        let mut touched = 0u32;
+        for &chunk in members.take(LOOK_AHEAD as usize) {
+            let first_psn = self.shape.first_psn(chunk) + unit * self.shape.unit;
+            for psn in first_psn..first_psn + self.shape.unit {
+                if let Some(lba) = self.map.reverse(psn) {
+                    touched ^= u32::from(self.map.points_at(lba, psn));
+                }
+            }
+        }
+        std::hint::black_box(touched);
     }
 
     /// The oldest victim has nothing left to be read.
@@ -306,6 +329,7 @@ impl Ftl {
         let chunk = op.index();
         let line = self.lines.line_of[chunk as usize];
         self.lines.erasing -= 1;
+        self.blocked = [false; 2];
         self.stats.erases += 1;
         if status.is_success() {
             self.lines.add_free(chunk);

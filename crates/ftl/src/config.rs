@@ -26,8 +26,8 @@ pub struct FtlConfig {
     pub hot_cold: bool,
     /// Free lines that only garbage collection may use.
     pub reserve_lines: u32,
-    /// Free lines beyond the reserve at which garbage collection starts; between here and the
-    /// reserve the rate limiter shares the write bandwidth.
+    /// Free lines beyond the reserve at which garbage collection starts, but no more than half of the
+    /// over-provisioning; between here and the reserve the rate limiter shares the write bandwidth.
     pub gc_start_lines: u32,
     /// Sectors of the users' write buffer; at least, and with 0 just, what the geometry needs: for
     /// every active parallel unit the write units that wait for their pair, and three more.

@@ -94,6 +94,8 @@ pub struct Ftl {
     pub(crate) limiter: RateLimiter,
     pub(crate) programs_on: Vec<u8>,
     pub(crate) programs: u32,
+    /// Streams without a place for a write unit until a program or an erase has ended.
+    pub(crate) blocked: [bool; 2],
     pub(crate) stats: FtlStats,
     pub(crate) sequence: u64,
     pending: VecDeque<Pending>,
@@ -143,7 +145,9 @@ impl Ftl {
         // Open room is counted as free; of garbage collection's stream up to a line is not users'.
         let low = u64::from(config.reserve_lines.max(1) + u32::from(config.hot_cold)) * line
             + u64::from(layout.slack);
-        let high = low + u64::from(config.gc_start_lines.max(1)) * line;
+        // Garbage collection must be able to reach where it stops, with every sector mapped.
+        let zone = u64::from(config.gc_start_lines.max(1)) * line;
+        let high = low + zone.min(u64::from(layout.spare) / 2);
         Ok(Ftl {
             map: Map::new(layout.logical + layout.meta, shape.total_sectors())?,
             lines: Lines::new(shape, &layout, config.victim_policy.build()),
@@ -153,6 +157,7 @@ impl Ftl {
             open: [VecDeque::new(), VecDeque::new()],
             programs_on: vec![0; shape.pus as usize],
             programs: 0,
+            blocked: [false; 2],
             stats: FtlStats::default(),
             sequence: 1,
             pending: VecDeque::new(),
@@ -581,7 +586,14 @@ impl Ftl {
         if ring == GC && !self.spares_a_unit() {
             return false;
         }
-        let Some((line, chunk, sector)) = self.place(stream) else { return false };
+        if self.blocked[stream] {
+            return false;
+        }
+        let Some((line, chunk, sector)) = self.place(stream) else {
+            // If nothing is under way, what unblocks it is not foreseen here.
+            self.blocked[stream] = self.programs > 0;
+            return false;
+        };
         let first_psn = self.shape.first_psn(chunk) + sector;
         for (psn, entry) in (first_psn..).zip(self.rings[ring].entries(unit)) {
             self.map.set_reverse(psn, entry.lba_plus_1.checked_sub(1), entry.poison);
@@ -709,6 +721,7 @@ impl Ftl {
         self.lines.lines[line as usize].programs -= 1;
         self.programs_on[self.shape.pu_of(chunk) as usize] -= 1;
         self.programs -= 1;
+        self.blocked = [false; 2];
         if status.is_success() {
             self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
             if !padding {

@@ -160,6 +160,8 @@ pub struct Layout {
     pub line_sectors: u32,
     /// Sectors held for padding and trim state.
     pub slack: u32,
+    /// Sectors beyond what can be mapped and what is held: the over-provisioning.
+    pub spare: u32,
     /// Sectors that users see.
     pub logical: u32,
     /// Further sectors, behind the users', that hold which sectors are trimmed.
@@ -231,6 +233,7 @@ impl Layout {
             held,
             line_sectors,
             slack,
+            spare: (physical - total) as u32,
             logical: logical as u32,
             meta: meta as u32,
             user_units: least.max(wanted),

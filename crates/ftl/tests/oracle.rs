@@ -75,7 +75,7 @@ impl Case {
     }
 
     fn wait(&mut self, tag: u64) -> Status {
-        for _ in 0..1_000_000 {
+        for _ in 0..200_000 {
             while let Some(done) = self.ftl.take_done() {
                 if done.tag == tag {
                     return done.status;
@@ -224,6 +224,7 @@ impl Case {
 #[test]
 fn everything_flushed_survives_and_nothing_else_appears() {
     let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    let seeds_were_given = number("SLUICE_SEED").is_some();
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SLUICE_CASES").unwrap_or(400),
@@ -246,5 +247,5 @@ fn everything_flushed_survives_and_nothing_else_appears() {
             }
         }
     }
-    assert!(written > 0, "garbage was never collected");
+    assert!(written > 0 || seeds_were_given, "garbage was never collected");
 }

@@ -30,9 +30,9 @@ struct Known {
 }
 
 impl Known {
-    fn new() -> Mutex<Known> {
-        let none = vec![0; SPAN as usize];
-        Mutex::new(Known { acknowledged: none.clone(), flushed: none, flushes: 0 })
+    /// Of a drive that has these numbers, and has been shut down in order since.
+    fn of(numbers: Vec<u64>) -> Mutex<Known> {
+        Mutex::new(Known { acknowledged: numbers.clone(), flushed: numbers, flushes: 0 })
     }
 }
 
@@ -89,10 +89,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes and flushes until the server is gone.
-    fn run(mut self, seed: u64, known: &Mutex<Known>) -> io::Result<()> {
-        let mut x = seed;
-        for n in 1.. {
+    /// Writes numbers from `first` on, and flushes, until the server is gone.
+    fn run(mut self, first: u64, known: &Mutex<Known>) -> io::Result<()> {
+        let mut x = first;
+        for n in first.. {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let lba = (x >> 33) % SPAN;
             let fua = if n % 7 == 0 { raw::FUA } else { 0 };
@@ -134,57 +134,53 @@ fn numbers(server: &Server) -> Vec<u64> {
 fn ends_under_load(scenario: &str, signal: Signal) {
     let dir = tempfile::tempdir().unwrap();
     let scenario = in_file(scenario);
+    let mut on_drive = vec![0; SPAN as usize];
     for round in 0..3u64 {
-        // The numbers of a round before must not be taken for this one's.
-        let _ = std::fs::remove_file(dir.path().join("drive.img"));
         let mut server = Server::start(dir.path(), &scenario);
-        let known = Known::new();
+        let known = Known::of(on_drive);
         std::thread::scope(|scope| {
             let writer = Writer::connect(&server.socket).unwrap();
             let known = &known;
-            scope.spawn(move || writer.run(0x1234_5678 + round, known));
-            let mut load = fio(
-                &server,
-                &[
-                    "--rw=randwrite",
-                    "--bs=16k",
-                    "--iodepth=8",
-                    "--offset=20m",
-                    "--size=30m",
-                    "--norandommap",
-                    "--time_based",
-                    "--runtime=30",
-                ],
-            );
-            load.stdout(Stdio::null()).stderr(Stdio::null());
-            let mut load = load.spawn().unwrap();
+            scope.spawn(move || writer.run(1 + (round << 32), known));
+            let job = "--rw=randwrite --bs=16k --iodepth=8 --offset=20m --size=30m --norandommap \
+                       --time_based --runtime=30";
+            let mut load = fio(&server, &job.split_whitespace().collect::<Vec<_>>());
+            let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(900 + 150 * round));
             server.signal(signal);
             let status = server.wait();
             assert_eq!(status.success(), signal != Signal::KILL, "{}", server.stderr());
+            // It ends by itself, as its server is gone; how is not the question.
             let _ = load.wait();
         });
         let known = known.into_inner().unwrap();
         assert!(known.flushes > 5, "it was under load");
         let again = Server::start(dir.path(), &scenario);
         let found = numbers(&again);
-        for lba in 0..SPAN as usize {
-            // Asked to end, it loses nothing that it answered; killed, nothing that was flushed.
-            let least = match signal {
-                Signal::KILL => known.flushed[lba],
-                _ => known.acknowledged[lba],
-            };
-            assert!(found[lba] >= least, "sector {lba} has {}, {least} was promised", found[lba]);
+        // Asked to end, it loses nothing that it answered; killed, nothing that was flushed.
+        let promised = match signal {
+            Signal::KILL => &known.flushed,
+            _ => &known.acknowledged,
+        };
+        for (lba, (found, promised)) in found.iter().zip(promised).enumerate() {
+            assert!(found >= promised, "sector {lba} has {found}, {promised} was promised");
         }
         // The drive goes on as before.
-        fio_ok(&again, &["--rw=randwrite", "--bs=4k", "--size=16m", "--verify=crc32c"]);
+        let job = ["--rw=randwrite", "--bs=4k", "--offset=20m", "--size=16m", "--verify=crc32c"];
+        fio_ok(&again, &job);
         again.stop();
+        on_drive = found;
     }
+}
+
+/// A drive whose buffer is lost with its power.
+fn volatile() -> String {
+    DRIVE.to_owned() + "write_buffer = { kind = \"volatile\", size = \"2M\" }\n"
 }
 
 #[test]
 fn killed_under_load_a_drive_has_everything_that_was_flushed() {
-    ends_under_load(DRIVE, Signal::KILL);
+    ends_under_load(&volatile(), Signal::KILL);
 }
 
 #[test]
@@ -194,7 +190,7 @@ fn killed_under_load_pblk_has_everything_that_was_flushed() {
 
 #[test]
 fn interrupted_under_load_a_drive_has_everything_that_was_answered() {
-    ends_under_load(DRIVE, Signal::INT);
+    ends_under_load(&volatile(), Signal::INT);
 }
 
 #[test]
@@ -255,6 +251,28 @@ fn an_image_that_is_not_this_drives_is_refused_unharmed() {
     }
     std::fs::write(&image, &before).unwrap();
     Server::start(dir.path(), &in_file(DRIVE)).stop();
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = DRIVE.replace("program = \"30us\"", "program = \"100s\"");
+    let mut server = Server::start(dir.path(), &slow);
+    std::thread::scope(|scope| {
+        let mut writer = Writer::connect(&server.socket).unwrap();
+        scope.spawn(move || writer.ask(raw::WRITE, 0, 0, &sector(0, 1)));
+        std::thread::sleep(Duration::from_millis(300));
+        server.signal(Signal::INT);
+        let start = std::time::Instant::now();
+        while !server.stderr().contains("finishing what is under way") {
+            assert!(start.elapsed() < Duration::from_secs(20), "{}", server.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(1));
+    });
+    assert_eq!(server.stdout().lines().count(), 1, "no summary: it was not finished");
 }
 
 #[test]

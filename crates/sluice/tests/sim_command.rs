@@ -165,10 +165,8 @@ fn several_drives_run_their_own_jobs() {
 fn requests_that_fail_are_told_with_their_lba_and_exit_code_1() {
     // Every program fails: there is nowhere to write to, sooner or later.
     let failing = format!("{DRIVE}errors = {{ program_fail = 1.0 }}\n");
-    let folder = Folder::new(&[
-        ("failing.toml", &failing),
-        ("jobs.fio", "[w]\nrw=write\nbs=4k\nsize=1m\n"),
-    ]);
+    let folder =
+        Folder::new(&[("failing.toml", &failing), ("jobs.fio", "[w]\nrw=write\nbs=4k\nsize=1m\n")]);
     let told = folder.failed(&["failing.toml", "jobs.fio", "--json", "o.json"], 1);
     assert!(told.contains("write of sectors 0..+1") && told.contains("failed"), "{told}");
     let value: Value = serde_json::from_str(&folder.read("o.json")).unwrap();

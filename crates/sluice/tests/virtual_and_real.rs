@@ -14,9 +14,9 @@ const SLOW: &str = "[drive]\npreset = \"femu-default\"\n\
     timing = { read = \"5ms\", program = \"8ms\", erase = \"20ms\" }\n\
     [precondition]\nfill = \"sequential\"\n";
 
-const JOBS: &str = "[global]\nbs=4k\niodepth=4\ntime_based\nruntime=4\nrandrepeat=1\nsize=16m\n\
+const JOBS: &str = "[global]\nbs=4k\niodepth=4\ntime_based\nruntime=5\nrandrepeat=1\nsize=16m\n\
     [readers]\nrw=randread\n\
-    [mixed]\nstonewall\nrw=randrw\nrwmixread=70\n";
+    [mixed]\nstonewall\nrw=randrw\nrwmixread=50\n";
 
 /// Attempts: the machine is shared, and a moment of somebody else's is not ours.
 const ATTEMPTS: usize = 3;

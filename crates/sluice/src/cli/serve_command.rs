@@ -73,7 +73,9 @@ impl Teller {
                 }
             }
             Event::ImageKept(name) => {
-                say(&format!("{name}: the image is there already, and is not preconditioned again"));
+                say(&format!(
+                    "{name}: the image is there already, and is not preconditioned again"
+                ));
             }
             Event::Ready(plan, bytes, endpoints) => {
                 let name = &plan.config.name;

@@ -35,8 +35,8 @@ mod tests;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use clock::{Nanos, Parker, RealClock, VirtualRunner};
 use ::serve::nbd::Endpoint;
+use clock::{Nanos, Parker, RealClock, VirtualRunner};
 
 pub use error::ServeError;
 pub use image::keeps_data;

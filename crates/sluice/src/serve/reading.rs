@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
+use ::serve::nbd::{Endpoint, NbdStats};
 use clock::Nanos;
 use drive::DriveStats;
 use ftl::FtlStats;
 use media::MediaConfig;
 use serde_json::{Value, json};
-use ::serve::nbd::{Endpoint, NbdStats};
 use workload::{HostCosts, RunResult};
 
 use crate::scenario::{DrivePlan, Scenario};

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::{io, thread};
 
+use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
 use block::Device;
 use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper, Waker};
 use drive::DriveStats;
 use ftl::FtlStats;
-use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
 
 use super::pane::{FtlView, LiveDrive, Pane, SeenDevice};
 use super::{Reading, ServeError};
@@ -171,14 +171,8 @@ impl Service {
                 });
             }
         }
-        let meter = Meter {
-            plan: plan.clone(),
-            endpoints,
-            clock,
-            started: clock.now(),
-            nbd,
-            ftl_before,
-        };
+        let meter =
+            Meter { plan: plan.clone(), endpoints, clock, started: clock.now(), nbd, ftl_before };
         Ok(Service {
             bytes,
             meter,
@@ -262,8 +256,7 @@ impl Service {
 
 impl Meter {
     fn reading(&self, mut drive: DriveStats, view: Option<FtlView>) -> Reading {
-        let of_drive =
-            || Some(FtlView { stats: drive.ftl?, free_lines: drive.free_lines? });
+        let of_drive = || Some(FtlView { stats: drive.ftl?, free_lines: drive.free_lines? });
         let view = view.or_else(of_drive);
         let ftl = match (view, self.ftl_before) {
             (Some(view), Some(before)) => Some(view.stats.since(&before)),

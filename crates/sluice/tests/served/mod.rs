@@ -20,7 +20,9 @@ pub const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
 
 /// The same with its flash managed by the host.
 pub fn pblk() -> String {
-    format!("{DRIVE}personality = \"open-channel\"\n[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n")
+    format!(
+        "{DRIVE}personality = \"open-channel\"\n[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n"
+    )
 }
 
 /// What a scenario's drive needs to keep its data in a file.
