@@ -13,6 +13,81 @@
 //! | [`report`] | what a run found: a table, a page |
 //! | [`trace_file`] | what happened, event by event, for Perfetto |
 //! | [`cli`] | the command line |
+//!
+//! As a library, the crates of the stack are here under their own names. A drive, a queue pair, a
+//! vector of sectors written to physical addresses and read back, in no time:
+//!
+//! ```
+//! use sluice::clock::{Component, Nanos};
+//! use sluice::drive::Drive;
+//! use sluice::driver::Controller;
+//! use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
+//! use sluice::ring::Region;
+//! use sluice::scenario::Scenario;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A drive: the preset's timing and shape, fewer chunks, contents in memory.
+//! let text = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ngeometry.chunks = 8\ndata = \"memory\"\n";
+//! let scenario = Scenario::parse("example.toml".as_ref(), text)?;
+//! let mut drive = Drive::new(scenario.drives[0].config.clone())?;
+//! drive.set_instant(true);
+//!
+//! // A host: a port, the controller brought up, a queue pair of 64 entries.
+//! let port = drive.attach()?;
+//! let mut pump = || {
+//!     drive.poll(Nanos::ZERO);
+//! };
+//! let mut controller = Controller::attach(port.clone(), &mut pump, 1_000)?;
+//! let mut queue = controller.create_queue_pair(64, None, &mut pump)?;
+//! let oc = controller.info().open_channel.expect("the preset is open-channel");
+//! let unit = oc.geometry.ws_opt;
+//!
+//! // Memory that the drive may touch: the data, and the list of addresses behind it.
+//! let bytes = unit as usize * 4096;
+//! let memory = Region::anonymous(2 * bytes + 4096)?;
+//! let base = port.memory().register(&memory)?;
+//! memory.fill(0, bytes, 0x5a);
+//! let list = base.offset(2 * bytes as u64);
+//! let addresses = PpaList::List { at: list.0, count: unit as u8 };
+//! let data = |offset: usize| SglDescriptor::DataBlock {
+//!     address: base.offset(offset as u64).0,
+//!     length: bytes as u32,
+//! };
+//!
+//! // A flash page is readable when the pages of its pair are written: write as many units.
+//! for i in 0..=oc.geometry.mw_cunits / unit {
+//!     for sector in 0..unit {
+//!         let address = Address { group: 3, pu: 1, chunk: 2, sector: i * unit + sector };
+//!         let ppa = oc.format.pack(address).0.to_le_bytes();
+//!         memory.write(2 * bytes + 8 * sector as usize, &ppa);
+//!     }
+//!     let mut write = Sqe::vector_write(1, addresses);
+//!     write.set_sgl(data(0));
+//!     queue.submit(write, 0)?;
+//!     queue.ring();
+//!     pump();
+//!     assert!(queue.reap().expect("done").status.is_success());
+//! }
+//! for sector in 0..unit {
+//!     let ppa = oc.format.pack(Address { group: 3, pu: 1, chunk: 2, sector }).0.to_le_bytes();
+//!     memory.write(2 * bytes + 8 * sector as usize, &ppa);
+//! }
+//! let mut read = Sqe::vector_read(1, addresses);
+//! read.set_sgl(data(bytes));
+//! queue.submit(read, 1)?;
+//! queue.ring();
+//! pump();
+//! let done = queue.reap().expect("done");
+//! assert!(done.status.is_success());
+//! assert_eq!(done.result, 0, "no address failed");
+//! let mut back = vec![0; bytes];
+//! memory.read(bytes, &mut back);
+//! assert!(back.iter().all(|b| *b == 0x5a));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A whole scenario in virtual time is in [`sim::simulate`].
 
 #![forbid(unsafe_code)]
 
@@ -28,3 +103,5 @@ pub mod sim;
 pub mod stack;
 pub mod text;
 pub mod trace_file;
+
+pub use {block, clock, drive, driver, ftl, lightnvm, media, nvme, ring, workload};
