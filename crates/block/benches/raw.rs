@@ -44,31 +44,22 @@ fn reads(bencher: Bencher<'_, '_>, batch: u16) {
         open_channel: None,
     };
     let mut raw = Raw::new(&info, pair, port).unwrap();
-    bencher
-        .counter(ItemsCount::new(u32::from(batch) * BATCHES))
-        .bench_local(|| {
-            for _ in 0..BATCHES {
-                for tag in 0..u64::from(batch) {
-                    let data = Payload::At(Iova(1 << 40));
-                    raw.submit(Nanos::ZERO, Request::read(black_box(tag), 1, data, tag))
-                        .unwrap();
-                }
-                raw.poll(Nanos::ZERO);
-                sq.look().unwrap();
-                while let Some(sqe) = sq.fetch() {
-                    let (cid, sq_head) = (sqe.cid.get(), sq.head());
-                    cq.post(Cqe {
-                        result: 0,
-                        sq_head,
-                        sq_id: 1,
-                        cid,
-                        status: Status::SUCCESS,
-                    })
-                    .unwrap();
-                }
-                while let Some(done) = raw.reap() {
-                    black_box(done);
-                }
+    bencher.counter(ItemsCount::new(u32::from(batch) * BATCHES)).bench_local(|| {
+        for _ in 0..BATCHES {
+            for tag in 0..u64::from(batch) {
+                let data = Payload::At(Iova(1 << 40));
+                raw.submit(Nanos::ZERO, Request::read(black_box(tag), 1, data, tag)).unwrap();
             }
-        });
+            raw.poll(Nanos::ZERO);
+            sq.look().unwrap();
+            while let Some(sqe) = sq.fetch() {
+                let (cid, sq_head) = (sqe.cid.get(), sq.head());
+                cq.post(Cqe { result: 0, sq_head, sq_id: 1, cid, status: Status::SUCCESS })
+                    .unwrap();
+            }
+            while let Some(done) = raw.reap() {
+                black_box(done);
+            }
+        }
+    });
 }

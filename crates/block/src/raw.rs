@@ -62,9 +62,7 @@ impl Raw {
     /// [`RawError`].
     pub fn new(info: &DriveInfo, queue: QueuePair, port: Arc<Port>) -> Result<Raw, RawError> {
         if info.open_channel.is_some() {
-            return Err(RawError::OpenChannel {
-                serial: info.serial.clone(),
-            });
+            return Err(RawError::OpenChannel { serial: info.serial.clone() });
         }
         let tags = usize::from(queue.capacity());
         let ranges = Region::anonymous(tags * DsmRange::BYTES).map_err(RawError::Memory)?;
@@ -105,25 +103,14 @@ impl Raw {
     /// The command of a request, or the status that the request deserves.
     #[inline]
     fn command(&self, request: &Request, tag: Tag) -> Result<Sqe, Status> {
-        let Request {
-            op,
-            lba,
-            sectors,
-            data,
-            fua,
-            ..
-        } = *request;
+        let Request { op, lba, sectors, data, fua, .. } = *request;
         if op == Op::Flush {
             return Ok(Sqe::flush(self.nsid));
         }
         let past_end = u64::from(sectors) > self.limits.sectors
             || lba > self.limits.sectors - u64::from(sectors);
         if past_end || sectors == 0 {
-            return Err(if past_end {
-                Status::LBA_OUT_OF_RANGE
-            } else {
-                Status::INVALID_FIELD
-            });
+            return Err(if past_end { Status::LBA_OUT_OF_RANGE } else { Status::INVALID_FIELD });
         }
         let mut sqe = match op {
             Op::Read => Sqe::read(self.nsid, lba, sectors.min(MAX_BLOCKS)),
@@ -137,10 +124,7 @@ impl Raw {
             return Err(Status::INVALID_FIELD);
         };
         sqe.set_sgl(match data {
-            Payload::At(at) => SglDescriptor::DataBlock {
-                address: at.0,
-                length,
-            },
+            Payload::At(at) => SglDescriptor::DataBlock { address: at.0, length },
             Payload::BitBucket => SglDescriptor::BitBucket { length },
         });
         Ok(sqe)
@@ -148,15 +132,7 @@ impl Raw {
 
     /// Everything but reads, writes and flushes. The range has been checked.
     fn command_without_data(&self, request: &Request, tag: Tag) -> Result<Sqe, Status> {
-        let Request {
-            op,
-            lba,
-            sectors,
-            data,
-            fua,
-            may_unmap,
-            ..
-        } = *request;
+        let Request { op, lba, sectors, data, fua, may_unmap, .. } = *request;
         match op {
             Op::WriteZeroes => {
                 // The command's count has 16 bits, whatever the transfer limit.
@@ -171,14 +147,10 @@ impl Raw {
             }
             Op::Discard => {
                 let offset = usize::from(tag.0) * DsmRange::BYTES;
-                self.ranges
-                    .write(offset, &DsmRange::new(lba, sectors).to_bytes());
+                self.ranges.write(offset, &DsmRange::new(lba, sectors).to_bytes());
                 let mut sqe = Sqe::dataset_management(self.nsid, 1, true);
                 let address = self.ranges_at.offset(offset as u64).0;
-                sqe.set_sgl(SglDescriptor::DataBlock {
-                    address,
-                    length: DsmRange::BYTES as u32,
-                });
+                sqe.set_sgl(SglDescriptor::DataBlock { address, length: DsmRange::BYTES as u32 });
                 Ok(sqe)
             }
             Op::Extents => {
@@ -188,10 +160,7 @@ impl Raw {
                 let count = Request::extent_capacity();
                 let mut sqe = Sqe::lba_status(self.nsid, lba, sectors, count as u32);
                 let length = (count * LbaStatusDescriptor::BYTES) as u32;
-                sqe.set_sgl(SglDescriptor::DataBlock {
-                    address: at.0,
-                    length,
-                });
+                sqe.set_sgl(SglDescriptor::DataBlock { address: at.0, length });
                 Ok(sqe)
             }
             Op::Read | Op::Write | Op::Flush => Err(Status::INTERNAL),
@@ -203,11 +172,7 @@ impl Raw {
 fn completion(done: Completed) -> Completion {
     // Only Extents has a result; it cannot be more than what fits.
     let result = done.result.min(Request::extent_capacity() as u64);
-    Completion {
-        tag: done.user,
-        status: done.status,
-        result,
-    }
+    Completion { tag: done.user, status: done.status, result }
 }
 
 impl Device for Raw {
@@ -219,11 +184,7 @@ impl Device for Raw {
     fn submit(&mut self, _now: Nanos, request: Request) -> Result<(), Busy> {
         let tag = self.queue.next_tag().ok_or(Busy)?;
         match self.command(&request, tag) {
-            Ok(sqe) => self
-                .queue
-                .submit(sqe, request.tag)
-                .map(drop)
-                .map_err(|_| Busy),
+            Ok(sqe) => self.queue.submit(sqe, request.tag).map(drop).map_err(|_| Busy),
             Err(status) => self.refuse(request.tag, status),
         }
     }
@@ -254,11 +215,7 @@ impl Raw {
         if self.refused.len() >= usize::from(self.queue.capacity()) {
             return Err(Busy);
         }
-        self.refused.push_back(Completion {
-            tag,
-            status,
-            result: 0,
-        });
+        self.refused.push_back(Completion { tag, status, result: 0 });
         self.refused_now = true;
         Ok(())
     }

@@ -30,18 +30,11 @@ impl Bench {
         let mut drive = MockDrive::new(&port, SECTORS as usize);
         let mut pump = || drive.pump();
         let mut controller = Controller::attach(port.clone(), &mut pump, 10).unwrap();
-        let queue = controller
-            .create_queue_pair(depth, Some(1), &mut pump)
-            .unwrap();
+        let queue = controller.create_queue_pair(depth, Some(1), &mut pump).unwrap();
         let memory = Region::anonymous(64 * PAGE).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let raw = Raw::new(controller.info(), queue, port).unwrap();
-        Bench {
-            drive,
-            raw,
-            memory,
-            at,
-        }
+        Bench { drive, raw, memory, at }
     }
 
     /// One request from end to end.
@@ -79,10 +72,7 @@ impl Bench {
 fn limits_are_the_drives() {
     let bench = Bench::new(32);
     let limits = bench.raw.limits();
-    assert_eq!(
-        (limits.sector_bytes, limits.sectors, limits.max_sectors),
-        (4096, SECTORS, 32)
-    );
+    assert_eq!((limits.sector_bytes, limits.sectors, limits.max_sectors), (4096, SECTORS, 32));
     assert_eq!((limits.queue_depth, limits.volatile_cache), (31, true));
 }
 
@@ -93,10 +83,7 @@ fn what_is_written_is_read_until_it_is_trimmed_or_zeroed() {
     let at = Payload::At(b.at);
     b.ok(Request::write(10, 4, at, 1));
     assert_eq!(b.drive.fua, 0);
-    b.ok(Request {
-        fua: true,
-        ..Request::write(20, 4, at, 2)
-    });
+    b.ok(Request { fua: true, ..Request::write(20, 4, at, 2) });
     assert_eq!(b.drive.fua, 1);
     b.ok(Request::flush(3));
     assert_eq!(b.drive.flushes, 1);
@@ -111,23 +98,13 @@ fn what_is_written_is_read_until_it_is_trimmed_or_zeroed() {
     };
     assert_eq!((read(&mut b, 10), read(&mut b, 9)), (0xa5, 0));
     b.ok(Request::discard(11, 1, 5));
-    assert_eq!(
-        (read(&mut b, 10), read(&mut b, 11), read(&mut b, 12)),
-        (0xa5, 0, 0xa5)
-    );
+    assert_eq!((read(&mut b, 10), read(&mut b, 11), read(&mut b, 12)), (0xa5, 0, 0xa5));
     b.ok(Request::write_zeroes(20, 1, false, 6));
     b.ok(Request::write_zeroes(21, 1, true, 7));
-    assert_eq!(
-        (read(&mut b, 20), read(&mut b, 21), read(&mut b, 22)),
-        (0, 0, 0xa5)
-    );
+    assert_eq!((read(&mut b, 20), read(&mut b, 21), read(&mut b, 22)), (0, 0, 0xa5));
 
     use ExtentState::{Mapped, Unmapped};
-    let extent = |lba, sectors, state| Extent {
-        lba,
-        sectors,
-        state,
-    };
+    let extent = |lba, sectors, state| Extent { lba, sectors, state };
     assert_eq!(
         b.extents(9, 14),
         [
@@ -143,10 +120,7 @@ fn what_is_written_is_read_until_it_is_trimmed_or_zeroed() {
     );
     // The whole device in one trim: no transfer, so no transfer limit.
     b.ok(Request::discard(0, SECTORS as u32, 8));
-    assert_eq!(
-        b.extents(0, SECTORS as u32),
-        [extent(0, SECTORS as u32, Unmapped)]
-    );
+    assert_eq!(b.extents(0, SECTORS as u32), [extent(0, SECTORS as u32, Unmapped)]);
 }
 
 #[test]
@@ -163,44 +137,18 @@ fn requests_that_cannot_be_are_answered_and_not_sent() {
     let (end, max) = (SECTORS, u32::MAX);
     for (request, status) in [
         (Request::read(end, 1, bucket, 1), Status::LBA_OUT_OF_RANGE),
-        (
-            Request::read(end - 1, 2, bucket, 1),
-            Status::LBA_OUT_OF_RANGE,
-        ),
-        (
-            Request::read(u64::MAX, 1, bucket, 1),
-            Status::LBA_OUT_OF_RANGE,
-        ),
-        (
-            Request::read(u64::MAX, max, bucket, 1),
-            Status::LBA_OUT_OF_RANGE,
-        ),
+        (Request::read(end - 1, 2, bucket, 1), Status::LBA_OUT_OF_RANGE),
+        (Request::read(u64::MAX, 1, bucket, 1), Status::LBA_OUT_OF_RANGE),
+        (Request::read(u64::MAX, max, bucket, 1), Status::LBA_OUT_OF_RANGE),
         (Request::write(0, max, bucket, 1), Status::LBA_OUT_OF_RANGE),
         (Request::discard(end - 1, 2, 1), Status::LBA_OUT_OF_RANGE),
-        (
-            Request::write_zeroes(end, 1, true, 1),
-            Status::LBA_OUT_OF_RANGE,
-        ),
+        (Request::write_zeroes(end, 1, true, 1), Status::LBA_OUT_OF_RANGE),
         (Request::read(0, 0, bucket, 1), Status::INVALID_FIELD),
         (Request::discard(0, 0, 1), Status::INVALID_FIELD),
         (Request::read(0, 33, bucket, 1), Status::INVALID_FIELD),
-        (
-            Request {
-                op: Op::Extents,
-                ..Request::read(0, 1, bucket, 1)
-            },
-            Status::INVALID_FIELD,
-        ),
+        (Request { op: Op::Extents, ..Request::read(0, 1, bucket, 1) }, Status::INVALID_FIELD),
     ] {
-        assert_eq!(
-            b.run(request),
-            Completion {
-                tag: 1,
-                status,
-                result: 0
-            },
-            "{request:?}"
-        );
+        assert_eq!(b.run(request), Completion { tag: 1, status, result: 0 }, "{request:?}");
     }
     assert_eq!(b.raw.queue().outstanding(), 0);
     // Memory that is not registered is the drive's to refuse.
@@ -212,19 +160,14 @@ fn requests_that_cannot_be_are_answered_and_not_sent() {
 fn media_errors_pass_through() {
     let mut b = Bench::new(8);
     b.drive.faults.fail_io = Some(Status::UNRECOVERED_READ);
-    assert_eq!(
-        b.run(Request::read(0, 1, Payload::BitBucket, 1)).status,
-        Status::UNRECOVERED_READ
-    );
+    assert_eq!(b.run(Request::read(0, 1, Payload::BitBucket, 1)).status, Status::UNRECOVERED_READ);
 }
 
 #[test]
 fn one_doorbell_for_many_and_every_request_completes_once() {
     let mut b = Bench::new(16);
     for tag in 0..15 {
-        b.raw
-            .submit(NOW, Request::write(tag, 1, Payload::BitBucket, tag))
-            .unwrap();
+        b.raw.submit(NOW, Request::write(tag, 1, Payload::BitBucket, tag)).unwrap();
     }
     assert_eq!(b.raw.submit(NOW, Request::flush(15)), Err(Busy));
     assert!(!b.drive.poll(), "nothing before the poll");

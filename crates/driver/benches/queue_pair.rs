@@ -27,13 +27,7 @@ fn ends() -> (QueuePair, SubmissionDrive, CompletionDrive) {
 }
 
 fn answer(cid: u16, sq_head: u16) -> Cqe {
-    Cqe {
-        result: 0,
-        sq_head,
-        sq_id: 1,
-        cid,
-        status: Status::SUCCESS,
-    }
+    Cqe { result: 0, sq_head, sq_id: 1, cid, status: Status::SUCCESS }
 }
 
 /// Batches of `batch` reads there and back, both ends on one core; the drive's end fetches and
@@ -41,29 +35,24 @@ fn answer(cid: u16, sq_head: u16) -> Cqe {
 #[divan::bench(args = [1, 8, 32])]
 fn round_trip(bencher: Bencher<'_, '_>, batch: u16) {
     let (mut pair, mut sq, mut cq) = ends();
-    let block = SglDescriptor::DataBlock {
-        address: 1 << 40,
-        length: 4096,
-    };
-    bencher
-        .counter(ItemsCount::new(u32::from(batch) * BATCHES))
-        .bench_local(|| {
-            for _ in 0..BATCHES {
-                for user in 0..u64::from(batch) {
-                    let mut sqe = Sqe::read(1, black_box(user), 8);
-                    sqe.set_sgl(block);
-                    pair.submit(sqe, user).unwrap();
-                }
-                pair.ring();
-                sq.look().unwrap();
-                while let Some(sqe) = sq.fetch() {
-                    cq.post(answer(sqe.cid.get(), sq.head())).unwrap();
-                }
-                while let Some(done) = pair.reap() {
-                    black_box(done);
-                }
+    let block = SglDescriptor::DataBlock { address: 1 << 40, length: 4096 };
+    bencher.counter(ItemsCount::new(u32::from(batch) * BATCHES)).bench_local(|| {
+        for _ in 0..BATCHES {
+            for user in 0..u64::from(batch) {
+                let mut sqe = Sqe::read(1, black_box(user), 8);
+                sqe.set_sgl(block);
+                pair.submit(sqe, user).unwrap();
             }
-        });
+            pair.ring();
+            sq.look().unwrap();
+            while let Some(sqe) = sq.fetch() {
+                cq.post(answer(sqe.cid.get(), sq.head())).unwrap();
+            }
+            while let Some(done) = pair.reap() {
+                black_box(done);
+            }
+        }
+    });
 }
 
 /// As above without the host's side: what remains of the difference is the driver's.
@@ -77,29 +66,24 @@ fn bare_rings(bencher: Bencher<'_, '_>, batch: u16) {
     let mut host_cq = ring::CompletionHost::open(&port, 1, cq_at, DEPTH).unwrap();
     let mut sq = SubmissionDrive::open(&port, 1, at, DEPTH).unwrap();
     let mut cq = CompletionDrive::open(&port, 1, cq_at, DEPTH, None).unwrap();
-    let block = SglDescriptor::DataBlock {
-        address: 1 << 40,
-        length: 4096,
-    };
-    bencher
-        .counter(ItemsCount::new(u32::from(batch) * BATCHES))
-        .bench_local(|| {
-            for _ in 0..BATCHES {
-                for user in 0..u64::from(batch) {
-                    let mut sqe = Sqe::read(1, black_box(user), 8);
-                    sqe.set_sgl(block);
-                    host_sq.push(&sqe).unwrap();
-                }
-                host_cq.release();
-                host_sq.ring();
-                sq.look().unwrap();
-                while let Some(sqe) = sq.fetch() {
-                    cq.post(answer(sqe.cid.get(), sq.head())).unwrap();
-                }
-                while let Some(cqe) = host_cq.pop() {
-                    host_sq.fetched(cqe.sq_head);
-                    black_box(cqe);
-                }
+    let block = SglDescriptor::DataBlock { address: 1 << 40, length: 4096 };
+    bencher.counter(ItemsCount::new(u32::from(batch) * BATCHES)).bench_local(|| {
+        for _ in 0..BATCHES {
+            for user in 0..u64::from(batch) {
+                let mut sqe = Sqe::read(1, black_box(user), 8);
+                sqe.set_sgl(block);
+                host_sq.push(&sqe).unwrap();
             }
-        });
+            host_cq.release();
+            host_sq.ring();
+            sq.look().unwrap();
+            while let Some(sqe) = sq.fetch() {
+                cq.post(answer(sqe.cid.get(), sq.head())).unwrap();
+            }
+            while let Some(cqe) = host_cq.pop() {
+                host_sq.fetched(cqe.sq_head);
+                black_box(cqe);
+            }
+        }
+    });
 }

@@ -58,11 +58,7 @@ impl AdminQueue {
         let mut sqe = command.to_sqe();
         if let Some(bytes) = bytes_read(&command) {
             // Admin commands carry PRP entries (NVMe section 4.3); the buffer is page aligned.
-            let second = if bytes > PAGE as u64 {
-                self.buffer_at.offset(PAGE as u64).0
-            } else {
-                0
-            };
+            let second = if bytes > PAGE as u64 { self.buffer_at.offset(PAGE as u64).0 } else { 0 };
             sqe.set_prp(self.buffer_at.0, second);
         }
         if self.pair.submit(sqe, 0).is_err() {
@@ -77,11 +73,7 @@ impl AdminQueue {
             }
             if polls == self.timeout_polls {
                 self.unresponsive = true;
-                return Err(DriverError::Timeout {
-                    command: name,
-                    queue,
-                    polls,
-                });
+                return Err(DriverError::Timeout { command: name, queue, polls });
             }
             pump();
             polls += 1;
@@ -90,11 +82,7 @@ impl AdminQueue {
         if completed.status.is_success() {
             Ok(completed.result)
         } else {
-            Err(DriverError::Command {
-                command: name,
-                queue,
-                status: completed.status,
-            })
+            Err(DriverError::Command { command: name, queue, status: completed.status })
         }
     }
 
@@ -123,13 +111,7 @@ impl AdminQueue {
         let mut at = offset;
         for piece in into.chunks_mut(MAX_BYTES) {
             let bytes = piece.len() as u64;
-            let command = AdminCommand::GetLogPage {
-                lid,
-                nsid,
-                bytes,
-                offset: at,
-                retain: false,
-            };
+            let command = AdminCommand::GetLogPage { lid, nsid, bytes, offset: at, retain: false };
             self.run(command, 0, pump)?;
             self.buffer.read(0, piece);
             at += bytes;

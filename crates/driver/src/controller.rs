@@ -64,13 +64,7 @@ impl Controller {
         let io_queues = agree_on_queues(&mut admin, pump)?;
         let info = DriveInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues)?;
         let queues = vec![None; usize::from(info.io_queues)];
-        Ok(Controller {
-            port,
-            admin,
-            info,
-            queues,
-            spare: Vec::new(),
-        })
+        Ok(Controller { port, admin, info, queues, spare: Vec::new() })
     }
 
     /// What the drive says about itself.
@@ -96,10 +90,7 @@ impl Controller {
         pump: &mut dyn FnMut(),
     ) -> Result<QueuePair, DriverError> {
         if depth < 2 {
-            return Err(DriverError::Depth {
-                depth,
-                allowed: "a queue has at least 2",
-            });
+            return Err(DriverError::Depth { depth, allowed: "a queue has at least 2" });
         }
         let granted = self.info.io_queues;
         let slot = self.queues.iter_mut().position(|q| q.is_none());
@@ -137,16 +128,7 @@ impl Controller {
     ) -> Result<(), DriverError> {
         let entries = u32::from(memory.depth());
         let at = memory.completion().0;
-        self.admin.run(
-            AdminCommand::CreateCq {
-                qid,
-                entries,
-                at,
-                vector,
-            },
-            qid,
-            pump,
-        )?;
+        self.admin.run(AdminCommand::CreateCq { qid, entries, at, vector }, qid, pump)?;
         let create = AdminCommand::CreateSq {
             qid,
             entries,
@@ -155,10 +137,7 @@ impl Controller {
             priority: QueuePriority::default(),
         };
         let created = self.admin.run(create, qid, pump);
-        if created
-            .as_ref()
-            .is_err_and(|error| !error.is_unresponsive())
-        {
+        if created.as_ref().is_err_and(|error| !error.is_unresponsive()) {
             self.admin.run(AdminCommand::DeleteCq { qid }, qid, pump)?;
         }
         created.map(drop)
@@ -192,8 +171,7 @@ impl Controller {
         }
         deleted?;
         self.admin.run(AdminCommand::DeleteCq { qid }, qid, pump)?;
-        self.spare
-            .extend(self.queues.get_mut(slot).and_then(Option::take));
+        self.spare.extend(self.queues.get_mut(slot).and_then(Option::take));
         Ok(())
     }
 
@@ -213,17 +191,9 @@ impl Controller {
     ) -> Result<(), DriverError> {
         if !offset.is_multiple_of(4) || !into.len().is_multiple_of(4) {
             let command = "Get Log Page";
-            return Err(DriverError::Command {
-                command,
-                queue: 0,
-                status: Status::INVALID_FIELD,
-            });
+            return Err(DriverError::Command { command, queue: 0, status: Status::INVALID_FIELD });
         }
-        let nsid = if lid == log_page::CHUNK_INFORMATION {
-            self.info.nsid
-        } else {
-            ALL_NAMESPACES
-        };
+        let nsid = if lid == log_page::CHUNK_INFORMATION { self.info.nsid } else { ALL_NAMESPACES };
         self.admin.log_page(lid, nsid, offset, into, pump)
     }
 
@@ -248,25 +218,15 @@ impl Controller {
         count: u64,
         pump: &mut dyn FnMut(),
     ) -> Result<Vec<ChunkDescriptor>, DriverError> {
-        let chunks = self
-            .info
-            .open_channel
-            .map_or(0, |o| o.geometry.total_chunks());
+        let chunks = self.info.open_channel.map_or(0, |o| o.geometry.total_chunks());
         if first.checked_add(count).is_none_or(|end| end > chunks) {
-            return Err(DriverError::NoSuchChunks {
-                first,
-                count,
-                chunks,
-            });
+            return Err(DriverError::NoSuchChunks { first, count, chunks });
         }
         let mut bytes = vec![0; count as usize * ChunkDescriptor::BYTES];
         let offset = first * ChunkDescriptor::BYTES as u64;
         self.log_page(log_page::CHUNK_INFORMATION, offset, &mut bytes, pump)?;
         let (chunks, _) = bytes.as_chunks::<{ ChunkDescriptor::BYTES }>();
-        Ok(chunks
-            .iter()
-            .map(|c| ChunkDescriptor::from_bytes(*c))
-            .collect())
+        Ok(chunks.iter().map(|c| ChunkDescriptor::from_bytes(*c)).collect())
     }
 
     /// The value of a feature ([`nvme::feature`]).
@@ -279,11 +239,7 @@ impl Controller {
         select: FeatureSelect,
         pump: &mut dyn FnMut(),
     ) -> Result<u32, DriverError> {
-        let command = AdminCommand::GetFeatures {
-            fid,
-            select,
-            member: 0,
-        };
+        let command = AdminCommand::GetFeatures { fid, select, member: 0 };
         self.admin.run(command, 0, pump).map(|result| result as u32)
     }
 
@@ -297,11 +253,7 @@ impl Controller {
         value: u32,
         pump: &mut dyn FnMut(),
     ) -> Result<u32, DriverError> {
-        let command = AdminCommand::SetFeatures {
-            fid,
-            save: false,
-            value,
-        };
+        let command = AdminCommand::SetFeatures { fid, save: false, value };
         self.admin.run(command, 0, pump).map(|result| result as u32)
     }
 }
@@ -309,22 +261,14 @@ impl Controller {
 /// Asks for as many I/O queue pairs as a port has doorbells for; returns how many the drive grants.
 fn agree_on_queues(admin: &mut AdminQueue, pump: Pump<'_>) -> Result<u16, DriverError> {
     let most = MAX_QUEUES - 1;
-    let value = QueueCounts {
-        submission: most,
-        completion: most,
-    }
-    .to_value();
-    let command = AdminCommand::SetFeatures {
-        fid: feature::NUMBER_OF_QUEUES,
-        save: false,
-        value,
-    };
+    let value = QueueCounts { submission: most, completion: most }.to_value();
+    let command = AdminCommand::SetFeatures { fid: feature::NUMBER_OF_QUEUES, save: false, value };
     let granted = admin.run(command, 0, pump)? as u32;
     match QueueCounts::from_value(granted) {
         // A drive may grant more than it was asked for (NVMe section 5.21.1.7).
         Some(counts) => Ok(counts.submission.min(counts.completion).min(most)),
-        None => Err(DriverError::Implausible {
-            what: format!("that it has queues {granted:#010x}"),
-        }),
+        None => {
+            Err(DriverError::Implausible { what: format!("that it has queues {granted:#010x}") })
+        }
     }
 }

@@ -108,9 +108,6 @@ impl DriverError {
 
     /// Whether the drive does not answer any more.
     pub fn is_unresponsive(&self) -> bool {
-        matches!(
-            self,
-            DriverError::Timeout { .. } | DriverError::Unresponsive { .. }
-        )
+        matches!(self, DriverError::Timeout { .. } | DriverError::Unresponsive { .. })
     }
 }

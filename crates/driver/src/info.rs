@@ -67,10 +67,7 @@ impl DriveInfo {
         io_queues: u16,
     ) -> Result<DriveInfo, DriverError> {
         let sector_bytes = namespace.block_bytes().ok_or_else(|| {
-            implausible(format!(
-                "that a sector has 2^{} bytes",
-                namespace.format().lbads
-            ))
+            implausible(format!("that a sector has 2^{} bytes", namespace.format().lbads))
         })?;
         let oob_bytes = u32::from(namespace.format().ms.get());
         let open_channel = match geometry {
@@ -89,15 +86,11 @@ impl DriveInfo {
         // The namespace of an open-channel drive spans its address format, holes included.
         let sectors = open_channel.map_or(namespace.nsze.get(), |o| o.geometry.total_sectors());
         if sectors == 0 || sectors.checked_mul(sector_bytes.into()).is_none() {
-            return Err(implausible(format!(
-                "that it has {sectors} sectors of {sector_bytes} B"
-            )));
+            return Err(implausible(format!("that it has {sectors} sectors of {sector_bytes} B")));
         }
         let sqes = controller.sqes;
         if sqes & 0xf > 6 || sqes >> 4 < 6 {
-            return Err(implausible(format!(
-                "that its submission entries have sizes {sqes:#04x}"
-            )));
+            return Err(implausible(format!("that its submission entries have sizes {sqes:#04x}")));
         }
         let page = ring::PAGE as u32;
         let max_bytes = controller.max_transfer(page).unwrap_or(u64::MAX);

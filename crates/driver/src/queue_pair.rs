@@ -166,11 +166,7 @@ impl QueuePair {
     pub fn abandon(&mut self, status: Status) -> Option<Completed> {
         let tag = self.tags.first_outstanding()?;
         let user = self.tags.put(tag)?;
-        Some(Completed {
-            user,
-            result: 0,
-            status,
-        })
+        Some(Completed { user, result: 0, status })
     }
 
     #[inline]
@@ -180,11 +176,7 @@ impl QueuePair {
         }
         let user = self.tags.put(Tag(cqe.cid))?;
         self.sq.fetched(cqe.sq_head);
-        Some(Completed {
-            user,
-            result: cqe.result,
-            status: cqe.status,
-        })
+        Some(Completed { user, result: cqe.result, status: cqe.status })
     }
 
     /// Counts a stray completion and goes on behind it, once round the ring at most: a drive that

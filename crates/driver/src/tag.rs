@@ -58,10 +58,7 @@ impl Tags {
     pub(crate) fn take(&mut self, user: u64) -> Option<Tag> {
         let tag = self.peek()?;
         let slot = self.slots.get_mut(usize::from(tag.0))?;
-        *slot = Slot {
-            user,
-            outstanding: true,
-        };
+        *slot = Slot { user, outstanding: true };
         self.free_count -= 1;
         Some(tag)
     }
@@ -82,10 +79,7 @@ impl Tags {
 
     /// The lowest outstanding tag.
     pub(crate) fn first_outstanding(&self) -> Option<Tag> {
-        self.slots
-            .iter()
-            .position(|s| s.outstanding)
-            .map(|i| Tag(i as u16))
+        self.slots.iter().position(|s| s.outstanding).map(|i| Tag(i as u16))
     }
 }
 
@@ -98,10 +92,7 @@ mod tests {
         let mut tags = Tags::new(3);
         let taken: Vec<Tag> = (10..13).map(|u| tags.take(u).unwrap()).collect();
         assert_eq!(taken, [Tag(0), Tag(1), Tag(2)]);
-        assert_eq!(
-            (tags.take(13), tags.peek(), tags.outstanding()),
-            (None, None, 3)
-        );
+        assert_eq!((tags.take(13), tags.peek(), tags.outstanding()), (None, None, 3));
         assert_eq!(tags.put(Tag(1)), Some(11));
         assert_eq!(tags.put(Tag(1)), None, "a second completion");
         assert_eq!(tags.put(Tag(3)), None, "a tag that never was");

@@ -43,14 +43,8 @@ fn a_block_drive_is_what_it_says() {
     });
     let controller = attached.unwrap();
     let info = controller.info();
-    assert_eq!(
-        (info.serial.as_str(), info.model.as_str()),
-        ("mock-1", "Mock")
-    );
-    assert_eq!(
-        (info.nsid, info.sector_bytes, info.sectors),
-        (1, 4096, 1000)
-    );
+    assert_eq!((info.serial.as_str(), info.model.as_str()), ("mock-1", "Mock"));
+    assert_eq!((info.nsid, info.sector_bytes, info.sectors), (1, 4096, 1000));
     assert_eq!((info.max_sectors, info.optimal_sectors), (32, 16));
     assert_eq!((info.io_queues, info.max_outstanding), (4, 256));
     assert!(info.volatile_cache);
@@ -65,10 +59,7 @@ fn an_open_channel_drive_tells_its_shape_and_its_chunks() {
     let mut controller = Controller::attach(port, &mut pump, POLLS).unwrap();
     let open = controller.info().open_channel.unwrap();
     assert_eq!(open.geometry, shape());
-    assert_eq!(
-        open.format.to_string(),
-        "group 1 | pu 2 | chunk 7 | sector 7"
-    );
+    assert_eq!(open.format.to_string(), "group 1 | pu 2 | chunk 7 | sector 7");
     assert_eq!(open.timing.read_typical, 70_000);
     assert_eq!(controller.info().sectors, shape().total_sectors());
     assert_eq!(controller.info().oob_bytes, 16);
@@ -76,20 +67,11 @@ fn an_open_channel_drive_tells_its_shape_and_its_chunks() {
     // 402 chunks are more than one command's worth.
     let all = controller.chunks(0, 402, &mut pump).unwrap();
     assert!(all.iter().enumerate().all(|(i, c)| c.wp.get() == i as u64));
-    assert!(
-        all.iter()
-            .all(|c| c.chunk_state() == Some(ChunkState::Free))
-    );
-    assert_eq!(
-        controller.chunks(401, 1, &mut pump).unwrap()[0].wp.get(),
-        401
-    );
+    assert!(all.iter().all(|c| c.chunk_state() == Some(ChunkState::Free)));
+    assert_eq!(controller.chunks(401, 1, &mut pump).unwrap()[0].wp.get(), 401);
     for (first, count) in [(401, 2), (u64::MAX, 2)] {
         let error = controller.chunks(first, count, &mut pump).unwrap_err();
-        assert!(
-            matches!(error, DriverError::NoSuchChunks { chunks: 402, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, DriverError::NoSuchChunks { chunks: 402, .. }), "{error}");
     }
 }
 
@@ -99,64 +81,26 @@ fn logs_and_features() {
     let mut controller = attached.unwrap();
     let mut pump = || drive.pump();
     assert_eq!(controller.health(&mut pump).unwrap().percentage_used, 7);
-    let error = controller
-        .log_page(0x77, 0, &mut [0; 64], &mut pump)
-        .unwrap_err();
+    let error = controller.log_page(0x77, 0, &mut [0; 64], &mut pump).unwrap_err();
     assert_eq!(error.status(), Some(Status::INVALID_LOG_PAGE));
-    assert!(
-        controller
-            .log_page(log_page::HEALTH, 2, &mut [0; 64], &mut pump)
-            .is_err()
-    );
-    assert!(
-        controller
-            .log_page(log_page::HEALTH, 0, &mut [0; 63], &mut pump)
-            .is_err()
-    );
+    assert!(controller.log_page(log_page::HEALTH, 2, &mut [0; 64], &mut pump).is_err());
+    assert!(controller.log_page(log_page::HEALTH, 0, &mut [0; 63], &mut pump).is_err());
     let cache = feature::VOLATILE_WRITE_CACHE;
-    assert!(
-        controller
-            .get_feature(cache, FeatureSelect::Current, &mut pump)
-            .is_err()
-    );
+    assert!(controller.get_feature(cache, FeatureSelect::Current, &mut pump).is_err());
     controller.set_feature(cache, 1, &mut pump).unwrap();
-    assert_eq!(
-        controller
-            .get_feature(cache, FeatureSelect::Current, &mut pump)
-            .unwrap(),
-        1
-    );
-    assert!(
-        controller.chunks(0, 1, &mut pump).is_err(),
-        "a block drive has none to tell of"
-    );
+    assert_eq!(controller.get_feature(cache, FeatureSelect::Current, &mut pump).unwrap(), 1);
+    assert!(controller.chunks(0, 1, &mut pump).is_err(), "a block drive has none to tell of");
 }
 
 #[test]
 fn silence_and_refusal_are_errors_that_say_what_was_asked() {
     for opcode in [admin::IDENTIFY, admin::SET_FEATURES] {
-        let silent = Faults {
-            ignore_admin: Some(opcode),
-            ..Faults::default()
-        };
+        let silent = Faults { ignore_admin: Some(opcode), ..Faults::default() };
         let (_, attached) = attach(|d| d.faults = silent);
         let error = attached.unwrap_err();
-        assert!(
-            matches!(
-                error,
-                DriverError::Timeout {
-                    queue: 0,
-                    polls: POLLS,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, DriverError::Timeout { queue: 0, polls: POLLS, .. }), "{error}");
         let status = Status::INTERNAL;
-        let refusing = Faults {
-            refuse_admin: Some((opcode, status)),
-            ..Faults::default()
-        };
+        let refusing = Faults { refuse_admin: Some((opcode, status)), ..Faults::default() };
         let (_, attached) = attach(|d| d.faults = refusing);
         assert_eq!(attached.unwrap_err().status(), Some(status));
     }
@@ -194,24 +138,15 @@ fn queue_pairs_come_and_go() {
     let mut pump = || drive.pump();
     let mut pairs = Vec::new();
     for qid in 1..=4 {
-        let pair = controller
-            .create_queue_pair(8, Some(qid), &mut pump)
-            .unwrap();
+        let pair = controller.create_queue_pair(8, Some(qid), &mut pump).unwrap();
         assert_eq!((pair.qid(), pair.depth(), pair.capacity()), (qid, 8, 7));
         assert_eq!(pair.vector(), Some(qid));
         pairs.push(pair);
     }
-    let error = controller
-        .create_queue_pair(8, None, &mut pump)
-        .unwrap_err();
-    assert!(
-        matches!(error, DriverError::NoQueueLeft { granted: 4 }),
-        "{error}"
-    );
+    let error = controller.create_queue_pair(8, None, &mut pump).unwrap_err();
+    assert!(matches!(error, DriverError::NoQueueLeft { granted: 4 }), "{error}");
     assert!(matches!(
-        controller
-            .create_queue_pair(1, None, &mut pump)
-            .unwrap_err(),
+        controller.create_queue_pair(1, None, &mut pump).unwrap_err(),
         DriverError::Depth { depth: 1, .. }
     ));
 
@@ -232,17 +167,10 @@ fn queue_pairs_come_and_go() {
         pair.ring();
         pump();
         for i in 0..5 {
-            let done = Completed {
-                user: round + i,
-                result: 0,
-                status: Status::SUCCESS,
-            };
+            let done = Completed { user: round + i, result: 0, status: Status::SUCCESS };
             assert_eq!(pair.reap(), Some(done));
         }
-        assert_eq!(
-            (pair.reap(), pair.outstanding(), pair.stray_completions()),
-            (None, 0, 0)
-        );
+        assert_eq!((pair.reap(), pair.outstanding(), pair.stray_completions()), (None, 0, 0));
         pairs.push(pair);
     }
 }
@@ -259,9 +187,7 @@ fn commands_of_a_deleted_queue_come_back_once() {
     pair.ring();
     pump();
     let mut back = Vec::new();
-    controller
-        .delete_queue_pair(pair, &mut |c| back.push(c), &mut pump)
-        .unwrap();
+    controller.delete_queue_pair(pair, &mut |c| back.push(c), &mut pump).unwrap();
     assert!(back.iter().all(|c| c.status == Status::ABORTED_SQ_DELETED));
     let mut users: Vec<u64> = back.iter().map(|c| c.user).collect();
     users.sort_unstable();
@@ -271,15 +197,10 @@ fn commands_of_a_deleted_queue_come_back_once() {
 #[test]
 fn a_refused_submission_queue_leaves_nothing_behind() {
     let status = Status::INVALID_QUEUE_SIZE;
-    let faults = Faults {
-        refuse_admin: Some((admin::CREATE_SQ, status)),
-        ..Faults::default()
-    };
+    let faults = Faults { refuse_admin: Some((admin::CREATE_SQ, status)), ..Faults::default() };
     let (mut drive, attached) = attach(|d| d.faults = faults);
     let mut controller = attached.unwrap();
-    let error = controller
-        .create_queue_pair(8, None, &mut || drive.pump())
-        .unwrap_err();
+    let error = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap_err();
     let expected = DriverError::Command {
         command: "Create I/O Submission Queue",
         queue: 1,
@@ -287,9 +208,7 @@ fn a_refused_submission_queue_leaves_nothing_behind() {
     };
     assert_eq!(error.to_string(), expected.to_string());
     drive.faults = Faults::default();
-    let pair = controller
-        .create_queue_pair(8, None, &mut || drive.pump())
-        .unwrap();
+    let pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
     assert_eq!(pair.qid(), 1);
 }
 
@@ -297,9 +216,7 @@ fn a_refused_submission_queue_leaves_nothing_behind() {
 fn after_a_timeout_the_drive_is_left_alone_but_queues_go_on() {
     let (mut drive, attached) = attach(|_| ());
     let mut controller = attached.unwrap();
-    let mut pair = controller
-        .create_queue_pair(8, None, &mut || drive.pump())
-        .unwrap();
+    let mut pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
     drive.faults.ignore_admin = Some(admin::GET_LOG_PAGE);
     let error = controller.health(&mut || drive.pump()).unwrap_err();
     assert!(matches!(error, DriverError::Timeout { .. }), "{error}");

@@ -12,9 +12,7 @@ fn queue(depth: u16) -> (MockDrive, QueuePair) {
     let mut drive = MockDrive::new(&port, 100);
     let mut pump = || drive.pump();
     let mut controller = Controller::attach(port, &mut pump, 10).unwrap();
-    let pair = controller
-        .create_queue_pair(depth, None, &mut pump)
-        .unwrap();
+    let pair = controller.create_queue_pair(depth, None, &mut pump).unwrap();
     (drive, pair)
 }
 
@@ -26,10 +24,7 @@ fn a_full_queue_pushes_back_and_nothing_is_seen_before_the_doorbell() {
         assert_eq!(pair.next_tag(), Some(Tag(user as u16)));
         assert_eq!(pair.submit(Sqe::flush(1), user), Ok(Tag(user as u16)));
     }
-    assert_eq!(
-        (pair.submit(Sqe::flush(1), 3), pair.next_tag()),
-        (Err(QueueFull), None)
-    );
+    assert_eq!((pair.submit(Sqe::flush(1), 3), pair.next_tag()), (Err(QueueFull), None));
     assert!(!drive.poll());
     assert!(pair.ring());
     assert!(drive.poll());
@@ -52,9 +47,7 @@ fn every_command_comes_back_once_over_many_rounds_of_the_rings() {
         let (mut drive, mut pair) = queue(depth);
         let (mut sent, mut back, mut state) = (0u64, vec![0u8; 20_000], 1u64);
         while back.contains(&0) {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             for _ in 0..state >> 60 {
                 if sent < back.len() as u64 && pair.submit(Sqe::read(1, sent % 99, 1), sent).is_ok()
                 {
@@ -79,10 +72,7 @@ fn every_command_comes_back_once_over_many_rounds_of_the_rings() {
 fn a_drive_that_lies_is_counted_and_completes_nothing_twice() {
     let (mut drive, mut pair) = queue(16);
     // Every answer three times.
-    drive.faults = Faults {
-        repeat: 2,
-        ..Faults::default()
-    };
+    drive.faults = Faults { repeat: 2, ..Faults::default() };
     for user in 0..4 {
         pair.submit(Sqe::flush(1), user).unwrap();
     }
@@ -96,18 +86,9 @@ fn a_drive_that_lies_is_counted_and_completes_nothing_twice() {
 
     // Answers to tags that are free, or do not exist; or to another queue.
     for (i, faults) in [
-        Faults {
-            wrong_cid: 1,
-            ..Faults::default()
-        },
-        Faults {
-            wrong_cid: 0x8000,
-            ..Faults::default()
-        },
-        Faults {
-            wrong_queue: true,
-            ..Faults::default()
-        },
+        Faults { wrong_cid: 1, ..Faults::default() },
+        Faults { wrong_cid: 0x8000, ..Faults::default() },
+        Faults { wrong_queue: true, ..Faults::default() },
     ]
     .into_iter()
     .enumerate()
@@ -118,11 +99,7 @@ fn a_drive_that_lies_is_counted_and_completes_nothing_twice() {
         drive.poll();
         assert_eq!(pair.reap(), None);
         assert_eq!(pair.stray_completions(), 9 + i as u64);
-        assert_eq!(
-            pair.outstanding(),
-            1,
-            "the command itself was never answered"
-        );
+        assert_eq!(pair.outstanding(), 1, "the command itself was never answered");
         assert_eq!(pair.abandon(Status::ABORTED).unwrap().user, 9);
         assert_eq!(pair.abandon(Status::ABORTED), None);
         assert_eq!(pair.outstanding(), 0);
@@ -137,8 +114,5 @@ fn failures_and_results_reach_the_submitter() {
     pair.ring();
     drive.poll();
     let done = pair.reap().unwrap();
-    assert_eq!(
-        (done.user, done.status),
-        (77, Status::UNRECOVERED_READ.do_not_retry())
-    );
+    assert_eq!((done.user, done.status), (77, Status::UNRECOVERED_READ.do_not_retry()));
 }

@@ -50,21 +50,17 @@ fn fill(n: &mut Nand) {
 /// Random sectors, drawn beforehand.
 fn sectors(n: &Nand) -> Vec<Psn> {
     let mut rng = rng::Rng::new(3);
-    (0..1 << 16)
-        .map(|_| Psn(rng.below(n.layout().sector_count().into()) as u32))
-        .collect()
+    (0..1 << 16).map(|_| Psn(rng.below(n.layout().sector_count().into()) as u32)).collect()
 }
 
 fn read(bencher: Bencher, mut n: Nand) {
     fill(&mut n);
     let sectors = sectors(&n);
-    bencher
-        .counter(ItemsCount::new(sectors.len()))
-        .bench_local(|| {
-            for psn in &sectors {
-                black_box(n.check_read(*psn)).unwrap();
-            }
-        });
+    bencher.counter(ItemsCount::new(sectors.len())).bench_local(|| {
+        for psn in &sectors {
+            black_box(n.check_read(*psn)).unwrap();
+        }
+    });
 }
 
 #[divan::bench]
@@ -75,10 +71,7 @@ fn check_read_in_cache(bencher: Bencher) {
 /// 136 576 chunks: the table of the 2 TB drive.
 #[divan::bench]
 fn check_read_of_2_tb(bencher: Bencher) {
-    read(
-        bencher,
-        Nand::create(config(DataStore::None, 1067)).unwrap(),
-    );
+    read(bencher, Nand::create(config(DataStore::None, 1067)).unwrap());
 }
 
 #[divan::bench]
@@ -90,20 +83,18 @@ fn check_read_with_bit_errors(bencher: Bencher) {
 
 fn program(bencher: Bencher, mut n: Nand) {
     let (chunks, units) = (n.layout().chunk_count(), n.layout().units_per_chunk());
-    bencher
-        .counter(ItemsCount::new(chunks * units))
-        .bench_local(|| {
-            for unit in 0..units {
-                for chunk in (0..chunks).map(ChunkId) {
-                    n.begin_program(chunk, unit).unwrap();
-                    n.end_program(chunk, unit).unwrap();
-                }
-            }
+    bencher.counter(ItemsCount::new(chunks * units)).bench_local(|| {
+        for unit in 0..units {
             for chunk in (0..chunks).map(ChunkId) {
-                n.begin_erase(chunk).unwrap();
-                n.end_erase(chunk).unwrap();
+                n.begin_program(chunk, unit).unwrap();
+                n.end_program(chunk, unit).unwrap();
             }
-        });
+        }
+        for chunk in (0..chunks).map(ChunkId) {
+            n.begin_erase(chunk).unwrap();
+            n.end_erase(chunk).unwrap();
+        }
+    });
 }
 
 /// Begin and end of a program, with an erase for every 256.
@@ -135,14 +126,12 @@ fn stage_and_copy_out_4k(bencher: Bencher) {
     let mut n = Nand::create(cfg).unwrap();
     let count = n.layout().sector_count();
     let host = Region::anonymous(4096).unwrap();
-    bencher
-        .counter(BytesCount::new(u64::from(count) * 8192))
-        .bench_local(|| {
-            for psn in (0..count).map(Psn) {
-                n.stage(psn, &host, 0).unwrap();
-                n.copy_out(psn, &host, 0);
-            }
-        });
+    bencher.counter(BytesCount::new(u64::from(count) * 8192)).bench_local(|| {
+        for psn in (0..count).map(Psn) {
+            n.stage(psn, &host, 0).unwrap();
+            n.copy_out(psn, &host, 0);
+        }
+    });
 }
 
 #[divan::bench]

@@ -139,16 +139,8 @@ impl Record {
         } else {
             ChunkState::Open
         };
-        let write_pointer = if state == ChunkState::Offline {
-            0
-        } else {
-            pointer
-        };
-        ChunkInfo {
-            state,
-            wear: self.wear(),
-            write_pointer,
-        }
+        let write_pointer = if state == ChunkState::Offline { 0 } else { pointer };
+        ChunkInfo { state, wear: self.wear(), write_pointer }
     }
 
     /// The word as an image has it, with its check byte.
@@ -160,12 +152,7 @@ impl Record {
     /// The record of an image's word, if the check byte fits and a chunk can be in that state.
     pub(crate) fn unsealed(word: u64, layout: &Layout) -> Option<Record> {
         let record = Record(word & ((1 << CHECK_SHIFT) - 1));
-        let end = record.pointer()
-            + if record.is(PROGRAMMING) {
-                layout.write_unit()
-            } else {
-                0
-            };
+        let end = record.pointer() + if record.is(PROGRAMMING) { layout.write_unit() } else { 0 };
         let fits = record.sealed() == word
             && end <= layout.sectors_per_chunk()
             && record.pointer().is_multiple_of(layout.write_unit())
@@ -188,10 +175,7 @@ mod tests {
 
     #[test]
     fn fields_do_not_touch_each_other() {
-        let r = Record::FRESH
-            .with_wear(WEAR_MAX)
-            .with_pointer(1 << 24)
-            .with(FLAGS);
+        let r = Record::FRESH.with_wear(WEAR_MAX).with_pointer(1 << 24).with(FLAGS);
         assert_eq!((r.pointer(), r.wear()), (1 << 24, WEAR_MAX));
         assert!(r.is(MARKED) && r.is(PROGRAMMING));
         assert_eq!(r.0 >> CHECK_SHIFT, 0);
@@ -203,34 +187,21 @@ mod tests {
     fn a_word_that_is_not_a_record_is_found() {
         let layout = Layout::of(&testing::config());
         let unit = layout.write_unit();
-        let good = Record::FRESH
-            .with_wear(1234)
-            .with_pointer(2 * unit)
-            .with(PROGRAMMING);
+        let good = Record::FRESH.with_wear(1234).with_pointer(2 * unit).with(PROGRAMMING);
         assert_eq!(Record::unsealed(good.sealed(), &layout), Some(good));
         assert_eq!(Record::unsealed(0, &layout), None, "a page of zeros");
         assert_eq!(Record::unsealed(u64::MAX, &layout), None);
         // The check byte finds 255 of 256 damages; single bits are among them.
         for bit in 0..64 {
-            assert_eq!(
-                Record::unsealed(good.sealed() ^ 1 << bit, &layout),
-                None,
-                "bit {bit}"
-            );
+            assert_eq!(Record::unsealed(good.sealed() ^ 1 << bit, &layout), None, "bit {bit}");
         }
         for impossible in [
             Record::FRESH.with_pointer(unit - 1),
             Record::FRESH.with_pointer(layout.sectors_per_chunk() + unit),
-            Record::FRESH
-                .with_pointer(layout.sectors_per_chunk())
-                .with(PROGRAMMING),
+            Record::FRESH.with_pointer(layout.sectors_per_chunk()).with(PROGRAMMING),
             Record::FRESH.with(PROGRAMMING | ERASING),
         ] {
-            assert_eq!(
-                Record::unsealed(impossible.sealed(), &layout),
-                None,
-                "{impossible:?}"
-            );
+            assert_eq!(Record::unsealed(impossible.sealed(), &layout), None, "{impossible:?}");
         }
     }
 }

@@ -80,12 +80,7 @@ pub struct NandTiming {
 impl NandTiming {
     /// The same time for every page type.
     pub const fn uniform(read: Nanos, program: Nanos, erase: Nanos, channel: u64) -> NandTiming {
-        NandTiming {
-            read: [read; 4],
-            program: [program; 4],
-            erase,
-            channel_bytes_per_sec: channel,
-        }
+        NandTiming { read: [read; 4], program: [program; 4], erase, channel_bytes_per_sec: channel }
     }
 }
 
@@ -286,11 +281,7 @@ impl NandConfig {
             }
         }
         let unfit = |what, value: u32, allowed: String| {
-            Err(GeometryError::Unfit {
-                what,
-                value: value.into(),
-                allowed,
-            })
+            Err(GeometryError::Unfit { what, value: value.into(), allowed })
         };
         if !g.sector_bytes.is_power_of_two() || !(512..=65536).contains(&g.sector_bytes) {
             return unfit(
@@ -310,17 +301,12 @@ impl NandConfig {
             return unfit(
                 "pages",
                 g.pages,
-                format!(
-                    "it must be a multiple of the {} bits of a cell",
-                    self.cell.bits()
-                ),
+                format!("it must be a multiple of the {} bits of a cell", self.cell.bits()),
             );
         }
         // Counts may be anything here, so products stop at the largest number.
         let product = |first: u64, counts: [u32; 3]| {
-            counts
-                .iter()
-                .fold(first, |product, n| product.saturating_mul(u64::from(*n)))
+            counts.iter().fold(first, |product, n| product.saturating_mul(u64::from(*n)))
         };
         let wide = product(1, [g.pages, g.planes, g.sectors_per_page()]);
         if wide > 1 << 24 {

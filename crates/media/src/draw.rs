@@ -45,10 +45,7 @@ struct Chance {
 
 impl Chance {
     fn new(draws: Draws, p: f64) -> Chance {
-        Chance {
-            draws,
-            below: (p * (1u64 << 53) as f64) as u64,
-        }
+        Chance { draws, below: (p * (1u64 << 53) as f64) as u64 }
     }
 
     #[inline]
@@ -82,11 +79,7 @@ impl ErrorModel {
             ("rber", self.rber),
         ] {
             if !(0.0..=1.0).contains(&value) {
-                return Err(ErrorModelError {
-                    what,
-                    value,
-                    allowed: "it is a share from 0 to 1",
-                });
+                return Err(ErrorModelError { what, value, allowed: "it is a share from 0 to 1" });
             }
         }
         if !(1.0..=1e12).contains(&self.rber_growth) {
@@ -197,11 +190,7 @@ impl BitErrors {
     /// `None` for a medium without bit errors.
     pub(crate) fn of(config: &NandConfig, seed: u64) -> Option<BitErrors> {
         let e = &config.errors;
-        let rated = if e.endurance == 0 {
-            config.cell.rated_cycles()
-        } else {
-            e.endurance
-        };
+        let rated = if e.endurance == 0 { config.cell.rated_cycles() } else { e.endurance };
         (e.rber > 0.0).then(|| BitErrors {
             draws: Draws::new(seed, Stream::Read),
             fresh: e.rber,
@@ -266,10 +255,7 @@ mod tests {
             let (mean, variance) = sample(rber, 0, n);
             let error = 5.0 * (want / f64::from(n)).sqrt();
             assert!((mean - want).abs() < error, "mean {mean}, not {want}");
-            assert!(
-                (variance / want - 1.0).abs() < 0.1,
-                "variance {variance}, not {want}"
-            );
+            assert!((variance / want - 1.0).abs() < 0.1, "variance {variance}, not {want}");
         }
     }
 
@@ -294,10 +280,7 @@ mod tests {
             let want = f64::powf(base, f64::from(num) / f64::from(den));
             assert!((raise_ratio(base, num, den) / want - 1.0).abs() < 1e-9);
         }
-        assert_eq!(
-            (raise(0.5, 0), raise(0.5, 3), raise(2.0, 31)),
-            (1.0, 0.125, 2147483648.0)
-        );
+        assert_eq!((raise(0.5, 0), raise(0.5, 3), raise(2.0, 31)), (1.0, 0.125, 2147483648.0));
         assert_eq!(raise(2.0, u32::MAX), f64::INFINITY);
     }
 
@@ -313,10 +296,8 @@ mod tests {
     fn a_sector_has_the_same_errors_until_its_chunk_is_worn_further() {
         let mut config = testing::config();
         config.errors.rber = 1e-3;
-        let (mut a, mut b) = (
-            BitErrors::of(&config, 9).unwrap(),
-            BitErrors::of(&config, 9).unwrap(),
-        );
+        let (mut a, mut b) =
+            (BitErrors::of(&config, 9).unwrap(), BitErrors::of(&config, 9).unwrap());
         let first: Vec<u32> = (0..100).map(|p| a.of_sector(Psn(p), 3)).collect();
         let again: Vec<u32> = (0..100).rev().map(|p| b.of_sector(Psn(p), 3)).collect();
         assert!(first.iter().eq(again.iter().rev()), "in any order");
@@ -340,11 +321,7 @@ mod tests {
         };
         let same = |a: &[bool], b: &[bool]| a.iter().zip(b).filter(|(a, b)| a == b).count();
         let a = of(1, Stream::Program);
-        for b in [
-            of(2, Stream::Program),
-            of(1, Stream::Erase),
-            of(1, Stream::Factory),
-        ] {
+        for b in [of(2, Stream::Program), of(1, Stream::Erase), of(1, Stream::Factory)] {
             assert!((1850..2150).contains(&same(&a, &b)));
         }
     }
@@ -353,15 +330,9 @@ mod tests {
     fn shares_outside_of_zero_to_one_are_refused() {
         ErrorModel::default().check().unwrap();
         for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-            let e = ErrorModel {
-                erase_fail: bad,
-                ..ErrorModel::default()
-            };
+            let e = ErrorModel { erase_fail: bad, ..ErrorModel::default() };
             assert_eq!(e.check().unwrap_err().what, "erase_fail");
-            let e = ErrorModel {
-                rber_growth: -bad,
-                ..ErrorModel::default()
-            };
+            let e = ErrorModel { rber_growth: -bad, ..ErrorModel::default() };
             assert_eq!(e.check().unwrap_err().what, "rber_growth");
         }
     }

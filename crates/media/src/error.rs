@@ -205,14 +205,8 @@ impl MediaError {
                 Operation::Read => Status::UNRECOVERED_READ,
                 Operation::Program | Operation::Erase => Status::OFFLINE_CHUNK,
             },
-            MediaError::Busy {
-                doing: Operation::Read,
-                ..
-            } => Status::UNWRITTEN,
-            MediaError::EraseInterrupted {
-                doing: Operation::Read,
-                ..
-            } => Status::UNRECOVERED_READ,
+            MediaError::Busy { doing: Operation::Read, .. } => Status::UNWRITTEN,
+            MediaError::EraseInterrupted { doing: Operation::Read, .. } => Status::UNRECOVERED_READ,
             MediaError::EraseInterrupted { .. }
             | MediaError::OutOfOrder { .. }
             | MediaError::ClosedEarly { .. }
@@ -239,75 +233,18 @@ mod tests {
     fn what_a_drive_answers() {
         let (psn, chunk) = (Psn(1), ChunkId(2));
         for (error, status) in [
-            (
-                MediaError::OutOfRange {
-                    what: "PU",
-                    value: 9,
-                    limit: 8,
-                },
-                Status::LBA_OUT_OF_RANGE,
-            ),
-            (
-                MediaError::Unwritten {
-                    psn,
-                    write_pointer: 0,
-                },
-                Status::UNWRITTEN,
-            ),
-            (
-                MediaError::PairNotProgrammed {
-                    psn,
-                    needs: 9,
-                    write_pointer: 4,
-                },
-                Status::UNWRITTEN,
-            ),
+            (MediaError::OutOfRange { what: "PU", value: 9, limit: 8 }, Status::LBA_OUT_OF_RANGE),
+            (MediaError::Unwritten { psn, write_pointer: 0 }, Status::UNWRITTEN),
+            (MediaError::PairNotProgrammed { psn, needs: 9, write_pointer: 4 }, Status::UNWRITTEN),
             (MediaError::Torn { psn }, Status::UNRECOVERED_READ),
-            (
-                MediaError::DieFailed {
-                    pu: 1,
-                    doing: Operation::Read,
-                },
-                Status::UNRECOVERED_READ,
-            ),
-            (
-                MediaError::DieFailed {
-                    pu: 1,
-                    doing: Operation::Erase,
-                },
-                Status::OFFLINE_CHUNK,
-            ),
-            (
-                MediaError::ChunkBad {
-                    chunk,
-                    doing: Operation::Program,
-                },
-                Status::OFFLINE_CHUNK,
-            ),
-            (
-                MediaError::OutOfOrder {
-                    chunk,
-                    unit: 3,
-                    expected: 2,
-                },
-                Status::OUT_OF_ORDER_WRITE,
-            ),
-            (
-                MediaError::ProgramFailed { chunk, unit: 3 },
-                Status::CHUNK_CLOSED_EARLY,
-            ),
+            (MediaError::DieFailed { pu: 1, doing: Operation::Read }, Status::UNRECOVERED_READ),
+            (MediaError::DieFailed { pu: 1, doing: Operation::Erase }, Status::OFFLINE_CHUNK),
+            (MediaError::ChunkBad { chunk, doing: Operation::Program }, Status::OFFLINE_CHUNK),
+            (MediaError::OutOfOrder { chunk, unit: 3, expected: 2 }, Status::OUT_OF_ORDER_WRITE),
+            (MediaError::ProgramFailed { chunk, unit: 3 }, Status::CHUNK_CLOSED_EARLY),
             (MediaError::EraseFailed { chunk }, Status::WRITE_FAULT),
-            (
-                MediaError::HostDiskFull { chunk },
-                Status::CAPACITY_EXCEEDED,
-            ),
-            (
-                MediaError::NotBegun {
-                    chunk,
-                    doing: Operation::Erase,
-                },
-                Status::INTERNAL,
-            ),
+            (MediaError::HostDiskFull { chunk }, Status::CAPACITY_EXCEEDED),
+            (MediaError::NotBegun { chunk, doing: Operation::Erase }, Status::INTERNAL),
         ] {
             assert_eq!(error.status(), status, "{error}");
         }

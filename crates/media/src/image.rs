@@ -208,27 +208,17 @@ impl Blueprint<'_> {
         let lock = self.lock(&file)?;
         let meta = file.metadata().map_err(self.io("look at it"))?;
         if !meta.is_file() {
-            return Err(OpenError::NotAnImage {
-                path: self.path.into(),
-            });
+            return Err(OpenError::NotAnImage { path: self.path.into() });
         }
         let mut page = [0; PAGE];
         let have = read_start(&file, &mut page).map_err(self.io("read it"))?;
         let empty = meta.len() == 0 || (have >= 8 && page[..8] == LAYING_OUT);
         match mode {
-            Mode::Open if empty => Err(OpenError::Empty {
-                path: self.path.into(),
-            }),
-            Mode::Create if !empty => Err(OpenError::Exists {
-                path: self.path.into(),
-            }),
+            Mode::Open if empty => Err(OpenError::Empty { path: self.path.into() }),
+            Mode::Create if !empty => Err(OpenError::Exists { path: self.path.into() }),
             _ if empty => {
                 let region = self.lay_out(file, fill)?;
-                Ok(Opened {
-                    region,
-                    kept: self.kept.to_vec(),
-                    lock,
-                })
+                Ok(Opened { region, kept: self.kept.to_vec(), lock })
             }
             _ => {
                 let kept = self.check(&page[..have], meta.len())?;
@@ -242,9 +232,7 @@ impl Blueprint<'_> {
         let lock = Lock(file.try_clone().map_err(self.io("open it twice"))?);
         match rustix::fs::flock(&lock.0, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(lock),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse {
-                path: self.path.into(),
-            }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse { path: self.path.into() }),
             Err(e) => Err(self.io("lock it")(e.into())),
         }
     }
@@ -270,22 +258,16 @@ impl Blueprint<'_> {
         file: &File,
         fill: impl FnOnce(&Region),
     ) -> Result<Arc<Region>, OpenError> {
-        file.write_all_at(&LAYING_OUT, 0)
-            .map_err(self.io("write its header"))?;
-        file.set_len(self.bytes as u64)
-            .map_err(self.io("extend it to the medium's size"))?;
+        file.write_all_at(&LAYING_OUT, 0).map_err(self.io("write its header"))?;
+        file.set_len(self.bytes as u64).map_err(self.io("extend it to the medium's size"))?;
         let mapped = file.try_clone().map_err(self.io("open it twice"))?;
         let region = Region::file(mapped, self.bytes).map_err(self.io("map it"))?;
-        region
-            .reserve(0, self.tables)
-            .map_err(self.io("make room for its tables"))?;
+        region.reserve(0, self.tables).map_err(self.io("make room for its tables"))?;
         fill(&region);
         let page = self.header();
         region.write(8, &page[8..]);
         fence(Ordering::SeqCst);
-        region
-            .word(0)
-            .store(u64::from_le_bytes(MAGIC), Ordering::Release);
+        region.word(0).store(u64::from_le_bytes(MAGIC), Ordering::Release);
         region.sync().map_err(self.io("write it to its device"))?;
         Ok(region)
     }
@@ -295,11 +277,7 @@ impl Blueprint<'_> {
         page[..8].copy_from_slice(&MAGIC);
         page[8..12].copy_from_slice(&IMAGE_VERSION.to_le_bytes());
         page[12..16].copy_from_slice(&(self.kind as u32).to_le_bytes());
-        let numbers = self
-            .identity
-            .iter()
-            .map(|(_, n)| *n)
-            .chain(self.kept.iter().copied());
+        let numbers = self.identity.iter().map(|(_, n)| *n).chain(self.kept.iter().copied());
         for (slot, n) in page[NUMBERS_AT..CRC_AT].chunks_exact_mut(8).zip(numbers) {
             slot.copy_from_slice(&n.to_le_bytes());
         }
@@ -316,35 +294,18 @@ impl Blueprint<'_> {
             return Err(OpenError::NotAnImage { path: path() });
         }
         if page.len() < PAGE {
-            return Err(OpenError::Truncated {
-                path: path(),
-                found: len,
-                wanted: PAGE as u64,
-            });
+            return Err(OpenError::Truncated { path: path(), found: len, wanted: PAGE as u64 });
         }
         let version = half_word(page, 8);
         if version != IMAGE_VERSION {
-            return Err(OpenError::Version {
-                path: path(),
-                found: version,
-            });
+            return Err(OpenError::Version { path: path(), found: version });
         }
         let (found, computed) = (half_word(page, CRC_AT), crc32c::crc32c(&page[..CRC_AT]));
         if found != computed {
-            return Err(OpenError::Checksum {
-                path: path(),
-                found,
-                computed,
-            });
+            return Err(OpenError::Checksum { path: path(), found, computed });
         }
-        let differs = |what, found, wanted| {
-            Err(OpenError::Differs {
-                path: path(),
-                what,
-                found,
-                wanted,
-            })
-        };
+        let differs =
+            |what, found, wanted| Err(OpenError::Differs { path: path(), what, found, wanted });
         let kind = half_word(page, 12);
         if kind != self.kind as u32 {
             return differs("kind (1 NAND, 2 PCM)", kind.into(), self.kind as u64);
@@ -365,9 +326,7 @@ impl Blueprint<'_> {
                 wanted: self.bytes as u64,
             });
         }
-        Ok((0..self.kept.len())
-            .map(|i| number(self.identity.len() + i))
-            .collect())
+        Ok((0..self.kept.len()).map(|i| number(self.identity.len() + i)).collect())
     }
 }
 
@@ -406,11 +365,7 @@ pub(crate) fn make_room_for_tables(
     path: &Path,
     bytes: usize,
 ) -> Result<(), OpenError> {
-    let io = |error| OpenError::Io {
-        path: path.into(),
-        doing: "make room for its tables",
-        error,
-    };
+    let io = |error| OpenError::Io { path: path.into(), doing: "make room for its tables", error };
     reserve(region, 0, bytes).map_err(io)
 }
 

@@ -60,10 +60,7 @@ struct Divisor {
 
 impl Divisor {
     fn new(by: u32) -> Divisor {
-        Divisor {
-            by,
-            m: u64::MAX / u64::from(by),
-        }
+        Divisor { by, m: u64::MAX / u64::from(by) }
     }
 
     #[inline]
@@ -217,12 +214,7 @@ impl Layout {
     pub fn address(&self, psn: Psn) -> Address {
         let (id, sector) = self.split(psn);
         let (pu, chunk) = self.per_pu.split(id.0);
-        Address {
-            group: pu / self.pus,
-            pu: pu % self.pus,
-            chunk,
-            sector,
-        }
+        Address { group: pu / self.pus, pu: pu % self.pus, chunk, sector }
     }
 
     /// The sector at an address, which must be one of the medium's geometry.
@@ -257,10 +249,7 @@ mod tests {
             let d = Divisor::new(by);
             let near =
                 |k: u32| (0..3).map(move |i| k.wrapping_mul(by).wrapping_add(i).wrapping_sub(1));
-            for n in (0..600)
-                .chain((0..200).flat_map(near))
-                .chain([u32::MAX - 1, u32::MAX])
-            {
+            for n in (0..600).chain((0..200).flat_map(near)).chain([u32::MAX - 1, u32::MAX]) {
                 assert_eq!(d.split(n), (n / by, n % by), "{n} / {by}");
             }
         }
@@ -280,10 +269,7 @@ mod tests {
             assert_eq!((chunk, sector), (layout.chunk_of(psn), a.sector));
             assert_eq!(layout.pu_of(chunk), a.group * host.pus + a.pu);
             assert_eq!(layout.channel_of(layout.pu_of(chunk)), a.group);
-            assert_eq!(
-                layout.psn(layout.chunk(layout.pu_of(chunk), a.chunk), sector),
-                psn
-            );
+            assert_eq!(layout.psn(layout.chunk(layout.pu_of(chunk), a.chunk), sector), psn);
         }
     }
 
@@ -318,10 +304,7 @@ mod tests {
         config.one_shot = true;
         let layout = Layout::of(&config);
         assert_eq!(layout.write_unit(), config.write_unit());
-        assert_eq!(
-            layout.units_per_chunk() * layout.write_unit(),
-            layout.sectors_per_chunk()
-        );
+        assert_eq!(layout.units_per_chunk() * layout.write_unit(), layout.sectors_per_chunk());
         for unit in 0..layout.units_per_chunk() {
             let first = layout.unit_start(ChunkId(3), unit);
             let (chunk, sector) = layout.split(first);

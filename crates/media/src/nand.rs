@@ -127,11 +127,7 @@ impl Nand {
         config.check()?;
         config.errors.check()?;
         let layout = Layout::of(&config);
-        let Found {
-            store,
-            records,
-            seed,
-        } = Store::of(&config, layout, mode)?;
+        let Found { store, records, seed } = Store::of(&config, layout, mode)?;
         config.seed = seed;
         let failures = Failures::of(&config, seed);
         let mut nand = Nand {
@@ -173,16 +169,12 @@ impl Nand {
     /// What is known of a chunk; `None` past the end.
     #[inline]
     pub fn chunk_info(&self, chunk: ChunkId) -> Option<ChunkInfo> {
-        self.records
-            .get(chunk.0 as usize)
-            .map(|r| r.info(&self.layout))
+        self.records.get(chunk.0 as usize).map(|r| r.info(&self.layout))
     }
 
     /// All chunks.
     pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, ChunkInfo)> + '_ {
-        (0..)
-            .map(ChunkId)
-            .zip(self.records.iter().map(|r| r.info(&self.layout)))
+        (0..).map(ChunkId).zip(self.records.iter().map(|r| r.info(&self.layout)))
     }
 
     /// Counts, and the wear of the chunks (which looks at each of them).
@@ -197,14 +189,11 @@ impl Nand {
 
     #[inline]
     fn record(&self, chunk: ChunkId) -> Result<Record, MediaError> {
-        self.records
-            .get(chunk.0 as usize)
-            .copied()
-            .ok_or(MediaError::OutOfRange {
-                what: "chunk",
-                value: chunk.0,
-                limit: self.layout.chunk_count(),
-            })
+        self.records.get(chunk.0 as usize).copied().ok_or(MediaError::OutOfRange {
+            what: "chunk",
+            value: chunk.0,
+            limit: self.layout.chunk_count(),
+        })
     }
 
     #[inline]
@@ -216,11 +205,7 @@ impl Nand {
     #[cold]
     fn no_sector(&self, psn: Psn) -> MediaError {
         let limit = self.layout.sector_count();
-        MediaError::OutOfRange {
-            what: "sector",
-            value: psn.0,
-            limit,
-        }
+        MediaError::OutOfRange { what: "sector", value: psn.0, limit }
     }
 
     /// Whether nothing is wrong with a chunk for good, or until it is erased.
@@ -232,19 +217,13 @@ impl Nand {
         doing: Operation,
     ) -> Result<(), MediaError> {
         let error = if record.is(DIE) {
-            MediaError::DieFailed {
-                pu: self.layout.pu_of(chunk),
-                doing,
-            }
+            MediaError::DieFailed { pu: self.layout.pu_of(chunk), doing }
         } else if record.is(BAD) {
             MediaError::ChunkBad { chunk, doing }
         } else if record.is(INTERRUPTED) && doing != Operation::Erase {
             MediaError::EraseInterrupted { chunk, doing }
         } else if record.is(CLOSED) && doing == Operation::Program {
-            return Err(MediaError::ClosedEarly {
-                chunk,
-                write_pointer: record.pointer(),
-            });
+            return Err(MediaError::ClosedEarly { chunk, write_pointer: record.pointer() });
         } else {
             return Ok(());
         };
@@ -281,18 +260,11 @@ impl Nand {
                 if bits > ecc_bits {
                     self.stats.reads -= 1;
                     self.stats.uncorrectable_reads += 1;
-                    return Err(MediaError::Uncorrectable {
-                        psn,
-                        bits,
-                        ecc_bits,
-                    });
+                    return Err(MediaError::Uncorrectable { psn, bits, ecc_bits });
                 }
                 self.stats.corrected_bits += u64::from(bits);
                 let high_ecc = u64::from(bits) * 4 > u64::from(ecc_bits) * 3;
-                Ok(ReadInfo {
-                    corrected_bits: bits,
-                    high_ecc,
-                })
+                Ok(ReadInfo { corrected_bits: bits, high_ecc })
             }
         }
     }
@@ -331,20 +303,12 @@ impl Nand {
         if sector >= self.pairing.readable(write_pointer) && !record.is(CLOSED) {
             self.stats.unpaired_reads += 1;
             let needs = self.pairing.needs(sector, unit);
-            return Err(MediaError::PairNotProgrammed {
-                psn,
-                needs,
-                write_pointer,
-            });
+            return Err(MediaError::PairNotProgrammed { psn, needs, write_pointer });
         }
         if record.is(MARKED) && self.uncorrectable.contains(&psn) {
             self.stats.uncorrectable_reads += 1;
             let ecc_bits = self.config.errors.ecc_bits;
-            return Err(MediaError::Uncorrectable {
-                psn,
-                bits: ecc_bits + 1,
-                ecc_bits,
-            });
+            return Err(MediaError::Uncorrectable { psn, bits: ecc_bits + 1, ecc_bits });
         }
         Ok(())
     }

@@ -13,27 +13,18 @@ pub(crate) struct Pairing {
 
 impl Pairing {
     pub(crate) fn of(config: &NandConfig, layout: &Layout) -> Pairing {
-        Pairing {
-            distance: config.mw_cunits(),
-            full: layout.sectors_per_chunk(),
-        }
+        Pairing { distance: config.mw_cunits(), full: layout.sectors_per_chunk() }
     }
 
     /// Sectors from the start of an open chunk that can be read when `pointer` are programmed.
     #[inline]
     pub(crate) fn readable(self, pointer: u32) -> u32 {
-        if pointer == self.full {
-            pointer
-        } else {
-            pointer.saturating_sub(self.distance)
-        }
+        if pointer == self.full { pointer } else { pointer.saturating_sub(self.distance) }
     }
 
     /// Least write pointer, in whole units, at which `sector` can be read.
     pub(crate) fn needs(self, sector: u32, unit: u32) -> u32 {
-        (sector + self.distance + 1)
-            .next_multiple_of(unit)
-            .min(self.full)
+        (sector + self.distance + 1).next_multiple_of(unit).min(self.full)
     }
 }
 
@@ -73,10 +64,7 @@ mod tests {
         (config.cell, config.one_shot, config.pair_distance) = (Cell::Tlc, true, 0);
         config.geometry.pages = 24;
         let layout = Layout::of(&config);
-        assert_eq!(
-            layout.write_unit(),
-            3 * config.geometry.sectors_per_stripe()
-        );
+        assert_eq!(layout.write_unit(), 3 * config.geometry.sectors_per_stripe());
         let pairing = Pairing::of(&config, &layout);
         assert_eq!(pairing.readable(layout.write_unit()), layout.write_unit());
         assert_eq!(pairing.needs(1, layout.write_unit()), layout.write_unit());

@@ -67,9 +67,7 @@ pub struct PatternMismatch {
 /// [`PatternMismatch`] at the first byte that is not.
 pub fn check_pattern(address: u64, bytes: &[u8]) -> Result<(), PatternMismatch> {
     let mut same = true;
-    pieces(address, 0, bytes.len(), |at, want| {
-        same &= &bytes[at..at + want.len()] == want
-    });
+    pieces(address, 0, bytes.len(), |at, want| same &= &bytes[at..at + want.len()] == want);
     if same {
         return Ok(());
     }
@@ -78,10 +76,7 @@ pub fn check_pattern(address: u64, bytes: &[u8]) -> Result<(), PatternMismatch> 
         let here = bytes[at..].iter().zip(want).position(|(a, b)| a != b);
         wrong = wrong.or(here.map(|i| at + i));
     });
-    Err(PatternMismatch {
-        address,
-        offset: wrong.unwrap_or(0),
-    })
+    Err(PatternMismatch { address, offset: wrong.unwrap_or(0) })
 }
 
 #[cfg(test)]
@@ -98,13 +93,7 @@ mod tests {
         }
         for offset in [0, 1, 8, 4095] {
             bytes[offset] ^= 0x10;
-            assert_eq!(
-                check_pattern(77, &bytes),
-                Err(PatternMismatch {
-                    address: 77,
-                    offset
-                })
-            );
+            assert_eq!(check_pattern(77, &bytes), Err(PatternMismatch { address: 77, offset }));
             bytes[offset] ^= 0x10;
         }
     }

@@ -86,13 +86,7 @@ impl PcmConfig {
                 return Err(GeometryError::Zero { what });
             }
         }
-        let unfit = |what, value, allowed| {
-            Err(GeometryError::Unfit {
-                what,
-                value,
-                allowed,
-            })
-        };
+        let unfit = |what, value, allowed| Err(GeometryError::Unfit { what, value, allowed });
         if !self.sector_bytes.is_power_of_two() || !(512..=65536).contains(&self.sector_bytes) {
             let allowed = "it must be a power of two from 512 to 65536".into();
             return unfit("sector_bytes", self.sector_bytes.into(), allowed);
@@ -104,11 +98,7 @@ impl PcmConfig {
             );
             return unfit("bytes", self.bytes, allowed);
         }
-        if self
-            .channels
-            .checked_mul(self.pus)
-            .is_none_or(|n| n > 1 << 16)
-        {
+        if self.channels.checked_mul(self.pus).is_none_or(|n| n > 1 << 16) {
             let allowed = "a medium has at most 65536 parallel units".into();
             return unfit("pus", self.pus.into(), allowed);
         }
@@ -187,12 +177,10 @@ impl Pcm {
         let bytes = config.bytes as usize;
         let cells = match &config.data {
             DataStore::None => Cells::None,
-            DataStore::Memory => {
-                Cells::Memory(Region::anonymous(bytes).map_err(|error| OpenError::Memory {
-                    bytes: config.bytes,
-                    error,
-                })?)
-            }
+            DataStore::Memory => Cells::Memory(
+                Region::anonymous(bytes)
+                    .map_err(|error| OpenError::Memory { bytes: config.bytes, error })?,
+            ),
             DataStore::File(path) => {
                 let extents = bytes.div_ceil(EXTENT);
                 let data = (PAGE + extents).next_multiple_of(PAGE);
@@ -217,19 +205,10 @@ impl Pcm {
                 region.read(PAGE, &mut table);
                 let extent = |b| if b == 0 { Extent::Blank } else { Extent::Read };
                 let extents = table.into_iter().map(extent).collect();
-                Cells::Image {
-                    region,
-                    data,
-                    extents,
-                    _lock: lock,
-                }
+                Cells::Image { region, data, extents, _lock: lock }
             }
         };
-        Ok(Pcm {
-            config,
-            cells,
-            stats: PcmStats::default(),
-        })
+        Ok(Pcm { config, cells, stats: PcmStats::default() })
     }
 
     /// What the medium was built from.
@@ -382,16 +361,8 @@ impl Pcm {
                     len: to_border(sector_bytes),
                     from: From::Pattern((at / sector_bytes) as u64, at % sector_bytes),
                 },
-                Cells::Memory(region) => Piece {
-                    len: end - at,
-                    from: From::Region(region, at),
-                },
-                Cells::Image {
-                    region,
-                    data,
-                    extents,
-                    ..
-                } => Piece {
+                Cells::Memory(region) => Piece { len: end - at, from: From::Region(region, at) },
+                Cells::Image { region, data, extents, .. } => Piece {
                     len: to_border(EXTENT),
                     from: match extents[at / EXTENT] {
                         Extent::Blank => From::Zeros,
@@ -408,22 +379,13 @@ impl Pcm {
     /// Checks a range that is about to be written, and makes room for it.
     fn writable(&mut self, offset: u64, len: usize) -> Result<(), PcmError> {
         self.check(offset, len)?;
-        let Cells::Image {
-            region,
-            data,
-            extents,
-            ..
-        } = &mut self.cells
-        else {
+        let Cells::Image { region, data, extents, .. } = &mut self.cells else {
             return Ok(());
         };
         if len == 0 {
             return Ok(());
         }
-        let (first, last) = (
-            offset as usize / EXTENT,
-            (offset as usize + len - 1) / EXTENT,
-        );
+        let (first, last) = (offset as usize / EXTENT, (offset as usize + len - 1) / EXTENT);
         for (i, extent) in (first..=last).zip(&mut extents[first..=last]) {
             if *extent == Extent::Made {
                 continue;

@@ -56,13 +56,7 @@ pub struct Wear {
 
 impl Wear {
     pub(crate) fn of(chunks: impl Iterator<Item = u32>) -> Wear {
-        let (mut w, mut n) = (
-            Wear {
-                min: u32::MAX,
-                ..Wear::default()
-            },
-            0u64,
-        );
+        let (mut w, mut n) = (Wear { min: u32::MAX, ..Wear::default() }, 0u64);
         for wear in chunks {
             w.min = w.min.min(wear);
             w.max = w.max.max(wear);

@@ -37,13 +37,7 @@ impl Areas {
         let oob = (marks + units).next_multiple_of(PAGE);
         let data = (oob + sectors * layout.oob_bytes() as usize).next_multiple_of(PAGE);
         let end = (data + sectors * layout.sector_bytes() as usize).next_multiple_of(PAGE);
-        Areas {
-            table,
-            marks,
-            oob,
-            data,
-            end,
-        }
+        Areas { table, marks, oob, data, end }
     }
 }
 
@@ -110,42 +104,23 @@ impl Store {
     pub(crate) fn of(config: &NandConfig, layout: Layout, mode: Mode) -> Result<Found, OpenError> {
         let failures = Failures::of(config, config.seed);
         let first = |chunk| {
-            if failures.factory(chunk) {
-                Record::FACTORY_BAD
-            } else {
-                Record::FRESH
-            }
+            if failures.factory(chunk) { Record::FACTORY_BAD } else { Record::FRESH }
         };
         let chunks = || (0..layout.chunk_count()).map(ChunkId);
         let sectors = layout.sector_count() as usize;
         let (each, oob_each) = (layout.sector_bytes() as usize, layout.oob_bytes() as usize);
-        let mut store = Store {
-            data: None,
-            oob: None,
-            image: None,
-            layout,
-        };
+        let mut store = Store { data: None, oob: None, image: None, layout };
         match &config.data {
             DataStore::None => {}
             DataStore::Memory => {
                 let area = |each: usize| {
                     let bytes = sectors * each;
-                    let region = Region::anonymous(bytes).map_err(|error| OpenError::Memory {
-                        bytes: bytes as u64,
-                        error,
-                    })?;
-                    Ok::<_, OpenError>(Area {
-                        region,
-                        at: 0,
-                        each,
-                    })
+                    let region = Region::anonymous(bytes)
+                        .map_err(|error| OpenError::Memory { bytes: bytes as u64, error })?;
+                    Ok::<_, OpenError>(Area { region, at: 0, each })
                 };
                 store.data = Some(area(each)?);
-                store.oob = if oob_each > 0 {
-                    Some(area(oob_each)?)
-                } else {
-                    None
-                };
+                store.oob = if oob_each > 0 { Some(area(oob_each)?) } else { None };
             }
             DataStore::File(path) => {
                 let areas = Areas::of(&layout);
@@ -169,44 +144,23 @@ impl Store {
                 for chunk in chunks() {
                     let word = region.word(areas.table + 8 * chunk.0 as usize);
                     let word = word.load(Ordering::Relaxed);
-                    let damaged = || OpenError::Damaged {
-                        path: path.clone(),
-                        chunk: chunk.0,
-                        word,
-                    };
+                    let damaged =
+                        || OpenError::Damaged { path: path.clone(), chunk: chunk.0, word };
                     records.push(Record::unsealed(word, &layout).ok_or_else(damaged)?);
                 }
                 make_room_for_tables(&region, path, areas.oob)?;
                 let used = |r: &Record| r.pointer() > 0 || !r.is_plain();
                 let room = |r| if used(r) { Room::Read } else { Room::Unknown };
                 let room = records.iter().map(room).collect();
-                let area = |at, each| Area {
-                    region: region.clone(),
-                    at,
-                    each,
-                };
+                let area = |at, each| Area { region: region.clone(), at, each };
                 store.data = Some(area(areas.data, each));
                 store.oob = (oob_each > 0).then(|| area(areas.oob, oob_each));
                 let (region, lock) = (region.clone(), opened.lock);
-                store.image = Some(ImageFile {
-                    region,
-                    areas,
-                    room,
-                    refuse: false,
-                    _lock: lock,
-                });
-                return Ok(Found {
-                    store,
-                    records,
-                    seed: opened.kept[0],
-                });
+                store.image = Some(ImageFile { region, areas, room, refuse: false, _lock: lock });
+                return Ok(Found { store, records, seed: opened.kept[0] });
             }
         }
-        Ok(Found {
-            store,
-            records: chunks().map(first).collect(),
-            seed: config.seed,
-        })
+        Ok(Found { store, records: chunks().map(first).collect(), seed: config.seed })
     }
 
     /// Whether sectors are kept.
@@ -252,9 +206,7 @@ impl Store {
     pub(crate) fn clear_marks(&self, chunk: ChunkId) {
         if let Some(image) = &self.image {
             let units = self.layout.units_per_chunk() as usize;
-            image
-                .region
-                .fill(image.areas.marks + chunk.0 as usize * units, units, 0);
+            image.region.fill(image.areas.marks + chunk.0 as usize * units, units, 0);
         }
     }
 
@@ -272,24 +224,15 @@ impl Store {
             return Vec::new();
         };
         let mut marks = vec![0; self.layout.units_per_chunk() as usize];
-        image.region.read(
-            image.areas.marks + chunk.0 as usize * marks.len(),
-            &mut marks,
-        );
-        (0..)
-            .zip(marks)
-            .filter(|(_, m)| m & TORN != 0)
-            .map(|(unit, _)| unit)
-            .collect()
+        image.region.read(image.areas.marks + chunk.0 as usize * marks.len(), &mut marks);
+        (0..).zip(marks).filter(|(_, m)| m & TORN != 0).map(|(unit, _)| unit).collect()
     }
 
     /// Whether a sector's place may be touched: a hole of an image may not, if its disk is full.
     #[inline]
     fn has_room(&self, psn: Psn) -> bool {
         let chunk = self.layout.chunk_of(psn).0 as usize;
-        self.image
-            .as_ref()
-            .is_none_or(|i| i.room[chunk] != Room::Unknown)
+        self.image.as_ref().is_none_or(|i| i.room[chunk] != Room::Unknown)
     }
 
     #[inline]
@@ -388,10 +331,9 @@ impl ImageFile {
             return Err(MediaError::HostDiskFull { chunk });
         }
         let sectors = layout.sectors_per_chunk() as usize;
-        for (area, each) in [
-            (self.areas.data, layout.sector_bytes()),
-            (self.areas.oob, layout.oob_bytes()),
-        ] {
+        for (area, each) in
+            [(self.areas.data, layout.sector_bytes()), (self.areas.oob, layout.oob_bytes())]
+        {
             let bytes = sectors * each as usize;
             if bytes > 0 {
                 let reserved = image::reserve(&self.region, area + chunk.0 as usize * bytes, bytes);
@@ -472,22 +414,13 @@ mod tests {
             nand.data = data;
             assert_eq!(memory_needed(&MediaConfig::Nand(nand.clone())), bytes);
         }
-        assert_eq!(
-            memory_needed(&MediaConfig::Null {
-                bytes: 1 << 40,
-                sector_bytes: 512
-            }),
-            0
-        );
+        assert_eq!(memory_needed(&MediaConfig::Null { bytes: 1 << 40, sector_bytes: 512 }), 0);
     }
 
     #[test]
     fn areas_follow_each_other_on_pages() {
         let layout = Layout::of(&testing::config());
         let a = Areas::of(&layout);
-        assert_eq!(
-            (a.table, a.marks, a.oob, a.data, a.end),
-            (4096, 8192, 12288, 28672, 520_192)
-        );
+        assert_eq!((a.table, a.marks, a.oob, a.data, a.end), (4096, 8192, 12288, 28672, 520_192));
     }
 }

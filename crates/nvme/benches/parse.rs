@@ -28,9 +28,7 @@ fn parse(bencher: Bencher<'_, '_>) {
             black_box(match IoCommand::parse(black_box(sqe)) {
                 Ok(IoCommand::Read { slba, nlb, .. }) => slba + u64::from(nlb),
                 Ok(IoCommand::Write { slba, nlb, fua }) => slba ^ u64::from(nlb) ^ u64::from(fua),
-                Ok(IoCommand::VectorRead {
-                    addresses: PpaList::One(ppa),
-                }) => ppa.0,
+                Ok(IoCommand::VectorRead { addresses: PpaList::One(ppa) }) => ppa.0,
                 _ => 0,
             });
         }

@@ -170,11 +170,7 @@ fn ring_address(sqe: &Sqe) -> Result<u64, Status> {
         return Err(Status::INVALID_FIELD);
     }
     let at = sqe.dptr[0].get();
-    if at & 0xfff != 0 {
-        Err(Status::PRP_OFFSET_INVALID)
-    } else {
-        Ok(at)
-    }
+    if at & 0xfff != 0 { Err(Status::PRP_OFFSET_INVALID) } else { Ok(at) }
 }
 
 /// Physically contiguous, CDW11 of both Create commands.
@@ -197,12 +193,12 @@ impl AdminCommand {
         }
         let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
         Ok(match sqe.opcode {
-            admin::DELETE_SQ => AdminCommand::DeleteSq {
-                qid: io_queue(cdw10, Status::INVALID_QID)?,
-            },
-            admin::DELETE_CQ => AdminCommand::DeleteCq {
-                qid: io_queue(cdw10, Status::INVALID_QID)?,
-            },
+            admin::DELETE_SQ => {
+                AdminCommand::DeleteSq { qid: io_queue(cdw10, Status::INVALID_QID)? }
+            }
+            admin::DELETE_CQ => {
+                AdminCommand::DeleteCq { qid: io_queue(cdw10, Status::INVALID_QID)? }
+            }
             admin::CREATE_SQ => AdminCommand::CreateSq {
                 qid: io_queue(cdw10, Status::INVALID_QID)?,
                 entries: entries(cdw10)?,
@@ -230,19 +226,11 @@ impl AdminCommand {
                     retain: cdw10 & RAE != 0,
                 }
             }
-            admin::IDENTIFY => AdminCommand::Identify {
-                cns: cdw10 as u8,
-                nsid: sqe.nsid.get(),
-            },
-            admin::ABORT => AdminCommand::Abort {
-                sqid: cdw10 as u16,
-                cid: (cdw10 >> 16) as u16,
-            },
-            admin::SET_FEATURES => AdminCommand::SetFeatures {
-                fid: cdw10 as u8,
-                save: cdw10 & SV != 0,
-                value: cdw11,
-            },
+            admin::IDENTIFY => AdminCommand::Identify { cns: cdw10 as u8, nsid: sqe.nsid.get() },
+            admin::ABORT => AdminCommand::Abort { sqid: cdw10 as u16, cid: (cdw10 >> 16) as u16 },
+            admin::SET_FEATURES => {
+                AdminCommand::SetFeatures { fid: cdw10 as u8, save: cdw10 & SV != 0, value: cdw11 }
+            }
             admin::GET_FEATURES => AdminCommand::GetFeatures {
                 fid: cdw10 as u8,
                 select: match cdw10 >> 8 & 7 {
@@ -260,9 +248,7 @@ impl AdminCommand {
                 nlb: sqe.cdw13.get() as u16,
                 bytes: (u64::from(sqe.cdw12.get()) + 1) * 4,
             },
-            admin::GEOMETRY => AdminCommand::Geometry {
-                nsid: sqe.nsid.get(),
-            },
+            admin::GEOMETRY => AdminCommand::Geometry { nsid: sqe.nsid.get() },
             _ => return Err(Status::INVALID_OPCODE),
         })
     }
@@ -276,36 +262,19 @@ impl AdminCommand {
         match self {
             AdminCommand::DeleteSq { qid } => Sqe::admin(admin::DELETE_SQ, 0, qid.into(), 0),
             AdminCommand::DeleteCq { qid } => Sqe::admin(admin::DELETE_CQ, 0, qid.into(), 0),
-            AdminCommand::CreateSq {
-                qid,
-                entries,
-                at,
-                cqid,
-                priority,
-            } => {
+            AdminCommand::CreateSq { qid, entries, at, cqid, priority } => {
                 let cdw11 = PC | (priority as u32) << 1 | u32::from(cqid) << 16;
                 let mut sqe = Sqe::admin(admin::CREATE_SQ, 0, queue_dword(qid, entries), cdw11);
                 sqe.set_prp(at, 0);
                 sqe
             }
-            AdminCommand::CreateCq {
-                qid,
-                entries,
-                at,
-                vector,
-            } => {
+            AdminCommand::CreateCq { qid, entries, at, vector } => {
                 let cdw11 = PC | vector.map_or(0, |v| IEN | u32::from(v) << 16);
                 let mut sqe = Sqe::admin(admin::CREATE_CQ, 0, queue_dword(qid, entries), cdw11);
                 sqe.set_prp(at, 0);
                 sqe
             }
-            AdminCommand::GetLogPage {
-                lid,
-                nsid,
-                bytes,
-                offset,
-                retain,
-            } => {
+            AdminCommand::GetLogPage { lid, nsid, bytes, offset, retain } => {
                 debug_assert!(bytes >= 4 && bytes.is_multiple_of(4) && bytes <= 1 << 34);
                 debug_assert!(offset.is_multiple_of(4));
                 let dwords = (bytes / 4).wrapping_sub(1);
@@ -327,11 +296,7 @@ impl AdminCommand {
                 let sv = if save { SV } else { 0 };
                 Sqe::admin(admin::SET_FEATURES, 0, u32::from(fid) | sv, value)
             }
-            AdminCommand::GetFeatures {
-                fid,
-                select,
-                member,
-            } => {
+            AdminCommand::GetFeatures { fid, select, member } => {
                 let cdw10 = u32::from(fid) | (select as u32) << 8;
                 Sqe::admin(admin::GET_FEATURES, 0, cdw10, member)
             }

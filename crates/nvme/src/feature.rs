@@ -110,10 +110,7 @@ impl ErrorRecovery {
 
     /// From the wire's value.
     pub fn from_value(value: u32) -> ErrorRecovery {
-        ErrorRecovery {
-            time_limit: value as u16,
-            unwritten_is_error: value & 1 << 16 != 0,
-        }
+        ErrorRecovery { time_limit: value as u16, unwritten_is_error: value & 1 << 16 != 0 }
     }
 }
 
@@ -123,28 +120,17 @@ mod tests {
 
     #[test]
     fn values_survive_the_wire() {
-        let counts = QueueCounts {
-            submission: 1,
-            completion: 128,
-        };
+        let counts = QueueCounts { submission: 1, completion: 128 };
         assert_eq!(counts.to_value(), 127 << 16);
         assert_eq!(QueueCounts::from_value(counts.to_value()), Some(counts));
         assert_eq!(QueueCounts::from_value(0xffff), None);
         assert_eq!(QueueCounts::from_value(0xffff_0000), None);
 
-        let weights = Arbitration {
-            burst_log2: 3,
-            low: 1,
-            medium: 2,
-            high: 256,
-        };
+        let weights = Arbitration { burst_log2: 3, low: 1, medium: 2, high: 256 };
         assert_eq!(weights.to_value(), 0xff01_0003);
         assert_eq!(Arbitration::from_value(weights.to_value()), weights);
 
-        let recovery = ErrorRecovery {
-            time_limit: 10,
-            unwritten_is_error: true,
-        };
+        let recovery = ErrorRecovery { time_limit: 10, unwritten_is_error: true };
         assert_eq!(recovery.to_value(), 0x1_000a);
         assert_eq!(ErrorRecovery::from_value(recovery.to_value()), recovery);
     }

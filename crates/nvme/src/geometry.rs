@@ -47,11 +47,7 @@ pub struct Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}/{}/{}/{}",
-            self.group, self.pu, self.chunk, self.sector
-        )
+        write!(f, "{}/{}/{}/{}", self.group, self.pu, self.chunk, self.sector)
     }
 }
 
@@ -161,14 +157,9 @@ impl Geometry {
     /// The address with this flat form; `None` past the end.
     #[inline]
     pub fn from_flat(&self, flat: u64) -> Option<Address> {
-        let (rest, sector) = (
-            flat / u64::from(self.sectors),
-            (flat % u64::from(self.sectors)) as u32,
-        );
-        let (pu, chunk) = (
-            rest / u64::from(self.chunks),
-            (rest % u64::from(self.chunks)) as u32,
-        );
+        let (rest, sector) =
+            (flat / u64::from(self.sectors), (flat % u64::from(self.sectors)) as u32);
+        let (pu, chunk) = (rest / u64::from(self.chunks), (rest % u64::from(self.chunks)) as u32);
         let (group, pu) = (pu / u64::from(self.pus), (pu % u64::from(self.pus)) as u32);
         (group < u64::from(self.groups)).then_some(Address {
             group: group as u32,
@@ -241,15 +232,7 @@ mod tests {
         );
         assert!(Geometry { sectors: 4095, ..g }.check().is_err());
         assert!(Geometry { ws_opt: 24, ..g }.check().is_err());
-        let huge = Geometry {
-            groups: u32::MAX,
-            pus: u32::MAX,
-            chunks: u32::MAX,
-            ..g
-        };
-        assert!(matches!(
-            huge.check(),
-            Err(GeometryError::TooManyBits { bits: 108 })
-        ));
+        let huge = Geometry { groups: u32::MAX, pus: u32::MAX, chunks: u32::MAX, ..g };
+        assert!(matches!(huge.check(), Err(GeometryError::TooManyBits { bits: 108 })));
     }
 }

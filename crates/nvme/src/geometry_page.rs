@@ -173,22 +173,10 @@ impl GeometryPage {
         let least = PpaFormat::of(&geometry)?;
         let mut bits = 0;
         for (what, has, needs) in [
-            (
-                "bits of the group field",
-                format.group_bits,
-                least.group_bits,
-            ),
+            ("bits of the group field", format.group_bits, least.group_bits),
             ("bits of the PU field", format.pu_bits, least.pu_bits),
-            (
-                "bits of the chunk field",
-                format.chunk_bits,
-                least.chunk_bits,
-            ),
-            (
-                "bits of the sector field",
-                format.sector_bits,
-                least.sector_bits,
-            ),
+            ("bits of the chunk field", format.chunk_bits, least.chunk_bits),
+            ("bits of the sector field", format.sector_bits, least.sector_bits),
         ] {
             if has < needs || has > 32 {
                 return Err(GeometryError::Unfit {
@@ -241,17 +229,11 @@ mod tests {
     #[test]
     fn fields_are_where_the_specification_puts_them() {
         type G = GeometryPage;
-        assert_eq!(
-            (offset_of!(G, group_bits), offset_of!(G, sector_bits)),
-            (8, 11)
-        );
+        assert_eq!((offset_of!(G, group_bits), offset_of!(G, sector_bits)), (8, 11));
         assert_eq!((offset_of!(G, mccap), offset_of!(G, wit)), (16, 32));
         assert_eq!((offset_of!(G, num_grp), offset_of!(G, num_pu)), (64, 66));
         assert_eq!((offset_of!(G, num_chk), offset_of!(G, clba)), (68, 72));
-        assert_eq!(
-            (offset_of!(G, ws_min), offset_of!(G, mw_cunits)),
-            (128, 136)
-        );
+        assert_eq!((offset_of!(G, ws_min), offset_of!(G, mw_cunits)), (128, 136));
         assert_eq!((offset_of!(G, maxoc), offset_of!(G, maxocpu)), (140, 144));
         assert_eq!((offset_of!(G, trdt), offset_of!(G, tcrsm)), (192, 212));
         assert_eq!(offset_of!(G, vendor), 3072);
@@ -283,10 +265,7 @@ mod tests {
             change(&mut page);
             page.geometry(4096, 16).unwrap_err()
         };
-        assert_eq!(
-            refused(|p| p.num_grp = 0.into()),
-            GeometryError::Zero { what: "groups" }
-        );
+        assert_eq!(refused(|p| p.num_grp = 0.into()), GeometryError::Zero { what: "groups" });
         refused(|p| p.chunk_bits = 10);
         refused(|p| p.sector_bits = 33);
         refused(|p| p.ws_min = 3.into());
@@ -295,10 +274,7 @@ mod tests {
             p.pu_bits = 32;
         });
         assert!(GeometryPage::new_zeroed().geometry(4096, 16).is_err());
-        let wide = Geometry {
-            groups: 70_000,
-            ..westlake()
-        };
+        let wide = Geometry { groups: 70_000, ..westlake() };
         assert!(GeometryPage::new(&wide, &MediaTiming::default()).is_err());
     }
 }

@@ -24,30 +24,17 @@ pub const IDENTIFY_BYTES: usize = 4096;
 fn ascii<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
     for (to, from) in field.iter_mut().zip(text.bytes()) {
-        *to = if (0x20..0x7f).contains(&from) {
-            from
-        } else {
-            b'?'
-        };
+        *to = if (0x20..0x7f).contains(&from) { from } else { b'?' };
     }
     field
 }
 
 /// The text of a field, without the padding; bytes that are not printable become `?`.
 fn text(field: &[u8]) -> String {
-    let len = field
-        .iter()
-        .rposition(|b| *b != b' ' && *b != 0)
-        .map_or(0, |last| last + 1);
+    let len = field.iter().rposition(|b| *b != b' ' && *b != 0).map_or(0, |last| last + 1);
     field[..len]
         .iter()
-        .map(|b| {
-            if (0x20..0x7f).contains(b) {
-                char::from(*b)
-            } else {
-                '?'
-            }
-        })
+        .map(|b| if (0x20..0x7f).contains(b) { char::from(*b) } else { '?' })
         .collect()
 }
 
@@ -418,11 +405,7 @@ impl IdentifyNamespace {
 
     /// Best write, in blocks; 1 if the drive does not say.
     pub fn optimal_write(&self) -> u32 {
-        if self.nsfeat & 1 << 4 == 0 {
-            1
-        } else {
-            u32::from(self.nows.get()) + 1
-        }
+        if self.nsfeat & 1 << 4 == 0 { 1 } else { u32::from(self.nows.get()) + 1 }
     }
 }
 
@@ -463,36 +446,14 @@ mod tests {
     #[test]
     fn controller_fields_are_where_the_specification_puts_them() {
         type C = IdentifyController;
-        assert_eq!(
-            (offset_of!(C, sn), offset_of!(C, mn), offset_of!(C, fr)),
-            (4, 24, 64)
-        );
-        assert_eq!(
-            (
-                offset_of!(C, mdts),
-                offset_of!(C, cntlid),
-                offset_of!(C, ver)
-            ),
-            (77, 78, 80)
-        );
+        assert_eq!((offset_of!(C, sn), offset_of!(C, mn), offset_of!(C, fr)), (4, 24, 64));
+        assert_eq!((offset_of!(C, mdts), offset_of!(C, cntlid), offset_of!(C, ver)), (77, 78, 80));
         assert_eq!((offset_of!(C, cntrltype), offset_of!(C, crdt)), (111, 128));
-        assert_eq!(
-            (offset_of!(C, oacs), offset_of!(C, acl), offset_of!(C, lpa)),
-            (256, 258, 261)
-        );
+        assert_eq!((offset_of!(C, oacs), offset_of!(C, acl), offset_of!(C, lpa)), (256, 258, 261));
         assert_eq!((offset_of!(C, wctemp), offset_of!(C, tnvmcap)), (266, 280));
-        assert_eq!(
-            (offset_of!(C, optional312), offset_of!(C, reserved356)),
-            (312, 356)
-        );
-        assert_eq!(
-            (offset_of!(C, sqes), offset_of!(C, nn), offset_of!(C, oncs)),
-            (512, 516, 520)
-        );
-        assert_eq!(
-            (offset_of!(C, vwc), offset_of!(C, awun), offset_of!(C, sgls)),
-            (525, 526, 536)
-        );
+        assert_eq!((offset_of!(C, optional312), offset_of!(C, reserved356)), (312, 356));
+        assert_eq!((offset_of!(C, sqes), offset_of!(C, nn), offset_of!(C, oncs)), (512, 516, 520));
+        assert_eq!((offset_of!(C, vwc), offset_of!(C, awun), offset_of!(C, sgls)), (525, 526, 536));
         assert_eq!((offset_of!(C, subnqn), offset_of!(C, psd)), (768, 2048));
         assert_eq!(offset_of!(C, vendor), 3072);
     }
@@ -500,23 +461,9 @@ mod tests {
     #[test]
     fn namespace_fields_are_where_the_specification_puts_them() {
         type N = IdentifyNamespace;
-        assert_eq!(
-            (
-                offset_of!(N, ncap),
-                offset_of!(N, nsfeat),
-                offset_of!(N, flbas)
-            ),
-            (8, 24, 26)
-        );
+        assert_eq!((offset_of!(N, ncap), offset_of!(N, nsfeat), offset_of!(N, flbas)), (8, 24, 26));
         assert_eq!((offset_of!(N, dlfeat), offset_of!(N, nawun)), (33, 34));
-        assert_eq!(
-            (
-                offset_of!(N, nvmcap),
-                offset_of!(N, npwg),
-                offset_of!(N, nows)
-            ),
-            (48, 64, 72)
-        );
+        assert_eq!((offset_of!(N, nvmcap), offset_of!(N, npwg), offset_of!(N, nows)), (48, 64, 72));
         assert_eq!((offset_of!(N, nsattr), offset_of!(N, nguid)), (99, 104));
         assert_eq!((offset_of!(N, eui64), offset_of!(N, lbaf)), (120, 128));
         assert_eq!(offset_of!(N, vendor), 384);
@@ -544,13 +491,8 @@ mod tests {
         c.mdts = 255;
         assert_eq!(c.max_transfer(4096), Some(u64::MAX));
         let mut n = IdentifyNamespace::zeroed();
-        for (shift, bytes) in [
-            (0, None),
-            (9, Some(512)),
-            (12, Some(4096)),
-            (31, None),
-            (255, None),
-        ] {
+        for (shift, bytes) in [(0, None), (9, Some(512)), (12, Some(4096)), (31, None), (255, None)]
+        {
             n.lbaf[0].lbads = shift;
             assert_eq!(n.block_bytes(), bytes);
         }

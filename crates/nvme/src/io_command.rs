@@ -46,11 +46,7 @@ impl PpaList {
     /// `count` addresses, whose list, or whose only member, is `word`.
     #[inline]
     const fn decode(count: u8, word: u64) -> PpaList {
-        if count == 1 {
-            PpaList::One(Ppa(word))
-        } else {
-            PpaList::List { at: word, count }
-        }
+        if count == 1 { PpaList::One(Ppa(word)) } else { PpaList::List { at: word, count } }
     }
 
     #[inline]
@@ -182,22 +178,14 @@ impl IoCommand {
         }
         let cdw12 = sqe.cdw12.get();
         match sqe.opcode {
-            io::READ => Ok(IoCommand::Read {
-                slba: sqe.slba(),
-                nlb: blocks(cdw12),
-                fua: cdw12 & FUA != 0,
-            }),
-            io::WRITE if cdw12 & DTYPE == 0 => Ok(IoCommand::Write {
-                slba: sqe.slba(),
-                nlb: blocks(cdw12),
-                fua: cdw12 & FUA != 0,
-            }),
-            io::VECTOR_READ => Ok(IoCommand::VectorRead {
-                addresses: addresses(sqe)?,
-            }),
-            io::VECTOR_WRITE => Ok(IoCommand::VectorWrite {
-                addresses: addresses(sqe)?,
-            }),
+            io::READ => {
+                Ok(IoCommand::Read { slba: sqe.slba(), nlb: blocks(cdw12), fua: cdw12 & FUA != 0 })
+            }
+            io::WRITE if cdw12 & DTYPE == 0 => {
+                Ok(IoCommand::Write { slba: sqe.slba(), nlb: blocks(cdw12), fua: cdw12 & FUA != 0 })
+            }
+            io::VECTOR_READ => Ok(IoCommand::VectorRead { addresses: addresses(sqe)? }),
+            io::VECTOR_WRITE => Ok(IoCommand::VectorWrite { addresses: addresses(sqe)? }),
             _ => IoCommand::parse_rare(sqe),
         }
     }
@@ -225,22 +213,13 @@ impl IoCommand {
                 if max_descriptors == 0 || nlb == 0 {
                     return Err(Status::INVALID_FIELD);
                 }
-                IoCommand::LbaStatus {
-                    slba: sqe.slba(),
-                    nlb,
-                    max_descriptors,
-                }
+                IoCommand::LbaStatus { slba: sqe.slba(), nlb, max_descriptors }
             }
-            io::VECTOR_RESET => IoCommand::VectorReset {
-                addresses: addresses(sqe)?,
-            },
+            io::VECTOR_RESET => IoCommand::VectorReset { addresses: addresses(sqe)? },
             io::VECTOR_COPY => {
                 let from = addresses(sqe)?;
                 let to = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
-                IoCommand::VectorCopy {
-                    from,
-                    to: PpaList::decode(from.count(), to),
-                }
+                IoCommand::VectorCopy { from, to: PpaList::decode(from.count(), to) }
             }
             // With a directive, or it would have been parsed by now.
             io::WRITE => return Err(Status::INVALID_FIELD),
@@ -321,10 +300,7 @@ impl Sqe {
         debug_assert!(nlb > 0 && (1..1 << 30).contains(&max_descriptors));
         let mut sqe = Sqe::new(io::LBA_STATUS, nsid);
         sqe.set_slba(slba);
-        sqe.cdw12 = max_descriptors
-            .wrapping_mul(DESCRIPTOR_DWORDS)
-            .wrapping_sub(1)
-            .into();
+        sqe.cdw12 = max_descriptors.wrapping_mul(DESCRIPTOR_DWORDS).wrapping_sub(1).into();
         sqe.cdw13 = nlb.into();
         sqe
     }
@@ -394,12 +370,7 @@ impl IoCommand {
                 }
                 sqe
             }
-            IoCommand::WriteZeroes {
-                slba,
-                nlb,
-                deallocate,
-                fua,
-            } => {
+            IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
                 let mut sqe = Sqe::write_zeroes(nsid, slba, nlb, deallocate);
                 if fua {
                     sqe.set_fua();
@@ -409,11 +380,9 @@ impl IoCommand {
             IoCommand::DatasetManagement { ranges, deallocate } => {
                 Sqe::dataset_management(nsid, ranges, deallocate)
             }
-            IoCommand::LbaStatus {
-                slba,
-                nlb,
-                max_descriptors,
-            } => Sqe::lba_status(nsid, slba, nlb, max_descriptors),
+            IoCommand::LbaStatus { slba, nlb, max_descriptors } => {
+                Sqe::lba_status(nsid, slba, nlb, max_descriptors)
+            }
             IoCommand::VectorRead { addresses } => Sqe::vector_read(nsid, addresses),
             IoCommand::VectorWrite { addresses } => Sqe::vector_write(nsid, addresses),
             IoCommand::VectorReset { addresses } => Sqe::vector_reset(nsid, addresses),

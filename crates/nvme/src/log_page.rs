@@ -181,31 +181,12 @@ mod tests {
     #[test]
     fn fields_are_where_the_specification_puts_them() {
         type H = HealthLog;
-        assert_eq!(
-            (offset_of!(H, temperature), offset_of!(H, percentage_used)),
-            (1, 5)
-        );
-        assert_eq!(
-            (offset_of!(H, data_units_read), offset_of!(H, host_reads)),
-            (32, 64)
-        );
-        assert_eq!(
-            (offset_of!(H, unsafe_shutdowns), offset_of!(H, media_errors)),
-            (144, 160)
-        );
-        assert_eq!(
-            (offset_of!(H, warning_minutes), offset_of!(H, sensors)),
-            (192, 200)
-        );
+        assert_eq!((offset_of!(H, temperature), offset_of!(H, percentage_used)), (1, 5));
+        assert_eq!((offset_of!(H, data_units_read), offset_of!(H, host_reads)), (32, 64));
+        assert_eq!((offset_of!(H, unsafe_shutdowns), offset_of!(H, media_errors)), (144, 160));
+        assert_eq!((offset_of!(H, warning_minutes), offset_of!(H, sensors)), (192, 200));
         type E = ErrorEntry;
-        assert_eq!(
-            (
-                offset_of!(E, status),
-                offset_of!(E, lba),
-                offset_of!(E, nsid)
-            ),
-            (12, 16, 24)
-        );
+        assert_eq!((offset_of!(E, status), offset_of!(E, lba), offset_of!(E, nsid)), (12, 16, 24));
         assert_eq!(offset_of!(E, command_specific), 32);
         assert_eq!(offset_of!(FirmwareLog, revision), 8);
     }

@@ -68,20 +68,11 @@ impl PpaFormat {
             chunk_bits: bits_for(g.chunks),
             sector_bits: bits_for(g.sectors),
         };
-        let bits = [
-            format.group_bits,
-            format.pu_bits,
-            format.chunk_bits,
-            format.sector_bits,
-        ]
-        .iter()
-        .map(|b| u32::from(*b))
-        .sum();
-        if bits > 64 {
-            Err(GeometryError::TooManyBits { bits })
-        } else {
-            Ok(format)
-        }
+        let bits = [format.group_bits, format.pu_bits, format.chunk_bits, format.sector_bits]
+            .iter()
+            .map(|b| u32::from(*b))
+            .sum();
+        if bits > 64 { Err(GeometryError::TooManyBits { bits }) } else { Ok(format) }
     }
 
     /// Packs components, each of which must be within its field.
@@ -107,12 +98,7 @@ impl PpaFormat {
         let chunk = take(self.chunk_bits);
         let pu = take(self.pu_bits);
         let group = take(self.group_bits);
-        Address {
-            group,
-            pu,
-            chunk,
-            sector,
-        }
+        Address { group, pu, chunk, sector }
     }
 
     /// Whether no bit above the fields is set.
@@ -160,22 +146,14 @@ mod tests {
         let g = geometry();
         let f = PpaFormat::of(&g).unwrap();
         assert_eq!(f.to_string(), "group 4 | pu 3 | chunk 11 | sector 12");
-        let last = Address {
-            group: 15,
-            pu: 7,
-            chunk: 1066,
-            sector: 4095,
-        };
+        let last = Address { group: 15, pu: 7, chunk: 1066, sector: 4095 };
         assert_eq!(g.address(&f, f.pack(last)), Ok(last));
         for chunk in [1067, 2047] {
             let hole = f.pack(Address { chunk, ..last });
             assert_eq!(g.address(&f, hole).unwrap_err().ppa, hole);
         }
         assert!(g.address(&f, Ppa(u64::MAX)).is_err());
-        assert!(
-            g.address(&f, Ppa(1 << 30)).is_err(),
-            "bits above the fields"
-        );
+        assert!(g.address(&f, Ppa(1 << 30)).is_err(), "bits above the fields");
     }
 
     #[test]

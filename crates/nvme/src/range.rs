@@ -34,11 +34,7 @@ wire!(DsmRange, 16);
 impl DsmRange {
     /// `nlb` blocks from `slba` on.
     pub fn new(slba: u64, nlb: u32) -> DsmRange {
-        DsmRange {
-            attributes: 0.into(),
-            nlb: nlb.into(),
-            slba: slba.into(),
-        }
+        DsmRange { attributes: 0.into(), nlb: nlb.into(), slba: slba.into() }
     }
 }
 
@@ -96,15 +92,9 @@ mod tests {
     #[test]
     fn bytes_are_where_the_specification_puts_them() {
         let range = DsmRange::new(0x0102_0304_0506_0708, 0x1112_1314);
-        assert_eq!(
-            range.as_bytes(),
-            [0, 0, 0, 0, 0x14, 0x13, 0x12, 0x11, 8, 7, 6, 5, 4, 3, 2, 1]
-        );
+        assert_eq!(range.as_bytes(), [0, 0, 0, 0, 0x14, 0x13, 0x12, 0x11, 8, 7, 6, 5, 4, 3, 2, 1]);
         let run = LbaStatusDescriptor::new(0x0102_0304_0506_0708, 0x1112_1314, true);
-        assert_eq!(
-            run.as_bytes(),
-            [8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 1, 0, 0]
-        );
+        assert_eq!(run.as_bytes(), [8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 1, 0, 0]);
         assert!(run.is_mapped());
     }
 }

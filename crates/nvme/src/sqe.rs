@@ -93,16 +93,8 @@ impl SglDescriptor {
         match id >> 4 {
             0 if id & 0xf == 0 => SglDescriptor::DataBlock { address, length },
             1 => SglDescriptor::BitBucket { length },
-            2 => SglDescriptor::Segment {
-                address,
-                length,
-                last: false,
-            },
-            3 => SglDescriptor::Segment {
-                address,
-                length,
-                last: true,
-            },
+            2 => SglDescriptor::Segment { address, length, last: false },
+            3 => SglDescriptor::Segment { address, length, last: true },
             _ => SglDescriptor::Unsupported(id),
         }
     }
@@ -114,11 +106,9 @@ impl SglDescriptor {
         match self {
             SglDescriptor::DataBlock { address, length } => [address, word(length, 0)],
             SglDescriptor::BitBucket { length } => [0, word(length, 0x10)],
-            SglDescriptor::Segment {
-                address,
-                length,
-                last,
-            } => [address, word(length, if last { 0x30 } else { 0x20 })],
+            SglDescriptor::Segment { address, length, last } => {
+                [address, word(length, if last { 0x30 } else { 0x20 })]
+            }
             SglDescriptor::Unsupported(id) => [0, word(0, id)],
         }
     }
@@ -128,11 +118,7 @@ impl Sqe {
     /// An entry with an opcode, a namespace and zeros.
     #[inline]
     pub fn new(opcode: u8, nsid: u32) -> Sqe {
-        Sqe {
-            opcode,
-            nsid: nsid.into(),
-            ..Sqe::default()
-        }
+        Sqe { opcode, nsid: nsid.into(), ..Sqe::default() }
     }
 
     /// The data pointer.
@@ -226,10 +212,7 @@ mod tests {
         assert_eq!(bytes[2..4], [0xef, 0xbe]);
         assert_eq!(bytes[4..8], [1, 0, 0, 0]);
         assert_eq!(bytes[24..28], [0, 0, 0xaa, 0xaa]);
-        assert_eq!(
-            bytes[40..48],
-            [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]
-        );
+        assert_eq!(bytes[40..48], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
         assert_eq!(bytes[48], 7);
         assert_eq!(Sqe::from_words(sqe.to_words()), sqe);
     }
@@ -238,21 +221,10 @@ mod tests {
     fn data_pointers_survive_the_wire() {
         let mut sqe = Sqe::default();
         for d in [
-            SglDescriptor::DataBlock {
-                address: 0x1000,
-                length: 4096,
-            },
+            SglDescriptor::DataBlock { address: 0x1000, length: 4096 },
             SglDescriptor::BitBucket { length: 65536 },
-            SglDescriptor::Segment {
-                address: 0x2000,
-                length: 32,
-                last: true,
-            },
-            SglDescriptor::Segment {
-                address: 0x2000,
-                length: 32,
-                last: false,
-            },
+            SglDescriptor::Segment { address: 0x2000, length: 32, last: true },
+            SglDescriptor::Segment { address: 0x2000, length: 32, last: false },
         ] {
             sqe.set_sgl(d);
             assert_eq!(sqe.data(), DataPointer::Sgl(d));

@@ -205,11 +205,7 @@ mod tests {
 
     #[test]
     fn bits_survive_the_wire_and_types_are_told_apart() {
-        for s in [
-            Status::SUCCESS,
-            Status::UNRECOVERED_READ.do_not_retry(),
-            Status::INVALID_QID,
-        ] {
+        for s in [Status::SUCCESS, Status::UNRECOVERED_READ.do_not_retry(), Status::INVALID_QID] {
             assert_eq!(Status::from_bits(s.to_bits()), s);
         }
         assert_eq!(Status::UNRECOVERED_READ.kind(), StatusType::Media);

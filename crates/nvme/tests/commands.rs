@@ -9,10 +9,7 @@ use sluice_nvme::{
 use zerocopy::IntoBytes;
 
 fn dwords(sqe: &Sqe) -> [u32; 6] {
-    [
-        sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15,
-    ]
-    .map(|d| d.get())
+    [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15].map(|d| d.get())
 }
 
 #[test]
@@ -20,28 +17,13 @@ fn io_entries_have_their_fields_where_the_specification_puts_them() {
     let read = Sqe::read(7, 0x1_0000_0002, 256);
     assert_eq!(read.as_bytes()[..8], [0x02, 0, 0, 0, 7, 0, 0, 0]);
     assert_eq!(dwords(&read), [2, 1, 255, 0, 0, 0]);
-    assert_eq!(
-        dwords(&Sqe::write(1, 0, MAX_BLOCKS, true)),
-        [0, 0, 0x4000_ffff, 0, 0, 0]
-    );
-    assert_eq!(
-        dwords(&Sqe::write_zeroes(1, 5, 1, true)),
-        [5, 0, 1 << 25, 0, 0, 0]
-    );
-    assert_eq!(
-        dwords(&Sqe::dataset_management(1, 256, true)),
-        [255, 4, 0, 0, 0, 0]
-    );
-    assert_eq!(
-        dwords(&Sqe::lba_status(1, 9, 70_000, 256)),
-        [9, 0, 1023, 70_000, 0, 0]
-    );
+    assert_eq!(dwords(&Sqe::write(1, 0, MAX_BLOCKS, true)), [0, 0, 0x4000_ffff, 0, 0, 0]);
+    assert_eq!(dwords(&Sqe::write_zeroes(1, 5, 1, true)), [5, 0, 1 << 25, 0, 0, 0]);
+    assert_eq!(dwords(&Sqe::dataset_management(1, 256, true)), [255, 4, 0, 0, 0, 0]);
+    assert_eq!(dwords(&Sqe::lba_status(1, 9, 70_000, 256)), [9, 0, 1023, 70_000, 0, 0]);
     assert_eq!(Sqe::flush(1).as_bytes()[0], 0);
 
-    let list = PpaList::List {
-        at: 0x2_0000_1000,
-        count: 64,
-    };
+    let list = PpaList::List { at: 0x2_0000_1000, count: 64 };
     let opcode = |sqe: Sqe| sqe.as_bytes()[0];
     assert_eq!(opcode(Sqe::vector_reset(1, list)), 0x90);
     assert_eq!(opcode(Sqe::vector_write(1, list)), 0x91);
@@ -49,14 +31,7 @@ fn io_entries_have_their_fields_where_the_specification_puts_them() {
     assert_eq!(dwords(&Sqe::vector_read(1, list)), [0x1000, 2, 63, 0, 0, 0]);
     let one = PpaList::One(Ppa(0x3_0000_0004));
     assert_eq!(dwords(&Sqe::vector_write(1, one)), [4, 3, 0, 0, 0, 0]);
-    let copy = Sqe::vector_copy(
-        1,
-        list,
-        PpaList::List {
-            at: 0x5_0000_6000,
-            count: 64,
-        },
-    );
+    let copy = Sqe::vector_copy(1, list, PpaList::List { at: 0x5_0000_6000, count: 64 });
     assert_eq!(opcode(copy), 0x93);
     assert_eq!(dwords(&copy), [0x1000, 2, 63, 0, 0x6000, 5]);
 }
@@ -72,12 +47,7 @@ fn admin_entries_have_their_fields_where_the_specification_puts_them() {
     };
     assert_eq!(dwords(&sq.to_sqe())[..2], [0x00ff_0003, 0x0004_0007]);
     assert_eq!(sq.to_sqe().data(), DataPointer::Prp(0x1234_5000, 0));
-    let cq = AdminCommand::CreateCq {
-        qid: 3,
-        entries: 65_536,
-        at: 0,
-        vector: Some(9),
-    };
+    let cq = AdminCommand::CreateCq { qid: 3, entries: 65_536, at: 0, vector: Some(9) };
     assert_eq!(dwords(&cq.to_sqe())[..2], [0xffff_0003, 0x0009_0003]);
     let log = AdminCommand::GetLogPage {
         lid: 0xca,
@@ -87,22 +57,11 @@ fn admin_entries_have_their_fields_where_the_specification_puts_them() {
         retain: true,
     };
     assert_eq!(dwords(&log.to_sqe()), [0x0001_80ca, 1, 8, 7, 0, 0]);
-    let set = AdminCommand::SetFeatures {
-        fid: 7,
-        save: true,
-        value: 5,
-    };
+    let set = AdminCommand::SetFeatures { fid: 7, save: true, value: 5 };
     assert_eq!(dwords(&set.to_sqe())[..2], [0x8000_0007, 5]);
-    let get = AdminCommand::GetFeatures {
-        fid: 7,
-        select: FeatureSelect::Default,
-        member: 0,
-    };
+    let get = AdminCommand::GetFeatures { fid: 7, select: FeatureSelect::Default, member: 0 };
     assert_eq!(dwords(&get.to_sqe())[..2], [0x107, 0]);
-    assert_eq!(
-        dwords(&AdminCommand::Abort { sqid: 1, cid: 2 }.to_sqe())[0],
-        0x2_0001
-    );
+    assert_eq!(dwords(&AdminCommand::Abort { sqid: 1, cid: 2 }.to_sqe())[0], 0x2_0001);
 }
 
 #[test]
@@ -114,53 +73,15 @@ fn malformed_io_entries_get_the_status_that_says_why() {
     };
     assert_eq!(of(|s| s.opcode = 0x7f), Status::INVALID_OPCODE);
     assert_eq!(of(|s| s.flags = 0x01), Status::INVALID_FIELD, "fused");
-    assert_eq!(
-        of(|s| s.flags = 0xc0),
-        Status::INVALID_FIELD,
-        "reserved PSDT"
-    );
-    assert_eq!(
-        of(|s| *s = Sqe {
-            opcode: 0x92,
-            cdw12: 64.into(),
-            ..*s
-        }),
-        Status::INVALID_FIELD
-    );
-    assert_eq!(
-        of(|s| *s = Sqe {
-            opcode: 0x93,
-            cdw12: 64.into(),
-            ..*s
-        }),
-        Status::INVALID_FIELD
-    );
-    let directive = |s: &mut Sqe| {
-        *s = Sqe {
-            opcode: 1,
-            cdw12: (1 << 20).into(),
-            ..*s
-        }
-    };
+    assert_eq!(of(|s| s.flags = 0xc0), Status::INVALID_FIELD, "reserved PSDT");
+    assert_eq!(of(|s| *s = Sqe { opcode: 0x92, cdw12: 64.into(), ..*s }), Status::INVALID_FIELD);
+    assert_eq!(of(|s| *s = Sqe { opcode: 0x93, cdw12: 64.into(), ..*s }), Status::INVALID_FIELD);
+    let directive = |s: &mut Sqe| *s = Sqe { opcode: 1, cdw12: (1 << 20).into(), ..*s };
     assert_eq!(of(directive), Status::INVALID_FIELD);
     // Room for three dwords, but a descriptor has four; and a query for nothing.
-    let short = |s: &mut Sqe| {
-        *s = Sqe {
-            opcode: 0x86,
-            cdw12: 2.into(),
-            cdw13: 1.into(),
-            ..*s
-        }
-    };
+    let short = |s: &mut Sqe| *s = Sqe { opcode: 0x86, cdw12: 2.into(), cdw13: 1.into(), ..*s };
     assert_eq!(of(short), Status::INVALID_FIELD);
-    assert_eq!(
-        of(|s| *s = Sqe {
-            opcode: 0x86,
-            cdw12: 3.into(),
-            ..*s
-        }),
-        Status::INVALID_FIELD
-    );
+    assert_eq!(of(|s| *s = Sqe { opcode: 0x86, cdw12: 3.into(), ..*s }), Status::INVALID_FIELD);
 }
 
 #[test]
@@ -181,43 +102,17 @@ fn malformed_admin_entries_get_the_status_that_says_why() {
     assert_eq!(of(|s| s.cdw10 = 0x1_0000.into()), Status::INVALID_QID);
     assert_eq!(of(|s| s.cdw10 = 1.into()), Status::INVALID_QUEUE_SIZE);
     assert_eq!(of(|s| s.cdw11 = 1.into()), Status::INVALID_CQ);
-    assert_eq!(
-        of(|s| s.cdw11 = 0x1_0000.into()),
-        Status::INVALID_FIELD,
-        "not contiguous"
-    );
+    assert_eq!(of(|s| s.cdw11 = 0x1_0000.into()), Status::INVALID_FIELD, "not contiguous");
     assert_eq!(of(|s| s.set_prp(0x1008, 0)), Status::PRP_OFFSET_INVALID);
-    assert_eq!(
-        of(|s| *s = Sqe {
-            opcode: 0,
-            ..Sqe::default()
-        }),
-        Status::INVALID_QID
-    );
-    let odd = |s: &mut Sqe| {
-        *s = Sqe {
-            opcode: 2,
-            cdw12: 2.into(),
-            ..Sqe::default()
-        }
-    };
+    assert_eq!(of(|s| *s = Sqe { opcode: 0, ..Sqe::default() }), Status::INVALID_QID);
+    let odd = |s: &mut Sqe| *s = Sqe { opcode: 2, cdw12: 2.into(), ..Sqe::default() };
     assert_eq!(of(odd), Status::INVALID_FIELD);
-    let select = |s: &mut Sqe| {
-        *s = Sqe {
-            opcode: 0x0a,
-            cdw10: 0x400.into(),
-            ..Sqe::default()
-        }
-    };
+    let select = |s: &mut Sqe| *s = Sqe { opcode: 0x0a, cdw10: 0x400.into(), ..Sqe::default() };
     assert_eq!(of(select), Status::INVALID_FIELD);
 }
 
 fn addresses(count: u8, word: u64) -> PpaList {
-    if count == 1 {
-        PpaList::One(Ppa(word))
-    } else {
-        PpaList::List { at: word, count }
-    }
+    if count == 1 { PpaList::One(Ppa(word)) } else { PpaList::List { at: word, count } }
 }
 
 fn io_command() -> impl Strategy<Value = IoCommand> {
@@ -237,21 +132,12 @@ fn io_command() -> impl Strategy<Value = IoCommand> {
             fua
         }),
         (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
-            |(slba, nlb, deallocate, fua)| IoCommand::WriteZeroes {
-                slba,
-                nlb,
-                deallocate,
-                fua
-            }
+            |(slba, nlb, deallocate, fua)| IoCommand::WriteZeroes { slba, nlb, deallocate, fua }
         ),
         (1..=MAX_RANGES, any::<bool>())
             .prop_map(|(ranges, deallocate)| IoCommand::DatasetManagement { ranges, deallocate }),
         (any::<u64>(), 1..=u32::MAX, 1..1u32 << 30).prop_map(|(slba, nlb, max_descriptors)| {
-            IoCommand::LbaStatus {
-                slba,
-                nlb,
-                max_descriptors,
-            }
+            IoCommand::LbaStatus { slba, nlb, max_descriptors }
         }),
         list().prop_map(|addresses| IoCommand::VectorRead { addresses }),
         list().prop_map(|addresses| IoCommand::VectorWrite { addresses }),
@@ -284,39 +170,21 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
         qid().prop_map(|qid| AdminCommand::DeleteCq { qid }),
         (qid(), entries(), page(), qid(), priority).prop_map(
             |(qid, entries, at, cqid, priority)| {
-                AdminCommand::CreateSq {
-                    qid,
-                    entries,
-                    at,
-                    cqid,
-                    priority,
-                }
+                AdminCommand::CreateSq { qid, entries, at, cqid, priority }
             }
         ),
         (qid(), entries(), page(), any::<Option<u16>>()).prop_map(|(qid, entries, at, vector)| {
-            AdminCommand::CreateCq {
-                qid,
-                entries,
-                at,
-                vector,
-            }
+            AdminCommand::CreateCq { qid, entries, at, vector }
         }),
-        (
-            any::<u8>(),
-            any::<u32>(),
-            1..=1u64 << 32,
-            0..1u64 << 62,
-            any::<bool>()
-        )
-            .prop_map(
-                |(lid, nsid, dwords, offset, retain)| AdminCommand::GetLogPage {
-                    lid,
-                    nsid,
-                    bytes: dwords * 4,
-                    offset: offset * 4,
-                    retain,
-                }
-            ),
+        (any::<u8>(), any::<u32>(), 1..=1u64 << 32, 0..1u64 << 62, any::<bool>()).prop_map(
+            |(lid, nsid, dwords, offset, retain)| AdminCommand::GetLogPage {
+                lid,
+                nsid,
+                bytes: dwords * 4,
+                offset: offset * 4,
+                retain,
+            }
+        ),
         any::<(u8, u32)>().prop_map(|(cns, nsid)| AdminCommand::Identify { cns, nsid }),
         any::<(u16, u16)>().prop_map(|(sqid, cid)| AdminCommand::Abort { sqid, cid }),
         any::<(u8, bool, u32)>().prop_map(|(fid, save, value)| AdminCommand::SetFeatures {
@@ -325,20 +193,11 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
             value
         }),
         (any::<u8>(), select, any::<u32>()).prop_map(|(fid, select, member)| {
-            AdminCommand::GetFeatures {
-                fid,
-                select,
-                member,
-            }
+            AdminCommand::GetFeatures { fid, select, member }
         }),
         Just(AdminCommand::AsyncEventRequest),
-        (any::<u64>(), any::<u16>(), 1..=1u64 << 32).prop_map(|(slba, nlb, n)| {
-            AdminCommand::GetLbaStatus {
-                slba,
-                nlb,
-                bytes: n * 4,
-            }
-        }),
+        (any::<u64>(), any::<u16>(), 1..=1u64 << 32)
+            .prop_map(|(slba, nlb, n)| { AdminCommand::GetLbaStatus { slba, nlb, bytes: n * 4 } }),
         any::<u32>().prop_map(|nsid| AdminCommand::Geometry { nsid }),
     ]
 }
@@ -352,11 +211,7 @@ fn any_entry() -> impl Strategy<Value = Sqe> {
     ];
     (any::<[u64; 8]>(), opcode, any::<bool>()).prop_map(|(words, opcode, plain)| {
         let sqe = Sqe::from_words(words);
-        Sqe {
-            opcode,
-            flags: if plain { 0 } else { sqe.flags },
-            ..sqe
-        }
+        Sqe { opcode, flags: if plain { 0 } else { sqe.flags }, ..sqe }
     })
 }
 

@@ -1,10 +1,6 @@
 //! A small drive for tests: answers at once, keeps its sectors in a vector, and misbehaves on cue.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every test binary uses another part of it"
-)]
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses another part of it")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,10 +94,7 @@ impl MockDrive {
         let mut drive = MockDrive::new(port, 1);
         drive.namespace.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;
         drive.namespace.lbaf[0].ms = (geometry.oob_bytes as u16).into();
-        let timing = MediaTiming {
-            read_typical: 70_000,
-            ..MediaTiming::default()
-        };
+        let timing = MediaTiming { read_typical: 70_000, ..MediaTiming::default() };
         drive.geometry = Some(GeometryPage::new(geometry, &timing).unwrap());
         drive
     }
@@ -151,77 +144,45 @@ impl MockDrive {
             Err(status) => (0, status),
         };
         let (sq_head, cid) = (self.admin.0.head(), sqe.cid.get());
-        self.admin
-            .1
-            .post(Cqe {
-                result,
-                sq_head,
-                sq_id: 0,
-                cid,
-                status,
-            })
-            .unwrap();
+        self.admin.1.post(Cqe { result, sq_head, sq_id: 0, cid, status }).unwrap();
     }
 
     fn administer(&mut self, command: AdminCommand, sqe: &Sqe) -> Result<u64, Status> {
         match command {
-            AdminCommand::Identify {
-                cns: cns::CONTROLLER,
-                ..
-            } => {
+            AdminCommand::Identify { cns: cns::CONTROLLER, .. } => {
                 let bytes = self.controller.to_bytes();
                 self.answer(sqe, &bytes)
             }
-            AdminCommand::Identify {
-                cns: cns::NAMESPACE,
-                nsid: 1,
-            } => {
+            AdminCommand::Identify { cns: cns::NAMESPACE, nsid: 1 } => {
                 let bytes = self.namespace.to_bytes();
                 self.answer(sqe, &bytes)
             }
-            AdminCommand::Identify {
-                cns: cns::ACTIVE_NAMESPACES,
-                nsid,
-            } => self.answer(sqe, &NamespaceList::above(nsid, &[1]).to_bytes()),
+            AdminCommand::Identify { cns: cns::ACTIVE_NAMESPACES, nsid } => {
+                self.answer(sqe, &NamespaceList::above(nsid, &[1]).to_bytes())
+            }
             AdminCommand::Geometry { nsid: 1 } => {
                 let page = self.geometry.ok_or(Status::INVALID_OPCODE)?;
                 self.answer(sqe, &page.to_bytes())
             }
-            AdminCommand::SetFeatures {
-                fid: feature::NUMBER_OF_QUEUES,
-                ..
-            } => {
-                let counts = QueueCounts {
-                    submission: self.queues,
-                    completion: self.queues,
-                };
+            AdminCommand::SetFeatures { fid: feature::NUMBER_OF_QUEUES, .. } => {
+                let counts = QueueCounts { submission: self.queues, completion: self.queues };
                 Ok(counts.to_value().into())
             }
             AdminCommand::SetFeatures { fid, value, .. } => {
                 self.features.insert(fid, value);
                 Ok(0)
             }
-            AdminCommand::GetFeatures { fid, .. } => self
-                .features
-                .get(&fid)
-                .map(|v| u64::from(*v))
-                .ok_or(Status::INVALID_FIELD),
-            AdminCommand::GetLogPage {
-                lid: log_page::HEALTH,
-                bytes,
-                offset,
-                ..
-            } => {
+            AdminCommand::GetFeatures { fid, .. } => {
+                self.features.get(&fid).map(|v| u64::from(*v)).ok_or(Status::INVALID_FIELD)
+            }
+            AdminCommand::GetLogPage { lid: log_page::HEALTH, bytes, offset, .. } => {
                 let mut log = HealthLog::zeroed();
                 log.percentage_used = 7;
                 let page = &log.to_bytes()[offset as usize..][..bytes as usize];
                 self.answer(sqe, page)
             }
             AdminCommand::GetLogPage {
-                lid: log_page::CHUNK_INFORMATION,
-                bytes,
-                offset,
-                ..
+                lid: log_page::CHUNK_INFORMATION, bytes, offset, ..
             } => {
                 let first = offset / ChunkDescriptor::BYTES as u64;
                 let chunks: Vec<u8> = (0..bytes / ChunkDescriptor::BYTES as u64)
@@ -237,25 +198,14 @@ impl MockDrive {
                 self.answer(sqe, &chunks)
             }
             AdminCommand::GetLogPage { .. } => Err(Status::INVALID_LOG_PAGE),
-            AdminCommand::CreateCq {
-                qid,
-                entries,
-                at,
-                vector,
-            } => {
+            AdminCommand::CreateCq { qid, entries, at, vector } => {
                 let depth = entries as u16;
                 let cq = CompletionDrive::open(&self.port, qid, Iova(at), depth, vector)
                     .map_err(|_| Status::INVALID_FIELD)?;
                 self.completions.insert(qid, cq);
                 Ok(0)
             }
-            AdminCommand::CreateSq {
-                qid,
-                entries,
-                at,
-                cqid,
-                ..
-            } => {
+            AdminCommand::CreateSq { qid, entries, at, cqid, .. } => {
                 assert_eq!(qid, cqid);
                 let sq = SubmissionDrive::open(&self.port, qid, Iova(at), entries as u16)
                     .map_err(|_| Status::INVALID_FIELD)?;
@@ -268,19 +218,13 @@ impl MockDrive {
                 let held = std::mem::take(&mut self.held);
                 for cqe in held.iter().take(held.len() / 2) {
                     let cq = self.completions.get_mut(&qid).unwrap();
-                    cq.post(Cqe {
-                        status: Status::ABORTED_SQ_DELETED,
-                        ..*cqe
-                    })
-                    .unwrap();
+                    cq.post(Cqe { status: Status::ABORTED_SQ_DELETED, ..*cqe }).unwrap();
                 }
                 Ok(0)
             }
-            AdminCommand::DeleteCq { qid } => self
-                .completions
-                .remove(&qid)
-                .map(|_| 0)
-                .ok_or(Status::INVALID_QID),
+            AdminCommand::DeleteCq { qid } => {
+                self.completions.remove(&qid).map(|_| 0).ok_or(Status::INVALID_QID)
+            }
             _ => Err(Status::INVALID_FIELD),
         }
     }
@@ -292,13 +236,9 @@ impl MockDrive {
         };
         let (head, tail) = bytes.split_at(bytes.len().min(PAGE));
         let memory = self.port.memory();
-        memory
-            .write(Iova(first), head)
-            .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        memory.write(Iova(first), head).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         if !tail.is_empty() {
-            memory
-                .write(Iova(second), tail)
-                .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+            memory.write(Iova(second), tail).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         }
         Ok(0)
     }
@@ -332,15 +272,9 @@ impl MockDrive {
     }
 
     fn range(&self, slba: u64, nlb: u32) -> Result<std::ops::Range<usize>, Status> {
-        let end = slba
-            .checked_add(nlb.into())
-            .ok_or(Status::LBA_OUT_OF_RANGE)?;
+        let end = slba.checked_add(nlb.into()).ok_or(Status::LBA_OUT_OF_RANGE)?;
         let all = self.mapped.len() as u64;
-        if end > all {
-            Err(Status::LBA_OUT_OF_RANGE)
-        } else {
-            Ok(slba as usize..end as usize)
-        }
+        if end > all { Err(Status::LBA_OUT_OF_RANGE) } else { Ok(slba as usize..end as usize) }
     }
 
     fn execute(&mut self, command: IoCommand, sqe: &Sqe) -> Result<u64, Status> {
@@ -351,10 +285,7 @@ impl MockDrive {
                 self.fua += u64::from(fua);
                 if let Some(at) = sgl(sqe, range.len() * SECTOR)? {
                     let bytes = &mut self.sectors[range.start * SECTOR..range.end * SECTOR];
-                    self.port
-                        .memory()
-                        .read(at, bytes)
-                        .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                    self.port.memory().read(at, bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
                 }
                 self.mapped[range].fill(true);
             }
@@ -362,42 +293,25 @@ impl MockDrive {
                 let range = self.range(slba, nlb)?;
                 if let Some(at) = sgl(sqe, range.len() * SECTOR)? {
                     let bytes = &self.sectors[range.start * SECTOR..range.end * SECTOR];
-                    self.port
-                        .memory()
-                        .write(at, bytes)
-                        .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                    self.port.memory().write(at, bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
                 }
             }
-            IoCommand::WriteZeroes {
-                slba,
-                nlb,
-                deallocate,
-                ..
-            } => {
+            IoCommand::WriteZeroes { slba, nlb, deallocate, .. } => {
                 let range = self.range(slba, nlb)?;
                 self.sectors[range.start * SECTOR..range.end * SECTOR].fill(0);
                 self.mapped[range].fill(!deallocate);
             }
-            IoCommand::DatasetManagement {
-                ranges: 1,
-                deallocate: true,
-            } => {
+            IoCommand::DatasetManagement { ranges: 1, deallocate: true } => {
                 let at = sgl(sqe, DsmRange::BYTES)?.ok_or(Status::INVALID_FIELD)?;
                 let mut bytes = [0; DsmRange::BYTES];
                 let memory = self.port.memory();
-                memory
-                    .read(at, &mut bytes)
-                    .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                memory.read(at, &mut bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
                 let range = DsmRange::from_bytes(bytes);
                 let range = self.range(range.slba.get(), range.nlb.get())?;
                 self.sectors[range.start * SECTOR..range.end * SECTOR].fill(0);
                 self.mapped[range].fill(false);
             }
-            IoCommand::LbaStatus {
-                slba,
-                nlb,
-                max_descriptors,
-            } => {
+            IoCommand::LbaStatus { slba, nlb, max_descriptors } => {
                 let range = self.range(slba, nlb)?;
                 let mut runs: Vec<LbaStatusDescriptor> = Vec::new();
                 for lba in range {
@@ -411,9 +325,7 @@ impl MockDrive {
                 let at = sgl(sqe, bytes)?.ok_or(Status::INVALID_FIELD)?;
                 let list: Vec<u8> = runs.iter().flat_map(|r| r.to_bytes()).collect();
                 let memory = self.port.memory();
-                memory
-                    .write(at, &list)
-                    .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                memory.write(at, &list).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
                 return Ok(runs.len() as u64);
             }
             IoCommand::VectorRead { .. } | IoCommand::VectorWrite { .. } => return Ok(u64::MAX),

@@ -200,32 +200,28 @@ impl TestFlash {
     /// recovers the layer. `again` cuts the recovery's own padding short that often first.
     pub fn power_cut(&mut self, config: FtlConfig) -> Ftl {
         for pu in 0..self.queues.len() {
-            for op in std::mem::take(&mut self.queues[pu]) {
-                match op {
-                    // Only the first program of a unit can have begun.
-                    Op::Program { chunk, sector, .. }
-                        if self.written[chunk as usize] == sector
-                            && !self.failing[chunk as usize]
-                            && self.rng.chance(0.5) =>
-                    {
-                        let first = (chunk * self.shape.sectors + sector) as usize;
-                        for cell in &mut self.cells[first..first + self.shape.unit as usize] {
-                            *cell = Some(Cell::Torn);
-                        }
-                        self.written[chunk as usize] += self.shape.unit;
-                        break;
+            // Only what a parallel unit was to do next can have begun.
+            match std::mem::take(&mut self.queues[pu]).into_iter().next() {
+                Some(Op::Program { chunk, sector, .. })
+                    if self.written[chunk as usize] == sector
+                        && !self.failing[chunk as usize]
+                        && self.rng.chance(0.5) =>
+                {
+                    let first = (chunk * self.shape.sectors + sector) as usize;
+                    for cell in &mut self.cells[first..first + self.shape.unit as usize] {
+                        *cell = Some(Cell::Torn);
                     }
-                    Op::Erase { chunk, .. } if self.rng.chance(0.5) => {
-                        // An erase that was interrupted: nothing in the chunk can be read.
-                        let first = (chunk * self.shape.sectors) as usize;
-                        for cell in &mut self.cells[first..first + self.shape.sectors as usize] {
-                            *cell = Some(Cell::Torn);
-                        }
-                        self.written[chunk as usize] = self.shape.sectors;
-                        break;
-                    }
-                    _ => break,
+                    self.written[chunk as usize] += self.shape.unit;
                 }
+                Some(Op::Erase { chunk, .. }) if self.rng.chance(0.5) => {
+                    // An erase that was interrupted: nothing in the chunk can be read.
+                    let first = (chunk * self.shape.sectors) as usize;
+                    for cell in &mut self.cells[first..first + self.shape.sectors as usize] {
+                        *cell = Some(Cell::Torn);
+                    }
+                    self.written[chunk as usize] = self.shape.sectors;
+                }
+                _ => {}
             }
         }
         self.recover(config)

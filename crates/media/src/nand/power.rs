@@ -25,12 +25,9 @@ impl Nand {
             } else if record.is(PROGRAMMING) {
                 let unit = self.layout.unit_of(record.pointer());
                 let record = self.marked(chunk);
-                self.torn
-                    .insert(chunk.0 * self.layout.units_per_chunk() + unit);
+                self.torn.insert(chunk.0 * self.layout.units_per_chunk() + unit);
                 self.store.mark_torn(chunk, unit);
-                let past = record
-                    .without(PROGRAMMING)
-                    .advanced(self.layout.write_unit());
+                let past = record.without(PROGRAMMING).advanced(self.layout.write_unit());
                 self.set(chunk, past);
                 cut.torn_units += 1;
             } else if record.is(ERASING) {
@@ -63,11 +60,7 @@ impl Nand {
                 self.record(chunk)?;
                 let limit = self.layout.units_per_chunk();
                 if unit >= limit {
-                    return Err(MediaError::OutOfRange {
-                        what: "unit",
-                        value: unit,
-                        limit,
-                    });
+                    return Err(MediaError::OutOfRange { what: "unit", value: unit, limit });
                 }
                 self.forced.program(chunk, unit);
                 self.programs_can_fail = true;
@@ -95,11 +88,7 @@ impl Nand {
             Fault::DieFailure { pu } => {
                 let limit = self.layout.pu_count();
                 if pu >= limit {
-                    return Err(MediaError::OutOfRange {
-                        what: "PU",
-                        value: pu,
-                        limit,
-                    });
+                    return Err(MediaError::OutOfRange { what: "PU", value: pu, limit });
                 }
                 for i in 0..self.layout.chunks_per_pu() {
                     let chunk = self.layout.chunk(pu, i);
@@ -129,10 +118,7 @@ impl Nand {
     pub fn release_free(&mut self) -> io::Result<()> {
         let mut run: Option<(u32, u32)> = None;
         for i in 0..=self.records.len() {
-            let free = self
-                .records
-                .get(i)
-                .is_some_and(|r| r.pointer() == 0 && r.is_plain());
+            let free = self.records.get(i).is_some_and(|r| r.pointer() == 0 && r.is_plain());
             run = match (run, free) {
                 (None, true) => Some((i as u32, 1)),
                 (Some((first, n)), true) => Some((first, n + 1)),

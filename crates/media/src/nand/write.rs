@@ -34,11 +34,7 @@ impl Nand {
         let limit = self.layout.sector_bytes();
         if bytes.len() != limit as usize {
             let value = bytes.len() as u32;
-            return Err(MediaError::OutOfRange {
-                what: "bytes of a sector",
-                value,
-                limit,
-            });
+            return Err(MediaError::OutOfRange { what: "bytes of a sector", value, limit });
         }
         if self.store.keeps() {
             self.place(psn)?;
@@ -56,11 +52,7 @@ impl Nand {
         let limit = self.layout.oob_bytes();
         if bytes.len() > limit as usize {
             let value = bytes.len() as u32;
-            return Err(MediaError::OutOfRange {
-                what: "out-of-band bytes",
-                value,
-                limit,
-            });
+            return Err(MediaError::OutOfRange { what: "out-of-band bytes", value, limit });
         }
         if self.store.keeps() {
             self.place(psn)?;
@@ -111,10 +103,7 @@ impl Nand {
     #[inline]
     pub fn begin_program(&mut self, chunk: ChunkId, unit: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
-        if !self
-            .start_of(unit)
-            .is_some_and(|sector| record.takes(sector))
-        {
+        if !self.start_of(unit).is_some_and(|sector| record.takes(sector)) {
             return Err(self.refuse_program(chunk, unit, record));
         }
         if self.store.keeps() {
@@ -138,23 +127,11 @@ impl Nand {
         if let Err(error) = self.usable(chunk, record, doing) {
             error
         } else if record.is(PROGRAMMING) {
-            MediaError::Busy {
-                chunk,
-                doing,
-                with: Operation::Program,
-            }
+            MediaError::Busy { chunk, doing, with: Operation::Program }
         } else if record.is(ERASING) {
-            MediaError::Busy {
-                chunk,
-                doing,
-                with: Operation::Erase,
-            }
+            MediaError::Busy { chunk, doing, with: Operation::Erase }
         } else {
-            MediaError::OutOfOrder {
-                chunk,
-                unit,
-                expected: self.layout.unit_of(record.pointer()),
-            }
+            MediaError::OutOfOrder { chunk, unit, expected: self.layout.unit_of(record.pointer()) }
         }
     }
 
@@ -167,10 +144,7 @@ impl Nand {
     #[inline]
     pub fn end_program(&mut self, chunk: ChunkId, unit: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
-        if !self
-            .start_of(unit)
-            .is_some_and(|sector| record.is_programming(sector))
-        {
+        if !self.start_of(unit).is_some_and(|sector| record.is_programming(sector)) {
             return Err(self.refuse_end_program(chunk, unit, record));
         }
         if self.programs_can_fail && self.program_fails(chunk, unit, record) {
@@ -179,12 +153,7 @@ impl Nand {
             return Err(MediaError::ProgramFailed { chunk, unit });
         }
         self.stats.programs += 1;
-        self.set(
-            chunk,
-            record
-                .without(PROGRAMMING)
-                .advanced(self.layout.write_unit()),
-        );
+        self.set(chunk, record.without(PROGRAMMING).advanced(self.layout.write_unit()));
         Ok(())
     }
 
@@ -192,10 +161,7 @@ impl Nand {
     fn program_fails(&mut self, chunk: ChunkId, unit: u32, record: Record) -> bool {
         let forced = self.forced.takes_program(chunk, unit);
         self.programs_can_fail = self.failures.programs_fail() || self.forced.awaits_program();
-        forced
-            || self
-                .failures
-                .program(self.layout.unit_start(chunk, unit), record.wear())
+        forced || self.failures.program(self.layout.unit_start(chunk, unit), record.wear())
     }
 
     #[cold]
@@ -223,10 +189,7 @@ impl Nand {
         let record = self.record(chunk)?;
         let doing = Operation::Erase;
         self.usable(chunk, record, doing)?;
-        for (flag, with) in [
-            (PROGRAMMING, Operation::Program),
-            (ERASING, Operation::Erase),
-        ] {
+        for (flag, with) in [(PROGRAMMING, Operation::Program), (ERASING, Operation::Erase)] {
             if record.is(flag) {
                 return Err(MediaError::Busy { chunk, doing, with });
             }
@@ -245,20 +208,13 @@ impl Nand {
     }
 
     fn forget_marks(&mut self, chunk: ChunkId) {
-        let (units, sectors) = (
-            self.layout.units_per_chunk(),
-            self.layout.sectors_per_chunk(),
-        );
+        let (units, sectors) = (self.layout.units_per_chunk(), self.layout.sectors_per_chunk());
         let first = chunk.0 * units;
         while let Some(&unit) = self.torn.range(first..first + units).next() {
             self.torn.remove(&unit);
         }
         let first = self.layout.psn(chunk, 0);
-        while let Some(&psn) = self
-            .uncorrectable
-            .range(first..Psn(first.0 + sectors))
-            .next()
-        {
+        while let Some(&psn) = self.uncorrectable.range(first..Psn(first.0 + sectors)).next() {
             self.uncorrectable.remove(&psn);
         }
     }

@@ -36,10 +36,7 @@ fn chunks_are_bad_from_the_factory_at_the_given_rate_and_by_the_seed() {
     assert_ne!(bad(1, 0.02), bad(2, 0.02));
     assert_eq!((bad(1, 0.0).len(), bad(1, 1.0).len()), (0, 8000));
     let more = bad(1, 0.1);
-    assert!(
-        bad(1, 0.02).iter().all(|c| more.contains(c)),
-        "the worst are bad first"
-    );
+    assert!(bad(1, 0.02).iter().all(|c| more.contains(c)), "the worst are bad first");
 }
 
 #[test]
@@ -76,19 +73,11 @@ fn programs_and_erases_fail_at_the_given_rates() {
     }
     let p = 1.0 - (1.0f64 - 0.002).powi(pages as i32);
     assert!(is_about(failed, programs, p), "{failed} of {programs}");
-    let failed_erases = (0..8000)
-        .filter(|c| erase(&mut n, ChunkId(*c)).is_err())
-        .count() as u64;
+    let failed_erases = (0..8000).filter(|c| erase(&mut n, ChunkId(*c)).is_err()).count() as u64;
     assert!(is_about(failed_erases, 8000, 0.05), "{failed_erases}");
     let s = n.stats();
-    assert_eq!(
-        (s.program_failures, s.programs),
-        (failed, programs - failed)
-    );
-    assert_eq!(
-        (s.erase_failures, s.erases),
-        (failed_erases, 8000 - failed_erases)
-    );
+    assert_eq!((s.program_failures, s.programs), (failed, programs - failed));
+    assert_eq!((s.erase_failures, s.erases), (failed_erases, 8000 - failed_erases));
     assert_eq!(u64::from(s.offline_chunks), failed_erases);
 }
 
@@ -114,10 +103,7 @@ fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
     program(&mut n, C, 0, 3).unwrap();
     n.inject(Fault::Program { chunk: C, unit: 1 }).unwrap();
     program(&mut n, ChunkId(8), 0, 3).unwrap();
-    assert_eq!(
-        program(&mut n, C, 1, 3),
-        Err(MediaError::ProgramFailed { chunk: C, unit: 1 })
-    );
+    assert_eq!(program(&mut n, C, 1, 3), Err(MediaError::ProgramFailed { chunk: C, unit: 1 }));
     let info = n.chunk_info(C).unwrap();
     assert_eq!((info.state, info.write_pointer), (ChunkState::Closed, 4));
     for sector in 0..48 {
@@ -126,18 +112,12 @@ fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
             0..4 => verify(&mut n, psn, 3).expect("though its pair was never programmed"),
             4..8 => assert_eq!(n.check_read(psn), Err(MediaError::FailedUnit { psn })),
             _ => {
-                let error = MediaError::Unwritten {
-                    psn,
-                    write_pointer: 4,
-                };
+                let error = MediaError::Unwritten { psn, write_pointer: 4 };
                 assert_eq!(n.check_read(psn), Err(error));
             }
         }
     }
-    let closed = MediaError::ClosedEarly {
-        chunk: C,
-        write_pointer: 4,
-    };
+    let closed = MediaError::ClosedEarly { chunk: C, write_pointer: 4 };
     let psn = n.layout().psn(C, 4);
     assert_eq!(n.begin_program(C, 1), Err(closed));
     assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(closed));
@@ -155,20 +135,14 @@ fn forced_failures_come_about_as_often_as_forced() {
     }
     program_all(&mut n, ChunkId(2), 1);
     n.inject(Fault::NextErase).unwrap();
-    assert_eq!(
-        erase(&mut n, ChunkId(0)),
-        Err(MediaError::EraseFailed { chunk: ChunkId(0) })
-    );
+    assert_eq!(erase(&mut n, ChunkId(0)), Err(MediaError::EraseFailed { chunk: ChunkId(0) }));
     n.inject(Fault::Erase { chunk: ChunkId(2) }).unwrap();
     erase(&mut n, ChunkId(1)).unwrap();
     assert!(erase(&mut n, ChunkId(2)).is_err());
     assert_eq!(n.chunk_info(ChunkId(2)).unwrap().state, ChunkState::Offline);
     assert!(n.begin_erase(ChunkId(2)).is_err());
     let s = n.stats();
-    assert_eq!(
-        (s.program_failures, s.erase_failures, s.offline_chunks),
-        (2, 2, 2)
-    );
+    assert_eq!((s.program_failures, s.erase_failures, s.offline_chunks), (2, 2, 2));
 }
 
 #[test]
@@ -182,14 +156,7 @@ fn an_uncorrectable_sector_fails_alone_until_erased() {
         let read = verify(&mut n, here, 1);
         assert_eq!(read.is_err(), here == psn);
         if here == psn {
-            assert_eq!(
-                read,
-                Err(MediaError::Uncorrectable {
-                    psn,
-                    bits: 41,
-                    ecc_bits: 40
-                })
-            );
+            assert_eq!(read, Err(MediaError::Uncorrectable { psn, bits: 41, ecc_bits: 40 }));
         }
     }
     assert_eq!((n.stats().uncorrectable_reads, n.stats().reads), (1, 47));
@@ -209,26 +176,11 @@ fn a_chunk_that_goes_bad_takes_its_data_along() {
         assert_eq!(n.chunk_info(chunk).unwrap().state, ChunkState::Offline);
     }
     let psn = n.layout().psn(C, 0);
-    assert!(matches!(
-        n.check_read(psn),
-        Err(MediaError::ChunkBad { .. })
-    ));
-    assert!(matches!(
-        n.end_program(ChunkId(8), 0),
-        Err(MediaError::ChunkBad { .. })
-    ));
-    assert!(matches!(
-        n.end_program(ChunkId(8), 0),
-        Err(MediaError::NotBegun { .. })
-    ));
-    assert!(matches!(
-        n.end_erase(ChunkId(9)),
-        Err(MediaError::ChunkBad { .. })
-    ));
-    assert!(matches!(
-        n.end_erase(ChunkId(9)),
-        Err(MediaError::NotBegun { .. })
-    ));
+    assert!(matches!(n.check_read(psn), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.end_program(ChunkId(8), 0), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.end_program(ChunkId(8), 0), Err(MediaError::NotBegun { .. })));
+    assert!(matches!(n.end_erase(ChunkId(9)), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.end_erase(ChunkId(9)), Err(MediaError::NotBegun { .. })));
     program_all(&mut n, ChunkId(10), 1);
 }
 
@@ -243,10 +195,7 @@ fn a_failed_die_takes_its_chunks_and_no_others() {
     n.inject(Fault::DieFailure { pu: 1 }).unwrap();
     let dead = |doing| MediaError::DieFailed { pu: 1, doing };
     assert_eq!(n.end_program(ChunkId(8), 0), Err(dead(Operation::Program)));
-    assert_eq!(
-        n.begin_program(ChunkId(8), 0),
-        Err(dead(Operation::Program))
-    );
+    assert_eq!(n.begin_program(ChunkId(8), 0), Err(dead(Operation::Program)));
     for chunk in (0..24).map(ChunkId) {
         let psn = n.layout().psn(chunk, 5);
         if n.layout().pu_of(chunk) == 1 {
@@ -265,22 +214,14 @@ fn a_failed_die_takes_its_chunks_and_no_others() {
 fn faults_of_things_that_do_not_exist_are_refused() {
     let mut n = nand();
     for fault in [
-        Fault::Program {
-            chunk: ChunkId(24),
-            unit: 0,
-        },
+        Fault::Program { chunk: ChunkId(24), unit: 0 },
         Fault::Program { chunk: C, unit: 12 },
         Fault::Erase { chunk: ChunkId(24) },
         Fault::Uncorrectable { psn: Psn(24 * 48) },
-        Fault::ChunkBad {
-            chunk: ChunkId(u32::MAX),
-        },
+        Fault::ChunkBad { chunk: ChunkId(u32::MAX) },
         Fault::DieFailure { pu: 4 },
     ] {
-        assert!(
-            matches!(n.inject(fault), Err(MediaError::OutOfRange { .. })),
-            "{fault:?}"
-        );
+        assert!(matches!(n.inject(fault), Err(MediaError::OutOfRange { .. })), "{fault:?}");
     }
 }
 
@@ -325,10 +266,7 @@ fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
         )
     };
     let (mean, lost, high) = read(0, 0);
-    assert!(
-        (mean - 1.0).abs() < 0.03 && lost == 0 && !high,
-        "{mean} {lost}"
-    );
+    assert!((mean - 1.0).abs() < 0.03 && lost == 0 && !high, "{mean} {lost}");
     let (_, lost, high) = read(1000, 3000);
     // P(Poisson(20) > 30) = 0.01348 (regularised incomplete gamma P(31, 20)).
     assert!(is_about(lost, 48_000, 0.01348) && high, "{lost}");

@@ -16,10 +16,7 @@ use crate::bed::{config, erase, program, program_all, stage, verify};
 const C: ChunkId = ChunkId(7);
 
 fn on(path: &Path) -> NandConfig {
-    NandConfig {
-        data: DataStore::File(path.into()),
-        ..config()
-    }
+    NandConfig { data: DataStore::File(path.into()), ..config() }
 }
 
 fn place() -> (TempDir, PathBuf) {
@@ -35,11 +32,8 @@ fn everything_survives_a_restart() {
     cfg.errors.factory_bad = 0.1;
     cfg.seed = 5;
     let mut n = Nand::create(cfg.clone()).unwrap();
-    let good: Vec<ChunkId> = n
-        .chunks()
-        .filter(|(_, i)| i.state == ChunkState::Free)
-        .map(|(c, _)| c)
-        .collect();
+    let good: Vec<ChunkId> =
+        n.chunks().filter(|(_, i)| i.state == ChunkState::Free).map(|(c, _)| c).collect();
     assert!(good.len() < 24 && good.len() > 12);
     let (full, open, closed, worn, bad) = (good[0], good[1], good[2], good[3], good[4]);
     program_all(&mut n, full, 1);
@@ -59,11 +53,7 @@ fn everything_survives_a_restart() {
     drop(n);
 
     // Another seed in the configuration changes nothing: weak cells are the medium's.
-    let mut n = Nand::open(NandConfig {
-        seed: 6,
-        ..cfg.clone()
-    })
-    .unwrap();
+    let mut n = Nand::open(NandConfig { seed: 6, ..cfg.clone() }).unwrap();
     assert_eq!(n.chunks().collect::<Vec<_>>(), before);
     assert_eq!(n.config().seed, 5);
     for sector in 0..48 {
@@ -99,10 +89,7 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
         assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
         assert_eq!(n.chunk_info(C).unwrap().write_pointer, 8);
         let psn = n.layout().psn(ChunkId(0), 5);
-        assert!(matches!(
-            n.check_read(psn),
-            Err(MediaError::EraseInterrupted { .. })
-        ));
+        assert!(matches!(n.check_read(psn), Err(MediaError::EraseInterrupted { .. })));
         // The second time, it was resolved in the image.
     }
     let mut n = Nand::open(on(&path)).unwrap();
@@ -136,11 +123,7 @@ fn an_image_is_sparse_and_shrinks_again() {
     program_all(&mut n, C, 1);
     program_all(&mut n, ChunkId(3), 1);
     let chunk = 24 << 16;
-    assert!(
-        (2 * chunk..2 * chunk + 200_000).contains(&bytes()),
-        "{}",
-        bytes()
-    );
+    assert!((2 * chunk..2 * chunk + 200_000).contains(&bytes()), "{}", bytes());
     erase(&mut n, C).unwrap();
     n.release_free().unwrap();
     assert!((chunk..chunk + 200_000).contains(&bytes()), "{}", bytes());
@@ -156,11 +139,7 @@ fn the_byte_map_is_the_documented_one() {
     let mut cfg = on(&path);
     (cfg.seed, cfg.errors.factory_bad) = (0x5eed, 0.25);
     let mut n = Nand::create(cfg).unwrap();
-    let chunk = n
-        .chunks()
-        .find(|(_, i)| i.state == ChunkState::Free)
-        .unwrap()
-        .0;
+    let chunk = n.chunks().find(|(_, i)| i.state == ChunkState::Free).unwrap().0;
     erase(&mut n, chunk).unwrap();
     program(&mut n, chunk, 0, 9).unwrap();
     stage(&mut n, chunk, 1, 9).unwrap();
@@ -175,10 +154,7 @@ fn the_byte_map_is_the_documented_one() {
     assert_eq!(numbers[..11], [2, 2, 2, 6, 12, 1024, 512, 16, 2, 0, 3]);
     assert_eq!(numbers[11..16], [table, marks, oob, data, end]);
     assert_eq!(numbers[16..], [0x5eed, 0.25f64.to_bits(), 0]);
-    assert_eq!(
-        file[4092..4096],
-        crc32c::crc32c(&file[..4092]).to_le_bytes()
-    );
+    assert_eq!(file[4092..4096], crc32c::crc32c(&file[..4092]).to_le_bytes());
     assert_eq!(file.len() as u64, end);
 
     let at = chunk.0 as usize;
@@ -188,10 +164,7 @@ fn the_byte_map_is_the_documented_one() {
     assert_eq!(record & ((1 << 56) - 1), bits);
     let check = (bits ^ (bits >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56 ^ 0xa5;
     assert_eq!(record >> 56, check);
-    assert_eq!(
-        file[marks as usize + 12 * at..][..12],
-        [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-    );
+    assert_eq!(file[marks as usize + 12 * at..][..12], [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let first = 48 * at;
     assert_eq!(file[oob as usize + 16 * first..][..8], 9u64.to_le_bytes());
     let sector = &file[data as usize + 512 * first..][..512];
@@ -211,10 +184,7 @@ fn refused(cfg: &NandConfig, path: &Path) -> OpenError {
     Nand::open_or_create(cfg.clone()).unwrap_err();
     let error = Nand::open(cfg.clone()).unwrap_err();
     assert!(fingerprint(path) == before, "{error}: the file has changed");
-    assert!(
-        error.to_string().contains(path.to_str().unwrap()),
-        "{error}"
-    );
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     error
 }
 
@@ -230,13 +200,9 @@ fn an_image_of_another_medium_is_refused_unharmed() {
         ("number of PUs per channel", 2, 3, |c| c.geometry.pus = 3),
         ("number of planes", 2, 1, |c| c.geometry.planes = 1),
         ("number of chunks per PU", 6, 7, |c| c.geometry.chunks = 7),
-        ("number of pages per chunk", 12, 24, |c| {
-            c.geometry.pages = 24
-        }),
+        ("number of pages per chunk", 12, 24, |c| c.geometry.pages = 24),
         ("page_bytes", 1024, 2048, |c| c.geometry.page_bytes = 2048),
-        ("sector_bytes", 512, 1024, |c| {
-            c.geometry.sector_bytes = 1024
-        }),
+        ("sector_bytes", 512, 1024, |c| c.geometry.sector_bytes = 1024),
         ("oob_bytes", 16, 64, |c| c.geometry.oob_bytes = 64),
         ("number of bits per cell", 2, 4, |c| c.cell = Cell::Qlc),
         ("one_shot (0 no, 1 yes)", 0, 1, |c| c.one_shot = true),
@@ -246,12 +212,7 @@ fn an_image_of_another_medium_is_refused_unharmed() {
         let mut cfg = on(&path);
         change(&mut cfg);
         match refused(&cfg, &path) {
-            OpenError::Differs {
-                what,
-                found,
-                wanted,
-                ..
-            } => {
+            OpenError::Differs { what, found, wanted, .. } => {
                 assert_eq!((what, found, wanted), (name, was, is));
             }
             e => panic!("{name}: {e}"),
@@ -268,17 +229,7 @@ fn an_image_of_another_medium_is_refused_unharmed() {
         data: DataStore::File(path.clone()),
     };
     let error = media::Pcm::open(pcm).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            OpenError::Differs {
-                found: 1,
-                wanted: 2,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, OpenError::Differs { found: 1, wanted: 2, .. }), "{error}");
     Nand::open(on(&path)).unwrap();
 }
 
@@ -298,33 +249,22 @@ fn a_damaged_image_is_refused_unharmed() {
     damage(0, b'X');
     assert!(matches!(refused(&cfg, &path), OpenError::NotAnImage { .. }));
     damage(8, 2);
-    let OpenError::Version { found, .. } = refused(&cfg, &path) else {
-        panic!()
-    };
+    let OpenError::Version { found, .. } = refused(&cfg, &path) else { panic!() };
     assert_eq!((found, IMAGE_VERSION), (2, 1));
     for at in [12, 16, 147, 2000, 4093] {
         damage(at, 0xee);
-        assert!(
-            matches!(refused(&cfg, &path), OpenError::Checksum { .. }),
-            "byte {at}"
-        );
+        assert!(matches!(refused(&cfg, &path), OpenError::Checksum { .. }), "byte {at}");
     }
     let record = 4096 + 8 * 7;
     for (at, byte) in [(record, 0x31), (record + 7, 0), (record + 4, 9)] {
         damage(at, byte);
         let error = refused(&cfg, &path);
-        assert!(
-            matches!(error, OpenError::Damaged { chunk: 7, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, OpenError::Damaged { chunk: 7, .. }), "{error}");
     }
     let mut bytes = whole.clone();
     bytes[4096..8192].fill(0);
     fs::write(&path, bytes).unwrap();
-    assert!(matches!(
-        refused(&cfg, &path),
-        OpenError::Damaged { chunk: 0, .. }
-    ));
+    assert!(matches!(refused(&cfg, &path), OpenError::Damaged { chunk: 0, .. }));
     for len in [9, 4095, 4096, whole.len() - 1] {
         fs::write(&path, &whole[..len]).unwrap();
         match refused(&cfg, &path) {
@@ -361,29 +301,17 @@ fn creating_and_opening_say_what_must_be_there() {
     assert!(matches!(missing, OpenError::Io { .. }), "{missing}");
     assert!(!path.exists());
     fs::write(&path, b"").unwrap();
-    assert!(matches!(
-        Nand::open(on(&path)),
-        Err(OpenError::Empty { .. })
-    ));
+    assert!(matches!(Nand::open(on(&path)), Err(OpenError::Empty { .. })));
     drop(Nand::create(on(&path)).unwrap());
-    assert!(matches!(
-        Nand::create(on(&path)),
-        Err(OpenError::Exists { .. })
-    ));
+    assert!(matches!(Nand::create(on(&path)), Err(OpenError::Exists { .. })));
     // A process was killed while it laid an image out.
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"SLUICNEW", 0).unwrap();
     drop(file);
-    assert!(matches!(
-        Nand::open(on(&path)),
-        Err(OpenError::Empty { .. })
-    ));
+    assert!(matches!(Nand::open(on(&path)), Err(OpenError::Empty { .. })));
     let mut n = Nand::open_or_create(on(&path)).unwrap();
     program_all(&mut n, C, 1);
-    assert!(matches!(
-        Nand::open_or_create(on(dir.path())),
-        Err(OpenError::Io { .. })
-    ));
+    assert!(matches!(Nand::open_or_create(on(dir.path())), Err(OpenError::Io { .. })));
     assert!(matches!(
         Nand::open_or_create(on(Path::new("/nonexistent/drive.img"))),
         Err(OpenError::Io { .. })

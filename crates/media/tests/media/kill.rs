@@ -13,10 +13,7 @@ const IMAGE: &str = "SLUICE_TEST_IMAGE";
 const SEED: &str = "SLUICE_TEST_SEED";
 
 fn on(path: PathBuf) -> NandConfig {
-    NandConfig {
-        data: DataStore::File(path),
-        ..config()
-    }
+    NandConfig { data: DataStore::File(path), ..config() }
 }
 
 /// The generation that a chunk has after so many erases.
@@ -40,8 +37,7 @@ fn child() {
         let info = n.chunk_info(chunk).unwrap();
         let line = if info.state == ChunkState::Closed {
             // Said beforehand: from now on what the chunk held may be gone.
-            out.write_all(format!("E {} {}\n", chunk.0, info.wear + 1).as_bytes())
-                .unwrap();
+            out.write_all(format!("E {} {}\n", chunk.0, info.wear + 1).as_bytes()).unwrap();
             n.begin_erase(chunk).unwrap();
             std::thread::yield_now();
             n.end_erase(chunk).unwrap();
@@ -64,24 +60,15 @@ fn a_kill_is_a_power_cut() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("drive.img");
     let n = Nand::create(on(path.clone())).unwrap();
-    let (chunks, units, per_unit) = (
-        n.layout().chunk_count(),
-        n.layout().units_per_chunk(),
-        n.layout().write_unit(),
-    );
+    let (chunks, units, per_unit) =
+        (n.layout().chunk_count(), n.layout().units_per_chunk(), n.layout().write_unit());
     drop(n);
     let mut torn_units = 0;
     // By chunk: wear, and units that the child said were programmed at that wear.
     let mut said = vec![(0u32, 0u32); chunks as usize];
     for round in 0..30u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "kill::child",
-                "--ignored",
-                "--nocapture",
-                "--test-threads=1",
-            ])
+            .args(["--exact", "kill::child", "--ignored", "--nocapture", "--test-threads=1"])
             .env(IMAGE, &path)
             .env(SEED, round.to_string())
             .stdout(Stdio::null())
@@ -111,15 +98,9 @@ fn a_kill_is_a_power_cut() {
             let (wear, programmed) = said[chunk.0 as usize];
             // An erase that was announced may not have begun.
             let erase_pending = programmed == 0 && info.wear + 1 == wear;
-            assert!(
-                info.wear == wear || erase_pending,
-                "{chunk}: {info:?}, said {wear}"
-            );
+            assert!(info.wear == wear || erase_pending, "{chunk}: {info:?}, said {wear}");
             if info.wear == wear {
-                assert!(
-                    info.write_pointer / per_unit >= programmed,
-                    "{chunk} has lost units"
-                );
+                assert!(info.write_pointer / per_unit >= programmed, "{chunk} has lost units");
             }
             let mut torn_here = 0;
             for sector in 0..units * per_unit {

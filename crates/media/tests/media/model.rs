@@ -109,10 +109,7 @@ impl Chunk {
 fn name(error: MediaError) -> &'static str {
     match error {
         MediaError::ChunkBad { .. } => "bad",
-        MediaError::Busy {
-            with: Operation::Erase,
-            ..
-        } => "erasing",
+        MediaError::Busy { with: Operation::Erase, .. } => "erasing",
         MediaError::Busy { .. } => "programming",
         MediaError::EraseInterrupted { .. } => "interrupted",
         MediaError::Unwritten { .. } => "unwritten",
@@ -158,28 +155,22 @@ fn shapes() -> impl Strategy<Value = NandConfig> {
         Just((Cell::Tlc, true, 0..1)),
         Just((Cell::Qlc, true, 0..1)),
     ];
-    (
-        cells.prop_flat_map(|(c, o, d)| (Just(c), Just(o), d)),
-        1..3u32,
-    )
-        .prop_map(|((cell, one_shot, pair_distance), planes)| {
+    (cells.prop_flat_map(|(c, o, d)| (Just(c), Just(o), d)), 1..3u32).prop_map(
+        |((cell, one_shot, pair_distance), planes)| {
             let mut cfg = config();
             (cfg.cell, cfg.one_shot, cfg.pair_distance) = (cell, one_shot, pair_distance);
             let g = &mut cfg.geometry;
             (g.channels, g.pus, g.chunks, g.planes) = (1, 2, CHUNKS / 2, planes);
             (g.page_bytes, g.oob_bytes) = (512 * (3 - planes), 8);
             cfg
-        })
+        },
+    )
 }
 
 fn check(n: &mut Nand, cfg: &NandConfig, model: &[Chunk]) {
     for (id, m) in (0..).map(ChunkId).zip(model) {
         let info = n.chunk_info(id).unwrap();
-        assert_eq!(
-            (info.state, info.wear, info.write_pointer),
-            m.info(cfg),
-            "{id} {m:?}"
-        );
+        assert_eq!((info.state, info.wear, info.write_pointer), m.info(cfg), "{id} {m:?}");
         for sector in 0..cfg.geometry.sectors_per_chunk() {
             let psn = n.layout().psn(id, sector);
             match m.reads(cfg, sector) {
@@ -203,11 +194,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
         match *step {
             Step::Begin { chunk, off } => {
                 let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
-                let next = if m.interrupted || m.erasing {
-                    units
-                } else {
-                    m.units.len() as u32
-                };
+                let next = if m.interrupted || m.erasing { units } else { m.units.len() as u32 };
                 let Some(unit) = next.checked_add_signed(off) else {
                     continue;
                 };
@@ -258,11 +245,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                 } else if m.erasing {
                     Err("erasing")
                 } else {
-                    *m = Chunk {
-                        erasing: true,
-                        wear: m.wear + 1,
-                        ..Chunk::default()
-                    };
+                    *m = Chunk { erasing: true, wear: m.wear + 1, ..Chunk::default() };
                     Ok(())
                 };
                 assert_eq!(n.begin_erase(id).map_err(name), want, "{step:?}");
@@ -298,10 +281,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                 model[chunk as usize].spoiled.push(sector);
             }
             Step::GoBad { chunk } => {
-                n.inject(Fault::ChunkBad {
-                    chunk: ChunkId(chunk),
-                })
-                .unwrap();
+                n.inject(Fault::ChunkBad { chunk: ChunkId(chunk) }).unwrap();
                 model[chunk as usize].bad = true;
             }
             Step::Cut | Step::Reopen => {

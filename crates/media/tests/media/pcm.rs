@@ -90,11 +90,7 @@ fn any_byte_is_written_in_place_in_memory_and_in_an_image() {
 fn bytes_past_the_end_are_refused() {
     let mut pcm = Pcm::create(config(DataStore::Memory)).unwrap();
     for (offset, len) in [(BYTES, 1), (BYTES - 3, 4), (u64::MAX, 1), (u64::MAX, 0)] {
-        let error = PcmError::OutOfRange {
-            offset,
-            len: len as u64,
-            bytes: BYTES,
-        };
+        let error = PcmError::OutOfRange { offset, len: len as u64, bytes: BYTES };
         assert_eq!(pcm.read(offset, &mut vec![0; len]), Err(error));
         assert_eq!(pcm.write(offset, &vec![0; len]), Err(error));
         assert_eq!(error.status(), nvme::Status::LBA_OUT_OF_RANGE);
@@ -102,10 +98,7 @@ fn bytes_past_the_end_are_refused() {
     pcm.write(BYTES - 4, &[1; 4]).unwrap();
     pcm.write(BYTES, &[]).unwrap();
     let s = pcm.stats();
-    assert_eq!(
-        (s.writes, s.bytes_written, s.reads, s.refused),
-        (2, 4, 0, 8)
-    );
+    assert_eq!((s.writes, s.bytes_written, s.reads, s.refused), (2, 4, 0, 8));
 }
 
 #[test]
@@ -136,53 +129,23 @@ fn images_of_another_size_and_impossible_shapes_are_refused() {
     let (_dir, path) = place();
     drop(Pcm::create(on(&path)).unwrap());
     let before = fs::read(&path).unwrap();
-    let other = PcmConfig {
-        bytes: BYTES + 512,
-        ..on(&path)
-    };
+    let other = PcmConfig { bytes: BYTES + 512, ..on(&path) };
     let error = Pcm::open_or_create(other).unwrap_err();
     assert!(
-        matches!(
-            error,
-            OpenError::Differs {
-                what: "number of bytes",
-                found: BYTES,
-                ..
-            }
-        ),
+        matches!(error, OpenError::Differs { what: "number of bytes", found: BYTES, .. }),
         "{error}"
     );
     let held = Pcm::open(on(&path)).unwrap();
     assert!(matches!(Pcm::open(on(&path)), Err(OpenError::InUse { .. })));
     drop(held);
-    assert!(matches!(
-        Pcm::create(on(&path)),
-        Err(OpenError::Exists { .. })
-    ));
+    assert!(matches!(Pcm::create(on(&path)), Err(OpenError::Exists { .. })));
     assert!(fs::read(&path).unwrap() == before);
     for bad in [
-        PcmConfig {
-            channels: 0,
-            ..on(&path)
-        },
-        PcmConfig {
-            bytes: 513,
-            ..on(&path)
-        },
-        PcmConfig {
-            bytes: 0,
-            ..on(&path)
-        },
-        PcmConfig {
-            sector_bytes: 1000,
-            bytes: 1000,
-            ..on(&path)
-        },
-        PcmConfig {
-            channels: u32::MAX,
-            pus: 2,
-            ..on(&path)
-        },
+        PcmConfig { channels: 0, ..on(&path) },
+        PcmConfig { bytes: 513, ..on(&path) },
+        PcmConfig { bytes: 0, ..on(&path) },
+        PcmConfig { sector_bytes: 1000, bytes: 1000, ..on(&path) },
+        PcmConfig { channels: u32::MAX, pus: 2, ..on(&path) },
     ] {
         assert!(matches!(Pcm::open(bad), Err(OpenError::Geometry(_))));
     }

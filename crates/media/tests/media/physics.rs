@@ -14,20 +14,10 @@ const C: ChunkId = ChunkId(7);
 fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
     let mut n = nand();
     let units = n.layout().units_per_chunk();
-    let info = |state, wear, write_pointer| {
-        Some(ChunkInfo {
-            state,
-            wear,
-            write_pointer,
-        })
-    };
+    let info = |state, wear, write_pointer| Some(ChunkInfo { state, wear, write_pointer });
     assert_eq!(n.chunk_info(C), info(ChunkState::Free, 0, 0));
     stage(&mut n, C, 0, 1).unwrap();
-    assert_eq!(
-        n.chunk_info(C),
-        info(ChunkState::Free, 0, 0),
-        "staged is not programmed"
-    );
+    assert_eq!(n.chunk_info(C), info(ChunkState::Free, 0, 0), "staged is not programmed");
     n.begin_program(C, 0).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Open, 0, 0));
     n.end_program(C, 0).unwrap();
@@ -47,22 +37,12 @@ fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
 #[test]
 fn programs_are_in_order_and_never_over_data() {
     let mut n = nand();
-    let expect = |unit, expected| {
-        Err(MediaError::OutOfOrder {
-            chunk: C,
-            unit,
-            expected,
-        })
-    };
+    let expect = |unit, expected| Err(MediaError::OutOfOrder { chunk: C, unit, expected });
     assert_eq!(n.begin_program(C, 1), expect(1, 0));
     assert_eq!(n.begin_program(C, 0), Ok(()));
     let doing = Operation::Program;
     for unit in [0, 1] {
-        let busy = MediaError::Busy {
-            chunk: C,
-            doing,
-            with: Operation::Program,
-        };
+        let busy = MediaError::Busy { chunk: C, doing, with: Operation::Program };
         assert_eq!(n.begin_program(C, unit), Err(busy));
     }
     assert_eq!(n.end_program(C, 0), Ok(()));
@@ -70,10 +50,7 @@ fn programs_are_in_order_and_never_over_data() {
     assert_eq!(n.begin_program(C, 2), expect(2, 1), "not past");
     for far in [12, 13, u32::MAX / 4 + 2, u32::MAX] {
         assert_eq!(n.begin_program(C, far), expect(far, 1));
-        assert_eq!(
-            n.end_program(C, far),
-            Err(MediaError::NotBegun { chunk: C, doing })
-        );
+        assert_eq!(n.end_program(C, far), Err(MediaError::NotBegun { chunk: C, doing }));
     }
     for unit in 1..12 {
         program(&mut n, C, unit, 1).unwrap();
@@ -103,29 +80,16 @@ fn an_end_needs_its_beginning() {
 #[test]
 fn one_operation_is_under_way_in_a_chunk() {
     let mut n = nand();
-    let busy = |doing, with| {
-        Err(MediaError::Busy {
-            chunk: C,
-            doing,
-            with,
-        })
-    };
+    let busy = |doing, with| Err(MediaError::Busy { chunk: C, doing, with });
     n.begin_program(C, 0).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Program));
     n.begin_erase(ChunkId(8)).unwrap();
     n.end_program(C, 0).unwrap();
     n.begin_erase(C).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Erase));
-    assert_eq!(
-        n.begin_program(C, 0),
-        busy(Operation::Program, Operation::Erase)
-    );
+    assert_eq!(n.begin_program(C, 0), busy(Operation::Program, Operation::Erase));
     let psn = n.layout().psn(C, 0);
-    let during = MediaError::Busy {
-        chunk: C,
-        doing: Operation::Read,
-        with: Operation::Erase,
-    };
+    let during = MediaError::Busy { chunk: C, doing: Operation::Read, with: Operation::Erase };
     assert_eq!(n.check_read(psn), Err(during));
 }
 
@@ -133,34 +97,20 @@ fn one_operation_is_under_way_in_a_chunk() {
 fn numbers_past_the_end_are_refused() {
     let mut n = nand();
     let chunk = ChunkId(24);
-    let error = MediaError::OutOfRange {
-        what: "chunk",
-        value: 24,
-        limit: 24,
-    };
+    let error = MediaError::OutOfRange { what: "chunk", value: 24, limit: 24 };
     assert_eq!(n.begin_program(chunk, 0), Err(error));
     assert_eq!(n.end_program(chunk, 0), Err(error));
     assert_eq!(n.begin_erase(chunk), Err(error));
     assert_eq!(n.end_erase(chunk), Err(error));
     assert_eq!(n.set_wear(chunk, 1), Err(error));
     for value in [24 * 48, u32::MAX] {
-        let error = MediaError::OutOfRange {
-            what: "sector",
-            value,
-            limit: 24 * 48,
-        };
+        let error = MediaError::OutOfRange { what: "sector", value, limit: 24 * 48 };
         assert_eq!(n.check_read(Psn(value)), Err(error));
         assert_eq!(n.stage_bytes(Psn(value), &[0; 512]), Err(error));
         assert_eq!(n.set_oob(Psn(value), &[0]), Err(error));
     }
-    assert!(matches!(
-        n.stage_bytes(Psn(0), &[0; 511]),
-        Err(MediaError::OutOfRange { .. })
-    ));
-    assert!(matches!(
-        n.set_oob(Psn(0), &[0; 17]),
-        Err(MediaError::OutOfRange { .. })
-    ));
+    assert!(matches!(n.stage_bytes(Psn(0), &[0; 511]), Err(MediaError::OutOfRange { .. })));
+    assert!(matches!(n.set_oob(Psn(0), &[0; 17]), Err(MediaError::OutOfRange { .. })));
 }
 
 #[test]
@@ -169,21 +119,12 @@ fn data_is_placed_only_where_nothing_is() {
     program(&mut n, C, 0, 1).unwrap();
     let at = |n: &Nand, sector| n.layout().psn(C, sector);
     let psn = at(&n, 3);
-    assert_eq!(
-        n.stage_bytes(psn, &[0; 512]),
-        Err(MediaError::Overwrite { psn, free: 4 })
-    );
-    assert_eq!(
-        n.set_oob(psn, &[0; 16]),
-        Err(MediaError::Overwrite { psn, free: 4 })
-    );
+    assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(MediaError::Overwrite { psn, free: 4 }));
+    assert_eq!(n.set_oob(psn, &[0; 16]), Err(MediaError::Overwrite { psn, free: 4 }));
     stage(&mut n, C, 1, 1).unwrap();
     n.begin_program(C, 1).unwrap();
     let psn = at(&n, 4);
-    assert_eq!(
-        n.stage_bytes(psn, &[0; 512]),
-        Err(MediaError::Overwrite { psn, free: 8 })
-    );
+    assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(MediaError::Overwrite { psn, free: 8 }));
     stage(&mut n, C, 2, 1).expect("the next unit's data may come while the array is busy");
     n.end_program(C, 1).unwrap();
     for unit in 2..12 {
@@ -205,17 +146,12 @@ fn what_was_programmed_is_read_through_regions_and_slices() {
         (cfg.cell, cfg.pair_distance) = (Cell::Slc, 0);
         cfg.geometry.oob_bytes = oob_bytes;
         let mut n = Nand::create(cfg).unwrap();
-        let (from, to) = (
-            Region::anonymous(8192).unwrap(),
-            Region::anonymous(8192).unwrap(),
-        );
+        let (from, to) = (Region::anonymous(8192).unwrap(), Region::anonymous(8192).unwrap());
         let first = n.layout().unit_start(C, 0);
         for i in 0..4u32 {
             from.fill(100 + 512 * i as usize, 512, i as u8 + 1);
-            n.stage(Psn(first.0 + i), &from, 100 + 512 * i as usize)
-                .unwrap();
-            n.set_oob(Psn(first.0 + i), &vec![i as u8 + 9; oob_bytes as usize])
-                .unwrap();
+            n.stage(Psn(first.0 + i), &from, 100 + 512 * i as usize).unwrap();
+            n.set_oob(Psn(first.0 + i), &vec![i as u8 + 9; oob_bytes as usize]).unwrap();
         }
         n.begin_program(C, 0).unwrap();
         n.end_program(C, 0).unwrap();
@@ -303,10 +239,7 @@ fn a_sector_is_readable_once_its_pair_is_programmed() {
                     let psn = n.layout().psn(C, sector);
                     let page_has_pair = sector / stripe + distance < pointer / stripe;
                     if sector >= pointer {
-                        let error = MediaError::Unwritten {
-                            psn,
-                            write_pointer: pointer,
-                        };
+                        let error = MediaError::Unwritten { psn, write_pointer: pointer };
                         assert_eq!(n.check_read(psn), Err(error));
                     } else if page_has_pair || programmed == units {
                         verify(&mut n, psn, 5).unwrap();
@@ -321,13 +254,7 @@ fn a_sector_is_readable_once_its_pair_is_programmed() {
             }
             erase(&mut n, C).unwrap();
             let psn = n.layout().psn(C, 0);
-            assert_eq!(
-                n.check_read(psn),
-                Err(MediaError::Unwritten {
-                    psn,
-                    write_pointer: 0
-                })
-            );
+            assert_eq!(n.check_read(psn), Err(MediaError::Unwritten { psn, write_pointer: 0 }));
         }
     }
 }
@@ -343,10 +270,7 @@ fn earlier_data_stays_readable_while_a_program_is_under_way() {
     n.begin_program(C, 4).unwrap();
     verify(&mut n, first, 5).unwrap();
     let psn = n.layout().psn(C, 4);
-    assert!(matches!(
-        n.check_read(psn),
-        Err(MediaError::PairNotProgrammed { needs: 20, .. })
-    ));
+    assert!(matches!(n.check_read(psn), Err(MediaError::PairNotProgrammed { needs: 20, .. })));
 }
 
 #[test]
@@ -358,10 +282,7 @@ fn wear_counts_erases() {
     erase(&mut n, ChunkId(0)).unwrap();
     n.set_wear(ChunkId(1), 20).unwrap();
     let s = n.stats();
-    assert_eq!(
-        (s.erases, s.wear.min, s.wear.max, s.wear.total),
-        (4, 0, 20, 24)
-    );
+    assert_eq!((s.erases, s.wear.min, s.wear.max, s.wear.total), (4, 0, 20, 24));
     assert!((s.wear.mean - 1.0).abs() < 1e-12);
 }
 
@@ -390,10 +311,7 @@ fn memory_of_free_chunks_is_given_back_and_nothing_else() {
 fn impossible_media_are_refused() {
     let mut cfg = config();
     cfg.geometry.planes = 0;
-    assert!(matches!(
-        Nand::create(cfg),
-        Err(media::OpenError::Geometry(_))
-    ));
+    assert!(matches!(Nand::create(cfg), Err(media::OpenError::Geometry(_))));
     // Products beyond 64 bits are as impossible as those beyond the limit.
     let huge: [fn(&mut media::NandGeometry); 3] = [
         |g| (g.pages, g.planes) = (u32::MAX - 1, u32::MAX),
@@ -404,15 +322,9 @@ fn impossible_media_are_refused() {
         let mut cfg = config();
         cfg.cell = Cell::Slc;
         change(&mut cfg.geometry);
-        assert!(matches!(
-            Nand::create(cfg),
-            Err(media::OpenError::Geometry(_))
-        ));
+        assert!(matches!(Nand::create(cfg), Err(media::OpenError::Geometry(_))));
     }
     let mut cfg = config();
     cfg.errors.program_fail = 2.0;
-    assert!(matches!(
-        Nand::create(cfg),
-        Err(media::OpenError::Errors(_))
-    ));
+    assert!(matches!(Nand::create(cfg), Err(media::OpenError::Errors(_))));
 }

@@ -35,19 +35,9 @@ fn a_cut_during_a_program_tears_its_unit_wherever_it_is() {
         stage(&mut n, C, unit, 1).unwrap();
         n.begin_program(C, unit).unwrap();
         n.begin_program(ChunkId(0), 0).unwrap();
-        assert_eq!(
-            n.power_cut(),
-            PowerCut {
-                torn_units: 2,
-                interrupted_erases: 0
-            }
-        );
+        assert_eq!(n.power_cut(), PowerCut { torn_units: 2, interrupted_erases: 0 });
         let info = n.chunk_info(C).unwrap();
-        assert_eq!(
-            info.write_pointer,
-            4 * (unit + 1),
-            "the write pointer covers the torn unit"
-        );
+        assert_eq!(info.write_pointer, 4 * (unit + 1), "the write pointer covers the torn unit");
         assert_eq!(info.state == ChunkState::Closed, unit == 11);
         let doing = Operation::Program;
         let not_begun = Err(MediaError::NotBegun { chunk: C, doing });
@@ -103,18 +93,9 @@ fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
             program(&mut n, C, unit, 1).unwrap();
         }
         n.begin_erase(C).unwrap();
-        assert_eq!(
-            n.power_cut(),
-            PowerCut {
-                torn_units: 0,
-                interrupted_erases: 1
-            }
-        );
+        assert_eq!(n.power_cut(), PowerCut { torn_units: 0, interrupted_erases: 1 });
         let info = n.chunk_info(C).unwrap();
-        assert_eq!(
-            (info.state, info.write_pointer, info.wear),
-            (ChunkState::Closed, 48, 1)
-        );
+        assert_eq!((info.state, info.write_pointer, info.wear), (ChunkState::Closed, 48, 1));
         let interrupted = |doing| MediaError::EraseInterrupted { chunk: C, doing };
         for sector in 0..48 {
             let psn = n.layout().psn(C, sector);
@@ -122,10 +103,7 @@ fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
         }
         let psn = n.layout().psn(C, 0);
         assert_eq!(n.begin_program(C, 0), Err(interrupted(Operation::Program)));
-        assert_eq!(
-            n.stage_bytes(psn, &[0; 512]),
-            Err(interrupted(Operation::Program))
-        );
+        assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(interrupted(Operation::Program)));
         n.begin_erase(C).unwrap();
         n.power_cut();
         assert!(n.check_read(psn).is_err(), "recovery can itself be cut");
@@ -151,35 +129,13 @@ fn what_is_broken_stays_broken() {
     n.begin_erase(ChunkId(18)).unwrap();
     n.inject(Fault::DieFailure { pu: 3 }).unwrap();
     n.inject(Fault::NextErase).unwrap();
-    assert_eq!(
-        n.power_cut(),
-        PowerCut::default(),
-        "nothing that works was under way"
-    );
-    assert!(matches!(
-        n.begin_program(failed, 1),
-        Err(MediaError::ClosedEarly { .. })
-    ));
-    assert!(matches!(
-        n.check_read(sector),
-        Err(MediaError::Uncorrectable { .. })
-    ));
-    assert!(matches!(
-        n.begin_erase(ChunkId(3)),
-        Err(MediaError::ChunkBad { .. })
-    ));
-    assert!(matches!(
-        n.begin_erase(ChunkId(18)),
-        Err(MediaError::DieFailed { pu: 3, .. })
-    ));
-    assert!(matches!(
-        n.end_erase(ChunkId(18)),
-        Err(MediaError::NotBegun { .. })
-    ));
-    assert!(matches!(
-        erase(&mut n, C),
-        Err(MediaError::EraseFailed { .. })
-    ));
+    assert_eq!(n.power_cut(), PowerCut::default(), "nothing that works was under way");
+    assert!(matches!(n.begin_program(failed, 1), Err(MediaError::ClosedEarly { .. })));
+    assert!(matches!(n.check_read(sector), Err(MediaError::Uncorrectable { .. })));
+    assert!(matches!(n.begin_erase(ChunkId(3)), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.begin_erase(ChunkId(18)), Err(MediaError::DieFailed { pu: 3, .. })));
+    assert!(matches!(n.end_erase(ChunkId(18)), Err(MediaError::NotBegun { .. })));
+    assert!(matches!(erase(&mut n, C), Err(MediaError::EraseFailed { .. })));
 }
 
 #[test]

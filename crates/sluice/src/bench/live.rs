@@ -98,11 +98,8 @@ fn measure(
         None => measured,
     })?;
     let late = drive.stats().late;
-    for (metric, value) in [
-        ("late_p50", late.p50),
-        ("late_p99", late.p99),
-        ("late_max", late.max),
-    ] {
+    for (metric, value) in [("late_p50", late.p50), ("late_p99", late.p99), ("late_max", late.max)]
+    {
         let Nanos(ns) = value;
         sink.push(Measurement::new(BENCH, case.clone(), metric, ns as f64, "ns"))?;
     }

@@ -106,11 +106,8 @@ impl From<BenchError> for Failure {
 /// Measures one group.
 pub type Group = fn(Effort, &mut Sink<'_>) -> Result<(), BenchError>;
 
-const GROUPS: &[(BenchGroup, Group)] = &[
-    (BenchGroup::Sim, sim::run),
-    (BenchGroup::Live, live::run),
-    (BenchGroup::Ring, ring::run),
-];
+const GROUPS: &[(BenchGroup, Group)] =
+    &[(BenchGroup::Sim, sim::run), (BenchGroup::Live, live::run), (BenchGroup::Ring, ring::run)];
 
 /// A group's name on the command line.
 fn word(group: BenchGroup) -> String {

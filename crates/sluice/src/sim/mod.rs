@@ -89,7 +89,10 @@ impl SimError {
 }
 
 /// The jobs of each drive of a scenario, and the options that have no meaning here.
-fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Vec<JobSpec>>, Vec<String>), SimError> {
+fn jobs(
+    scenario: &Scenario,
+    files: &[PathBuf],
+) -> Result<(Vec<Vec<JobSpec>>, Vec<String>), SimError> {
     let mut per_drive: Vec<Vec<JobSpec>> = vec![Vec::new(); scenario.drives.len()];
     let mut ignored = Vec::new();
     for table in &scenario.jobs {

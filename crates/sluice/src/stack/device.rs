@@ -8,7 +8,10 @@ use ring::AddressSpace;
 /// A block device, whoever manages the flash: one match per call, so that jobs need not be compiled
 /// for every way.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one per drive; a box would cost the raw path a load")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per drive; a box would cost the raw path a load"
+)]
 pub enum StackDevice {
     /// The drive: straight to its queue pair.
     Raw(Raw),

@@ -119,11 +119,9 @@ impl Stack {
             return Err(StackError::NotABlockDevice { name });
         }
         let drive = Drive::new(plan.config.clone());
-        let mut drive =
-            drive.map_err(|source| StackError::Drive { name: name.clone(), source })?;
-        let port = drive
-            .attach()
-            .map_err(|source| StackError::Memory { name: name.clone(), source })?;
+        let mut drive = drive.map_err(|source| StackError::Drive { name: name.clone(), source })?;
+        let port =
+            drive.attach().map_err(|source| StackError::Memory { name: name.clone(), source })?;
         // Bring-up takes no time of the run: recovery's reads happen at once.
         drive.set_instant(true);
         let device = Stack::bring_up(plan, &mut drive, &port, vector, name);
