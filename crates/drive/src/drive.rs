@@ -210,6 +210,12 @@ impl Drive {
         self.array().map_or(0, |a| a.depth(pu))
     }
 
+    /// Completions posted so far: hosts cannot have heard of anything while it stays the same.
+    #[inline]
+    pub fn posted(&self) -> u64 {
+        self.queues.posts
+    }
+
     /// Whether no command and no operation of the flash is under way.
     pub fn is_idle(&self) -> bool {
         self.commands.outstanding() == 0 && self.array().is_none_or(FlashArray::is_idle)

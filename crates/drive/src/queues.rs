@@ -52,6 +52,8 @@ pub(crate) struct Queues {
     posted: Vec<usize>,
     /// Doorbells that were out of range.
     pub(crate) invalid_doorbells: u64,
+    /// Completions given to hosts, or that wait for room to be.
+    pub(crate) posts: u64,
 }
 
 impl Queues {
@@ -68,6 +70,7 @@ impl Queues {
             stalled: 0,
             posted: Vec::new(),
             invalid_doorbells: 0,
+            posts: 0,
         }
     }
 
@@ -245,6 +248,7 @@ impl Queues {
     #[inline]
     fn send(&mut self, at: usize, cqe: Cqe) {
         let Some(completion) = self.completions[at].as_mut() else { return };
+        self.posts += 1;
         if !completion.stalled.is_empty() || completion.ring.post(cqe).is_err() {
             completion.stalled.push_back(cqe);
             self.stalled += 1;
@@ -265,6 +269,7 @@ impl Queues {
                         break;
                     }
                     queue.stalled.pop_front();
+                    self.posts += 1;
                     self.stalled -= 1;
                     moved = true;
                     if !self.posted.contains(&at) {

@@ -8,12 +8,12 @@
 use std::path::Path;
 use std::time::Instant;
 
-use clock::{Nanos, VirtualRunner};
+use clock::VirtualRunner;
 use workload::{Host, HostCosts, JobSpec};
 
 use super::{BenchError, Effort, Measurement, Sink};
 use crate::scenario::Scenario;
-use crate::stack::{Stack, precondition};
+use crate::stack::{Stack, precondition, take_turns};
 
 const BENCH: &str = "sim";
 
@@ -81,11 +81,7 @@ fn simulated(
     let costs = HostCosts::default();
     let mut host = Host::new(&mut stack.device, vec![job], costs, 1).map_err(setup)?;
     let begin = Instant::now();
-    while !host.done() {
-        if !runner.step(&mut [&mut host, &mut stack.drive], Nanos::MAX) && !host.done() {
-            break;
-        }
-    }
+    take_turns(runner, &mut host, &mut stack.drive, &mut |_, _, _| true);
     let seconds = begin.elapsed().as_secs_f64();
     let result = host.finish().map_err(setup)?;
     let done: u64 = result.jobs.iter().map(|j| j.completed).sum();

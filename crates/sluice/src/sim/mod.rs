@@ -22,7 +22,7 @@ pub use outcome::{DriveOutcome, Outcome};
 pub use way::to_way;
 
 use crate::scenario::{JobTable, Scenario};
-use crate::stack::{Stack, StackDevice, StackError, precondition};
+use crate::stack::{Stack, StackDevice, StackError, precondition, take_turns};
 use spans::SpanTrace;
 
 /// Where a run stands, for a progress bar.
@@ -254,6 +254,16 @@ fn run(
     trace: &mut Option<SpanTrace>,
     options: &mut SimOptions<'_>,
 ) -> Result<(), SimError> {
+    if let ([Lane { host: Some(host), drive, .. }], None) = (&mut *lanes, &trace) {
+        take_turns(runner, host, drive, &mut |_, host, _| {
+            if let Some(progress) = &mut options.progress {
+                progress(Stage::Running(host.progress()));
+            }
+            true
+        });
+        // What cannot go on names itself when the host is finished.
+        return Ok(());
+    }
     let mut steps = 0u32;
     loop {
         let jumped = if let [one] = &mut *lanes {

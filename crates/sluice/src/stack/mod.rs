@@ -3,10 +3,12 @@
 //! | file | noun |
 //! |---|---|
 //! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
+//! | [`turns`](take_turns) | a host and a drive in virtual time |
 //! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
 
 mod device;
 mod precondition;
+mod turns;
 
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use ring::Port;
 
 pub use device::StackDevice;
 pub use precondition::precondition;
+pub use turns::take_turns;
 
 use crate::scenario::{DrivePlan, Target};
 

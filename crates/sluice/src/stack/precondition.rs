@@ -7,10 +7,10 @@
 use std::path::Path;
 
 use block::Device;
-use clock::{Nanos, VirtualRunner};
+use clock::VirtualRunner;
 use workload::{Host, HostCosts, JobSpec};
 
-use super::{Stack, StackError};
+use super::{Stack, StackError, take_turns};
 use crate::scenario::{Fill, Precondition};
 
 /// Brings a stack to the state that `what` describes, at an instant of `runner`. `progress` is told
@@ -35,17 +35,10 @@ pub fn precondition(
     drive.set_instant(true);
     let mut host = Host::new(&mut device, jobs, HostCosts::default(), seed)
         .map_err(|e| failed(e.to_string()))?;
-    let mut rounds = 0u32;
-    while !host.done() {
-        let jumped = runner.step(&mut [&mut host, &mut drive], Nanos::MAX);
-        if !jumped && !host.done() {
-            break;
-        }
-        rounds = rounds.wrapping_add(1);
-        if rounds.is_multiple_of(4096) {
-            progress(host.progress());
-        }
-    }
+    take_turns(runner, &mut host, &mut drive, &mut |_, host, _| {
+        progress(host.progress());
+        true
+    });
     let result = host.finish().map_err(|e| failed(e.to_string()))?;
     if let Some((_, failure)) = result.failures().next() {
         return Err(failed(failure.to_string()));

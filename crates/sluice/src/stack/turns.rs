@@ -1,0 +1,59 @@
+//! One host and one drive taking turns in virtual time.
+//!
+//! The same as polling both until nothing moves and jumping to the next deadline, without the polls
+//! that cannot find anything: a host hears of a drive only by completions, so while the drive posts
+//! none and the host has no deadline, the drive goes on alone.
+
+use block::Device;
+use clock::{Component, VirtualRunner};
+use drive::Drive;
+use workload::Host;
+
+/// Runs until the host is done, nothing is left to happen, or `tell` answers `false`, which is asked
+/// every thousand or so turns. Returns whether the host is done.
+pub fn take_turns<D: Device>(
+    runner: &mut VirtualRunner,
+    host: &mut Host<D>,
+    drive: &mut Drive,
+    tell: &mut dyn FnMut(&mut VirtualRunner, &mut Host<D>, &mut Drive) -> bool,
+) -> bool {
+    let mut turns = 0u32;
+    loop {
+        // Everything that can happen at this instant.
+        loop {
+            host.poll(runner.now());
+            let posted = drive.posted();
+            drive.poll(runner.now());
+            if drive.posted() == posted && host.deadline() > runner.now() {
+                break;
+            }
+        }
+        if host.done() {
+            return true;
+        }
+        turns += 1;
+        if turns == 1024 {
+            turns = 0;
+            if !tell(runner, host, drive) {
+                return false;
+            }
+        }
+        let wanted = host.deadline();
+        let posted = drive.posted();
+        loop {
+            let due = drive.deadline();
+            if due >= wanted {
+                if wanted == clock::Nanos::MAX {
+                    return false;
+                }
+                runner.jump(wanted);
+                break;
+            }
+            runner.jump(due);
+            drive.poll(runner.now());
+            if drive.posted() != posted {
+                break;
+            }
+        }
+    }
+}
