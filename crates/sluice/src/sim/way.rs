@@ -97,17 +97,15 @@ fn latency(result: &DirectionResult) -> Latency {
 fn cdf(result: &DirectionResult) -> Vec<(u64, f64)> {
     let total = result.lat.count().max(1) as f64;
     let buckets: Vec<_> = result.lat.buckets().collect();
-    let stride = buckets.len().div_ceil(CDF_POINTS).max(1);
-    let mut points = Vec::with_capacity(buckets.len() / stride + 2);
+    let group = buckets.len().div_ceil(CDF_POINTS).max(1);
+    let mut points = Vec::with_capacity(2 * buckets.len() / group + 2);
     let mut below = 0;
-    for (i, bucket) in buckets.iter().enumerate() {
-        if i == 0 {
-            points.push((bucket.from.0, 0.0));
-        }
-        below += bucket.count;
-        if i % stride == stride - 1 || i + 1 == buckets.len() {
-            points.push((bucket.to.0.min(result.lat.max().0), below as f64 / total));
-        }
+    // Where nothing was recorded the share stays what it was: two points per group of buckets.
+    for buckets in buckets.chunks(group) {
+        points.push((buckets[0].from.0, below as f64 / total));
+        below += buckets.iter().map(|b| b.count).sum::<u64>();
+        let last = buckets[buckets.len() - 1].to.0.min(result.lat.max().0);
+        points.push((last.max(buckets[0].from.0), below as f64 / total));
     }
     points
 }
