@@ -227,7 +227,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     let seeds_were_given = number("SLUICE_SEED").is_some();
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SLUICE_CASES").unwrap_or(400),
+        None => 0..number("SLUICE_CASES").unwrap_or(2_000),
     };
     let mut written = 0;
     for seed in seeds {

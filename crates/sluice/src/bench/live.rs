@@ -27,7 +27,7 @@ const NAND: &str = "[drive]\npreset = \"femu-default\"\ndata = \"none\"\n\
 pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for (drive, text, jobs) in [
         ("null", NULL, &[("randread", 128), ("randwrite", 128)][..]),
-        ("nand", NAND, &[("randread", 256), ("randwrite", 64)][..]),
+        ("nand", NAND, &[("randread", 64), ("randread", 256), ("randwrite", 64)][..]),
     ] {
         for &(rw, depth) in jobs {
             measure(effort, drive, text, rw, depth, sink)?;
