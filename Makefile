@@ -7,7 +7,7 @@ CARGO ?= cargo
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs
 
-.PHONY: help demo test test-long test-packages bench fmt lint docs
+.PHONY: help demo test test-long test-sanitizer test-packages bench fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,12 @@ test: test-packages ## install what the tests need, and run them
 
 test-long: test-packages ## the same with the tests that take minutes
 	$(CARGO) test --workspace --release -- --include-ignored
+
+test-sanitizer: ## the crate with unsafe code under AddressSanitizer, where a nightly toolchain is installed
+	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
+	  RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/sanitizer" \
+	    $(CARGO) +nightly test --package sluice-ring --lib --target $$(rustc -vV | sed -n 's/^host: //p'); \
+	else echo "no nightly toolchain: the sanitizer is not run"; fi
 
 test-packages: # Debian packages with the programs that the tests drive, only if missing
 	scripts/apt-install $(TEST_PACKAGES)

@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use clock::Nanos;
 use nvme::Status;
 
+use crate::durable::Waiter;
 use crate::flash::OpKind;
-use crate::ftl::{GC, USER, Waiter};
+use crate::ftl::{GC, USER};
 use crate::lines::{LineState, NONE};
 use crate::{Entry, Flash, Ftl, Layout, Location, OpId, ReadTarget};
 

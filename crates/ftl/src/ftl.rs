@@ -7,9 +7,10 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::collect::Collector;
+use crate::durable::{Waiter, Waiting};
 use crate::flash::OpKind;
 use crate::lines::{Lines, NONE, OpenLine};
-use crate::write_ring::{UnitState, WriteRing};
+use crate::write_ring::WriteRing;
 use crate::{
     Entry, Flash, FtlConfig, FtlStats, Layout, Location, Map, OpId, RateLimiter, ReadTarget, Shape,
 };
@@ -26,12 +27,6 @@ pub struct Done {
 /// Which ring: the user's, or garbage collection's.
 pub(crate) const USER: usize = 0;
 pub(crate) const GC: usize = 1;
-
-/// Programs outstanding per parallel unit at most: one in the array, one in the cache register.
-const PROGRAMS_PER_PU: u8 = 2;
-
-/// Names a program of padding from outside of the rings; the rest of the name is its chunk.
-const PADDING: u32 = 1 << 29;
 
 /// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of a whole drive stops nobody.
 const TRIM_SLICE: u32 = 1 << 16;
@@ -52,24 +47,6 @@ struct Pending {
     done: u32,
     sectors: u32,
     durable: bool,
-}
-
-/// Who waits for durability.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Waiter {
-    /// A request.
-    Request(u64),
-    /// A drained line, which can be erased then. Nobody hurries for it.
-    Line(u32),
-}
-
-/// Somebody who waits for everything before a position of the user's ring to be durable.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    position: u64,
-    waiter: Waiter,
-    /// A flush: the trim state is written next, once the data that it speaks of is durable.
-    then_trim_state: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,20 +79,20 @@ pub struct Ftl {
     reads: Vec<UserRead>,
     free_reads: Vec<u32>,
     /// Requests that wait for a position of the user's ring to become durable, in order of it.
-    waiting: VecDeque<Waiting>,
-    completed: VecDeque<Done>,
+    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) completed: VecDeque<Done>,
     addresses: Vec<(u32, u32)>,
     /// Units whose program failed and which must be written again before any other.
-    retry: VecDeque<(usize, u32)>,
+    pub(crate) retry: VecDeque<(usize, u32)>,
     /// Regions trimmed since their trim state was last written, those that must be written once
     /// more, and the sequence number that was next when a region was last trimmed.
-    dirty_regions: Vec<u32>,
-    dirty_again: Vec<u32>,
-    trimmed_at: Vec<u64>,
+    pub(crate) dirty_regions: Vec<u32>,
+    pub(crate) dirty_again: Vec<u32>,
+    pub(crate) trimmed_at: Vec<u64>,
     /// Position of the user's ring behind the last trim state.
-    trim_state_at: u64,
+    pub(crate) trim_state_at: u64,
     /// Requests among those waiting: begun units are padded for them.
-    urgent: u32,
+    pub(crate) urgent: u32,
 }
 
 impl Ftl {
@@ -246,7 +223,7 @@ impl Ftl {
     }
 
     /// Sectors of this many chunks and of the room in open lines.
-    fn space(&self, chunks: u32) -> u64 {
+    pub(crate) fn space(&self, chunks: u32) -> u64 {
         let open: u32 = self.open.iter().flatten().map(|o| o.room).sum();
         u64::from(chunks) * u64::from(self.shape.sectors)
             + u64::from(open) * u64::from(self.shape.unit)
@@ -265,7 +242,7 @@ impl Ftl {
     }
 
     #[inline]
-    fn complete(&mut self, tag: u64, status: Status) {
+    pub(crate) fn complete(&mut self, tag: u64, status: Status) {
         self.completed.push_back(Done { tag, status });
     }
 
@@ -325,7 +302,7 @@ impl Ftl {
     }
 
     #[inline]
-    fn entry(&self, slot: u32) -> &Entry {
+    pub(crate) fn entry(&self, slot: u32) -> &Entry {
         self.rings[usize::from(slot >= self.rings[USER].capacity())].entry(slot)
     }
 
@@ -355,101 +332,9 @@ impl Ftl {
         self.pending.push_back(Pending { kind, tag, lba: lba as u32, done: 0, sectors, durable });
     }
 
-    /// Makes everything that completed so far durable, trims included.
-    pub fn flush(&mut self, now: Nanos, tag: u64, flash: &mut impl Flash) {
-        self.stats.flushes += 1;
-        self.wait_durable(Waiter::Request(tag), true);
-        self.complete_durable(now, flash);
-        self.kick(now, flash);
-    }
-
-    pub(crate) fn wait_durable(&mut self, waiter: Waiter, then_trim_state: bool) {
-        let position = self.rings[USER].position();
-        self.waiting.push_back(Waiting { position, waiter, then_trim_state });
-        self.urgent += u32::from(matches!(waiter, Waiter::Request(_)));
-    }
-
-    /// Completes what waits for durability as far as it is reached.
-    fn complete_durable(&mut self, now: Nanos, flash: &mut impl Flash) {
-        while let Some(&w) = self.waiting.front() {
-            if w.position > self.rings[USER].durable() {
-                break;
-            }
-            if w.then_trim_state {
-                if !self.dirty_regions.is_empty() {
-                    self.write_trim_state(flash);
-                    if !self.dirty_regions.is_empty() {
-                        break;
-                    }
-                    std::mem::swap(&mut self.dirty_regions, &mut self.dirty_again);
-                }
-                // Somebody else may have written it, and wait for it, too.
-                if self.trim_state_at > self.rings[USER].durable() {
-                    self.stop_waiting();
-                    self.wait_durable(w.waiter, false);
-                    continue;
-                }
-            }
-            self.stop_waiting();
-            match w.waiter {
-                Waiter::Request(tag) => self.complete(tag, Status::SUCCESS),
-                Waiter::Line(line) => self.erase_line(now, line, flash),
-            }
-        }
-    }
-
-    fn stop_waiting(&mut self) {
-        if let Some(Waiting { waiter: Waiter::Request(_), .. }) = self.waiting.pop_front() {
-            self.urgent -= 1;
-        }
-    }
-
-    /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
-    /// whose space is needed.
-    fn pads(&self) -> bool {
-        self.urgent > 0 || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
-    }
-
-    /// Writes the trim state of regions that changed, as far as the ring has room.
-    fn write_trim_state(&mut self, flash: &mut impl Flash) {
-        while self.rings[USER].free() > 0 {
-            let Some(region) = self.dirty_regions.pop() else { return };
-            if self.trimmed_at[region as usize] > self.rings[USER].durable_sequence(self.sequence) {
-                // Trimmed again, since the data that somebody waited for was written: that trim may
-                // be of data that is not durable, and this state cannot take it back.
-                self.dirty_again.push(region);
-            } else {
-                self.trimmed_at[region as usize] = 0;
-            }
-            let bytes = if flash.keeps_data() { self.trim_state(region) } else { Vec::new() };
-            let slot = self.admit(self.layout.logical + region);
-            flash.store(slot, &bytes);
-            self.trim_state_at = self.rings[USER].position();
-            self.stats.metadata += 1;
-        }
-    }
-
-    /// The trim state of a region: see [`crate::recover`] for its bytes and why it is safe.
-    fn trim_state(&self, region: u32) -> Vec<u8> {
-        let durable = self.rings[USER].durable_sequence(self.sequence);
-        let size = Layout::region(&self.shape);
-        let first = region * size;
-        let count = size.min(self.layout.logical - first);
-        crate::recover::encode_trim_state(self.shape.sector_bytes, durable, count, |i| {
-            match self.map.get(first + i) {
-                Location::Unmapped => true,
-                Location::Buffer(slot) => {
-                    let entry = self.entry(slot);
-                    entry.fresh && entry.sequence >= durable
-                }
-                Location::Flash(_) => false,
-            }
-        })
-    }
-
     /// Puts one sector into the user's ring and points the map at it.
     #[inline]
-    fn admit(&mut self, lba: u32) -> u32 {
+    pub(crate) fn admit(&mut self, lba: u32) -> u32 {
         let fresh = match self.map.get(lba) {
             Location::Unmapped => true,
             Location::Buffer(slot) => self.entry(slot).fresh,
@@ -547,286 +432,6 @@ impl Ftl {
         sectors
     }
 
-    /// Fills a begun unit with padding, because somebody waits for it to be durable.
-    fn pad(&mut self, flash: &mut impl Flash) {
-        for _ in 0..self.rings[USER].missing() {
-            let entry = Entry { source: NONE, ..Entry::default() };
-            let slot = self.rings[USER].push(entry, false, self.sequence);
-            flash.store(slot, &[]);
-            self.stats.padding += 1;
-        }
-    }
-
-    /// Starts programs for all units that are ready, as far as parallel units take them.
-    fn program_ready(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        let mut moved = false;
-        while let Some(&(ring, unit)) = self.retry.front() {
-            if !self.program_unit(now, ring, unit, flash) {
-                return moved;
-            }
-            self.retry.pop_front();
-            moved = true;
-        }
-        // Users first: what they may write has been limited on admission, and victims may wait for
-        // it to be durable.
-        for ring in [USER, GC] {
-            while let Some(unit) = self.rings[ring].ready() {
-                if !self.program_unit(now, ring, unit, flash) {
-                    break;
-                }
-                self.rings[ring].advance_mapped();
-                moved = true;
-            }
-        }
-        moved
-    }
-
-    fn program_unit(&mut self, now: Nanos, ring: usize, unit: u32, flash: &mut impl Flash) -> bool {
-        let stream = if self.config.hot_cold { ring } else { USER };
-        if ring == GC && !self.spares_a_unit() {
-            return false;
-        }
-        if self.blocked[stream] {
-            return false;
-        }
-        let Some((line, chunk, sector)) = self.place(stream) else {
-            // If nothing is under way, what unblocks it is not foreseen here.
-            self.blocked[stream] = self.programs > 0;
-            return false;
-        };
-        let first_psn = self.shape.first_psn(chunk) + sector;
-        for (psn, entry) in (first_psn..).zip(self.rings[ring].entries(unit)) {
-            self.map.set_reverse(psn, entry.lba_plus_1.checked_sub(1), entry.poison);
-        }
-        let name = (ring as u32) << 28 | unit;
-        // Behind the chunk's other units, so that they are released in order.
-        let last = self.lines.chunks[chunk as usize].last;
-        match last {
-            NONE => self.lines.chunks[chunk as usize].first = name,
-            last => self.unit_mut(last).next = name,
-        }
-        self.lines.chunks[chunk as usize].last = name;
-        let u = &mut self.rings[ring].units[unit as usize];
-        (u.state, u.chunk, u.sector, u.next) = (UnitState::Mapped, chunk, sector, NONE);
-        self.lines.lines[line as usize].programs += 1;
-        self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
-        self.programs += 1;
-        self.stats.programs += 1;
-        let op = OpId::new(OpKind::Program, name);
-        let ring = &self.rings[ring];
-        flash.program(now, op, chunk, sector, ring.slot_of_unit(unit), ring.entries(unit));
-        true
-    }
-
-    /// When a ring is full of units that wait for their pairs, nothing can be put into it that
-    /// would program those: padding does, from outside of the rings.
-    fn unstick(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        if self.programs > 0 {
-            return false;
-        }
-        let Some(chunk) = self.rings.iter().find_map(WriteRing::stuck_on) else { return false };
-        let mut open = self.open.iter_mut().flatten();
-        let Some((line, sector)) = open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
-        else {
-            return false;
-        };
-        self.drop_full(USER);
-        self.drop_full(GC);
-        let first_psn = self.shape.first_psn(chunk) + sector;
-        for psn in first_psn..first_psn + self.shape.unit {
-            self.map.set_reverse(psn, None, false);
-        }
-        self.lines.lines[line as usize].programs += 1;
-        self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
-        self.programs += 1;
-        self.stats.programs += 1;
-        self.stats.padding += u64::from(self.shape.unit);
-        let op = OpId::new(OpKind::Program, PADDING | chunk);
-        let slot = self.slots() - self.shape.unit;
-        let entries = &[Entry { source: NONE, ..Entry::default() }; 64];
-        flash.program(now, op, chunk, sector, slot, &entries[..self.shape.unit as usize]);
-        true
-    }
-
-    #[inline]
-    fn unit_mut(&mut self, name: u32) -> &mut crate::write_ring::Unit {
-        &mut self.rings[(name >> 28) as usize].units[(name & 0x0fff_ffff) as usize]
-    }
-
-    /// Finds a place for a write unit, opening a line when the open ones have none. When no chunk
-    /// is left, the other stream's open lines will do.
-    fn place(&mut self, stream: usize) -> Option<(u32, u32, u32)> {
-        loop {
-            let (placed, room) = self.place_in_open(stream);
-            if placed.is_some() {
-                return placed;
-            }
-            // A second line is opened only while the tail of the first is draining.
-            if room >= self.layout.active || self.open[stream].len() >= 2 && room > 0 {
-                return None;
-            }
-            // A line is opened narrower than it should be only when no chunk is on its way back.
-            if self.lines.free_chunks() < self.layout.active && self.lines.erasing > 0 {
-                return None;
-            }
-            match self.lines.open() {
-                Some(open) => self.open[stream].push_back(open),
-                None if room == 0 => return self.place_in_open(1 - stream).0,
-                None => return None,
-            }
-        }
-    }
-
-    /// A place in a stream's open lines, or how many write units they have room for.
-    fn place_in_open(&mut self, stream: usize) -> (Option<(u32, u32, u32)>, u32) {
-        let mut room = 0;
-        for open in self.open[stream].iter_mut().take(2) {
-            let busy = &self.programs_on;
-            let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
-            if let Some((chunk, sector)) = open.place(&self.shape, accepts) {
-                let line = open.line;
-                if open.room == 0 {
-                    self.drop_full(stream);
-                }
-                return (Some((line, chunk, sector)), 0);
-            }
-            room += open.room;
-        }
-        (None, room)
-    }
-
-    /// Forgets open lines that take no more; they close when their programs are done.
-    fn drop_full(&mut self, stream: usize) {
-        let lines = &mut self.lines;
-        self.open[stream].retain(|open| {
-            if open.room == 0 {
-                lines.lines[open.line as usize].full = true;
-            }
-            open.room > 0
-        });
-    }
-
-    /// A program has ended. [`kick`](Ftl::kick) afterwards.
-    pub fn program_done(&mut self, now: Nanos, op: OpId, status: Status, flash: &mut impl Flash) {
-        let name = op.index();
-        let padding = name & PADDING != 0;
-        let (chunk, sector) = if padding {
-            let chunk = name & !PADDING;
-            (chunk, self.lines.chunks[chunk as usize].persisted)
-        } else {
-            let unit = self.unit_mut(name);
-            (unit.chunk, unit.sector)
-        };
-        let line = self.lines.line_of[chunk as usize];
-        self.lines.lines[line as usize].programs -= 1;
-        self.programs_on[self.shape.pu_of(chunk) as usize] -= 1;
-        self.programs -= 1;
-        self.blocked = [false; 2];
-        if status.is_success() {
-            self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
-            if !padding {
-                self.unit_mut(name).state = UnitState::Persisted;
-                self.note_moves_durable(name, flash, now);
-            }
-        } else {
-            self.program_failed(chunk);
-            if !padding {
-                self.write_again(name, chunk);
-            }
-        }
-        self.release_readable(chunk);
-        self.rings[USER].settle();
-        self.rings[GC].settle();
-        self.lines.close_if_done(line);
-        self.complete_durable(now, flash);
-    }
-
-    /// A chunk takes no more, is reclaimed next, and retired (LightNVM paper section 4.2.3).
-    fn program_failed(&mut self, chunk: u32) {
-        self.stats.program_failures += 1;
-        self.lines.chunks[chunk as usize].bad = true;
-        for stream in [USER, GC] {
-            for open in &mut self.open[stream] {
-                open.abandon(&self.shape, chunk);
-            }
-            self.drop_full(stream);
-        }
-        self.lines.lines[self.lines.line_of[chunk as usize] as usize].hurt = true;
-    }
-
-    /// A unit whose program failed is written elsewhere, ahead of everything newer.
-    fn write_again(&mut self, name: u32, chunk: u32) {
-        self.unlink(name, chunk);
-        let first_psn = self.shape.first_psn(chunk) + self.unit_mut(name).sector;
-        for psn in first_psn..first_psn + self.shape.unit {
-            self.map.set_reverse(psn, None, false);
-        }
-        self.retry.push_back(((name >> 28) as usize, name & 0x0fff_ffff));
-    }
-
-    fn unlink(&mut self, name: u32, chunk: u32) {
-        let (mut at, mut before) = (self.lines.chunks[chunk as usize].first, NONE);
-        while at != NONE {
-            let next = self.unit_mut(at).next;
-            if at == name {
-                match before {
-                    NONE => self.lines.chunks[chunk as usize].first = next,
-                    before => self.unit_mut(before).next = next,
-                }
-                if next == NONE {
-                    self.lines.chunks[chunk as usize].last = before;
-                }
-                return;
-            }
-            (before, at) = (at, next);
-        }
-    }
-
-    /// Points the map at the media for every unit of a chunk that can be read there now.
-    fn release_readable(&mut self, chunk: u32) {
-        loop {
-            let c = self.lines.chunks[chunk as usize];
-            if c.first == NONE {
-                return;
-            }
-            let unit = *self.unit_mut(c.first);
-            let whole = c.persisted == self.shape.sectors || c.bad;
-            let readable = whole || unit.sector + self.shape.unit + self.shape.pair <= c.persisted;
-            if unit.state != UnitState::Persisted || !readable {
-                return;
-            }
-            self.release_unit(c.first);
-            let chunk = &mut self.lines.chunks[chunk as usize];
-            chunk.first = unit.next;
-            if unit.next == NONE {
-                chunk.last = NONE;
-            }
-        }
-    }
-
-    fn release_unit(&mut self, name: u32) {
-        let (ring, unit) = ((name >> 28) as usize, name & 0x0fff_ffff);
-        let u = &mut self.rings[ring].units[unit as usize];
-        u.state = UnitState::Released;
-        let first_psn = self.shape.first_psn(u.chunk) + u.sector;
-        let line = self.lines.line_of[u.chunk as usize];
-        let first_slot = self.rings[ring].slot_of_unit(unit);
-        let mut valid = 0;
-        for (i, entry) in self.rings[ring].entries(unit).iter().enumerate() {
-            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            if self.map.get(lba) == Location::Buffer(first_slot + i as u32) {
-                self.map.set(lba, Location::Flash(first_psn + i as u32));
-                valid += 1;
-            } else if self.map.get(lba) == Location::Unmapped {
-                self.lines.lines[line as usize].trimmed = true;
-            } else {
-                // Overwritten in the buffer: until the new copy is durable this one counts.
-                self.lines.lines[line as usize].after = self.rings[USER].position();
-            }
-        }
-        self.lines.lines[line as usize].valid += valid;
-    }
-
     /// A read has ended; [`kick`](Ftl::kick) afterwards if it was not a user's (`true`). Bit `i` of `failed` stands for the `i`-th address of the call.
     #[inline]
     pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
@@ -900,19 +505,21 @@ pub enum NewFtlError {
     #[error("no memory for the mapping tables: {0}")]
     Memory(#[from] io::Error),
 }
+
 impl Ftl {
-    /// One line about what the layer waits for, for a bug report.
+    /// What the layer has and waits for, for a bug report.
     pub fn debug_state(&self) -> String {
+        let lines = self.lines.lines.iter().enumerate();
+        let lines: Vec<String> = lines
+            .filter(|(_, l)| l.state != crate::lines::LineState::Free)
+            .map(|(i, l)| format!("{i} {:?} {} of {}", l.state, l.valid, l.sectors))
+            .collect();
+        let open = self.open.each_ref();
+        let open = open.map(|o| o.iter().map(|l| (l.line, l.room)).collect::<Vec<_>>());
         format!(
-            "{:?} free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
-             user ring durable {} of {}, free {}, gc ring free {} missing {}, {:?}",
-            self.lines
-                .lines
-                .iter()
-                .enumerate()
-                .filter(|(_, l)| l.state != crate::lines::LineState::Free)
-                .map(|(i, l)| (i, l.state, l.valid, l.sectors, l.full, l.programs))
-                .collect::<Vec<_>>(),
+            "free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
+             user ring durable {} of {}, free {}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
+             lines: {}",
             self.free_sectors(),
             self.limiter.share(self.free_sectors()),
             self.lines.free_chunks(),
@@ -922,18 +529,10 @@ impl Ftl {
             self.rings[USER].durable(),
             self.rings[USER].position(),
             self.rings[USER].free(),
+            self.rings[GC].ready(),
             self.rings[GC].free(),
-            self.rings[GC].missing(),
-            (
-                self.rings[GC].ready(),
-                self.rings[GC].unmapped(),
-                &self.retry,
-                self.open
-                    .iter()
-                    .map(|o| o.iter().map(|l| (l.line, l.room)).collect::<Vec<_>>())
-                    .collect::<Vec<_>>(),
-                &self.collector
-            ),
+            self.collector,
+            lines.join(", "),
         )
     }
 }

@@ -14,6 +14,8 @@
 //! | [`victim`](VictimPolicy) | which line is reclaimed next |
 //! | [`limiter`](RateLimiter) | how users and garbage collection share the flash |
 //! | [`ftl`](Ftl) | the layer: requests in, flash operations out |
+//! | `program` | where write units go, and what happens when a program ends |
+//! | `durable` | flushes, padding, trim state |
 //! | `collect` | garbage collection |
 //! | [`recover`](Recovery) | the map from what is on the media after power was lost |
 //! | [`stats`](FtlStats) | what was written for whom |
@@ -35,12 +37,14 @@
 
 mod collect;
 mod config;
+mod durable;
 mod flash;
 mod ftl;
 mod limiter;
 mod lines;
 mod map;
 mod oob;
+mod program;
 mod recover;
 mod shape;
 mod stats;

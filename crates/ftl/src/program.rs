@@ -1,0 +1,295 @@
+//! Programming: where write units go, what happens when a program ends or fails, and when the map
+//! moves from the write buffer to the media (LightNVM paper sections 4.2.1 and 4.2.3).
+
+use clock::Nanos;
+use nvme::Status;
+
+use crate::flash::OpKind;
+use crate::ftl::{GC, USER};
+use crate::lines::NONE;
+use crate::write_ring::{UnitState, WriteRing};
+use crate::{Entry, Flash, Ftl, Location, OpId};
+
+/// Programs outstanding per parallel unit at most: one in the array, one in the cache register.
+const PROGRAMS_PER_PU: u8 = 2;
+
+/// Names a program of padding from outside of the rings; the rest of the name is its chunk.
+const PADDING: u32 = 1 << 29;
+
+impl Ftl {
+    /// Starts programs for all units that are ready, as far as parallel units take them.
+    pub(crate) fn program_ready(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        let mut moved = false;
+        while let Some(&(ring, unit)) = self.retry.front() {
+            if !self.program_unit(now, ring, unit, flash) {
+                return moved;
+            }
+            self.retry.pop_front();
+            moved = true;
+        }
+        // Users first: what they may write has been limited on admission, and victims may wait for
+        // it to be durable.
+        for ring in [USER, GC] {
+            while let Some(unit) = self.rings[ring].ready() {
+                if !self.program_unit(now, ring, unit, flash) {
+                    break;
+                }
+                self.rings[ring].advance_mapped();
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    pub(crate) fn program_unit(
+        &mut self,
+        now: Nanos,
+        ring: usize,
+        unit: u32,
+        flash: &mut impl Flash,
+    ) -> bool {
+        let stream = if self.config.hot_cold { ring } else { USER };
+        if ring == GC && !self.spares_a_unit() {
+            return false;
+        }
+        if self.blocked[stream] {
+            return false;
+        }
+        let Some((line, chunk, sector)) = self.place(stream) else {
+            // If nothing is under way, what unblocks it is not foreseen here.
+            self.blocked[stream] = self.programs > 0;
+            return false;
+        };
+        let first_psn = self.shape.first_psn(chunk) + sector;
+        for (psn, entry) in (first_psn..).zip(self.rings[ring].entries(unit)) {
+            self.map.set_reverse(psn, entry.lba_plus_1.checked_sub(1), entry.poison);
+        }
+        let name = (ring as u32) << 28 | unit;
+        // Behind the chunk's other units, so that they are released in order.
+        let last = self.lines.chunks[chunk as usize].last;
+        match last {
+            NONE => self.lines.chunks[chunk as usize].first = name,
+            last => self.unit_mut(last).next = name,
+        }
+        self.lines.chunks[chunk as usize].last = name;
+        let u = &mut self.rings[ring].units[unit as usize];
+        (u.state, u.chunk, u.sector, u.next) = (UnitState::Mapped, chunk, sector, NONE);
+        self.lines.lines[line as usize].programs += 1;
+        self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
+        self.programs += 1;
+        self.stats.programs += 1;
+        let op = OpId::new(OpKind::Program, name);
+        let ring = &self.rings[ring];
+        flash.program(now, op, chunk, sector, ring.slot_of_unit(unit), ring.entries(unit));
+        true
+    }
+
+    /// When a ring is full of units that wait for their pairs, nothing can be put into it that
+    /// would program those: padding does, from outside of the rings.
+    pub(crate) fn unstick(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        if self.programs > 0 {
+            return false;
+        }
+        let Some(chunk) = self.rings.iter().find_map(WriteRing::stuck_on) else { return false };
+        let mut open = self.open.iter_mut().flatten();
+        let Some((line, sector)) = open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
+        else {
+            return false;
+        };
+        self.drop_full(USER);
+        self.drop_full(GC);
+        let first_psn = self.shape.first_psn(chunk) + sector;
+        for psn in first_psn..first_psn + self.shape.unit {
+            self.map.set_reverse(psn, None, false);
+        }
+        self.lines.lines[line as usize].programs += 1;
+        self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
+        self.programs += 1;
+        self.stats.programs += 1;
+        self.stats.padding += u64::from(self.shape.unit);
+        let op = OpId::new(OpKind::Program, PADDING | chunk);
+        let slot = self.slots() - self.shape.unit;
+        let entries = &[Entry { source: NONE, ..Entry::default() }; 64];
+        flash.program(now, op, chunk, sector, slot, &entries[..self.shape.unit as usize]);
+        true
+    }
+
+    #[inline]
+    pub(crate) fn unit_mut(&mut self, name: u32) -> &mut crate::write_ring::Unit {
+        &mut self.rings[(name >> 28) as usize].units[(name & 0x0fff_ffff) as usize]
+    }
+
+    /// Finds a place for a write unit, opening a line when the open ones have none. When no chunk
+    /// is left, the other stream's open lines will do.
+    pub(crate) fn place(&mut self, stream: usize) -> Option<(u32, u32, u32)> {
+        loop {
+            let (placed, room) = self.place_in_open(stream);
+            if placed.is_some() {
+                return placed;
+            }
+            // A second line is opened only while the tail of the first is draining.
+            if room >= self.layout.active || self.open[stream].len() >= 2 && room > 0 {
+                return None;
+            }
+            // A line is opened narrower than it should be only when no chunk is on its way back.
+            if self.lines.free_chunks() < self.layout.active && self.lines.erasing > 0 {
+                return None;
+            }
+            match self.lines.open() {
+                Some(open) => self.open[stream].push_back(open),
+                None if room == 0 => return self.place_in_open(1 - stream).0,
+                None => return None,
+            }
+        }
+    }
+
+    /// A place in a stream's open lines, or how many write units they have room for.
+    pub(crate) fn place_in_open(&mut self, stream: usize) -> (Option<(u32, u32, u32)>, u32) {
+        let mut room = 0;
+        for open in self.open[stream].iter_mut().take(2) {
+            let busy = &self.programs_on;
+            let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
+            if let Some((chunk, sector)) = open.place(&self.shape, accepts) {
+                let line = open.line;
+                if open.room == 0 {
+                    self.drop_full(stream);
+                }
+                return (Some((line, chunk, sector)), 0);
+            }
+            room += open.room;
+        }
+        (None, room)
+    }
+
+    /// Forgets open lines that take no more; they close when their programs are done.
+    pub(crate) fn drop_full(&mut self, stream: usize) {
+        let lines = &mut self.lines;
+        self.open[stream].retain(|open| {
+            if open.room == 0 {
+                lines.lines[open.line as usize].full = true;
+            }
+            open.room > 0
+        });
+    }
+
+    /// A program has ended. [`kick`](Ftl::kick) afterwards.
+    pub fn program_done(&mut self, now: Nanos, op: OpId, status: Status, flash: &mut impl Flash) {
+        let name = op.index();
+        let padding = name & PADDING != 0;
+        let (chunk, sector) = if padding {
+            let chunk = name & !PADDING;
+            (chunk, self.lines.chunks[chunk as usize].persisted)
+        } else {
+            let unit = self.unit_mut(name);
+            (unit.chunk, unit.sector)
+        };
+        let line = self.lines.line_of[chunk as usize];
+        self.lines.lines[line as usize].programs -= 1;
+        self.programs_on[self.shape.pu_of(chunk) as usize] -= 1;
+        self.programs -= 1;
+        self.blocked = [false; 2];
+        if status.is_success() {
+            self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
+            if !padding {
+                self.unit_mut(name).state = UnitState::Persisted;
+                self.note_moves_durable(name, flash, now);
+            }
+        } else {
+            self.program_failed(chunk);
+            if !padding {
+                self.write_again(name, chunk);
+            }
+        }
+        self.release_readable(chunk);
+        self.rings[USER].settle();
+        self.rings[GC].settle();
+        self.lines.close_if_done(line);
+        self.complete_durable(now, flash);
+    }
+
+    /// A chunk takes no more, is reclaimed next, and retired (LightNVM paper section 4.2.3).
+    pub(crate) fn program_failed(&mut self, chunk: u32) {
+        self.stats.program_failures += 1;
+        self.lines.chunks[chunk as usize].bad = true;
+        for stream in [USER, GC] {
+            for open in &mut self.open[stream] {
+                open.abandon(&self.shape, chunk);
+            }
+            self.drop_full(stream);
+        }
+        self.lines.lines[self.lines.line_of[chunk as usize] as usize].hurt = true;
+    }
+
+    /// A unit whose program failed is written elsewhere, ahead of everything newer.
+    pub(crate) fn write_again(&mut self, name: u32, chunk: u32) {
+        self.unlink(name, chunk);
+        let first_psn = self.shape.first_psn(chunk) + self.unit_mut(name).sector;
+        for psn in first_psn..first_psn + self.shape.unit {
+            self.map.set_reverse(psn, None, false);
+        }
+        self.retry.push_back(((name >> 28) as usize, name & 0x0fff_ffff));
+    }
+
+    pub(crate) fn unlink(&mut self, name: u32, chunk: u32) {
+        let (mut at, mut before) = (self.lines.chunks[chunk as usize].first, NONE);
+        while at != NONE {
+            let next = self.unit_mut(at).next;
+            if at == name {
+                match before {
+                    NONE => self.lines.chunks[chunk as usize].first = next,
+                    before => self.unit_mut(before).next = next,
+                }
+                if next == NONE {
+                    self.lines.chunks[chunk as usize].last = before;
+                }
+                return;
+            }
+            (before, at) = (at, next);
+        }
+    }
+
+    /// Points the map at the media for every unit of a chunk that can be read there now.
+    pub(crate) fn release_readable(&mut self, chunk: u32) {
+        loop {
+            let c = self.lines.chunks[chunk as usize];
+            if c.first == NONE {
+                return;
+            }
+            let unit = *self.unit_mut(c.first);
+            let whole = c.persisted == self.shape.sectors || c.bad;
+            let readable = whole || unit.sector + self.shape.unit + self.shape.pair <= c.persisted;
+            if unit.state != UnitState::Persisted || !readable {
+                return;
+            }
+            self.release_unit(c.first);
+            let chunk = &mut self.lines.chunks[chunk as usize];
+            chunk.first = unit.next;
+            if unit.next == NONE {
+                chunk.last = NONE;
+            }
+        }
+    }
+
+    pub(crate) fn release_unit(&mut self, name: u32) {
+        let (ring, unit) = ((name >> 28) as usize, name & 0x0fff_ffff);
+        let u = &mut self.rings[ring].units[unit as usize];
+        u.state = UnitState::Released;
+        let first_psn = self.shape.first_psn(u.chunk) + u.sector;
+        let line = self.lines.line_of[u.chunk as usize];
+        let first_slot = self.rings[ring].slot_of_unit(unit);
+        let mut valid = 0;
+        for (i, entry) in self.rings[ring].entries(unit).iter().enumerate() {
+            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
+            if self.map.get(lba) == Location::Buffer(first_slot + i as u32) {
+                self.map.set(lba, Location::Flash(first_psn + i as u32));
+                valid += 1;
+            } else if self.map.get(lba) == Location::Unmapped {
+                self.lines.lines[line as usize].trimmed = true;
+            } else {
+                // Overwritten in the buffer: until the new copy is durable this one counts.
+                self.lines.lines[line as usize].after = self.rings[USER].position();
+            }
+        }
+        self.lines.lines[line as usize].valid += valid;
+    }
+}
