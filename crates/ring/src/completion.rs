@@ -8,35 +8,12 @@ use std::sync::atomic::Ordering;
 
 use nvme::Cqe;
 
-use crate::{InvalidDoorbell, Iova, Port, Region, Unregistered};
+use crate::entries::Entries;
+use crate::{InvalidDoorbell, Iova, Port, Unregistered};
 
 const ENTRY: usize = 16;
 
-#[derive(Debug)]
-struct Ring {
-    port: Arc<Port>,
-    region: Arc<Region>,
-    base: usize,
-    depth: u16,
-    qid: u16,
-}
-
-impl Ring {
-    fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Ring, Unregistered> {
-        let bytes = u64::from(depth) * ENTRY as u64;
-        if !at.0.is_multiple_of(crate::PAGE as u64) || depth < 2 {
-            return Err(Unregistered { iova: at, len: bytes });
-        }
-        let buffer = port.memory().find(at, bytes)?;
-        let (region, base) = (buffer.region.clone(), buffer.offset);
-        Ok(Ring { port: port.clone(), region, base, depth, qid })
-    }
-
-    #[inline]
-    fn entry(&self, index: u16) -> usize {
-        self.base + usize::from(index) * ENTRY
-    }
-}
+type Ring = Entries<ENTRY>;
 
 /// The drive's end of a completion ring.
 #[derive(Debug)]
@@ -83,7 +60,7 @@ impl CompletionDrive {
             return Err(CompletionFull);
         }
         let [low, high] = cqe.to_words(self.phase);
-        let at = self.ring.entry(self.tail);
+        let at = self.ring.at(self.tail);
         self.ring.region.word(at).store(low, Ordering::Relaxed);
         self.ring.region.word(at + 8).store(high, Ordering::Release);
         if next == 0 {
@@ -106,13 +83,7 @@ impl CompletionDrive {
     }
 
     fn look(&mut self) -> Result<u16, InvalidDoorbell> {
-        let ring = &self.ring;
-        let value =
-            ring.port.doorbells().half_word(Port::cq_doorbell(ring.qid)).load(Ordering::Acquire);
-        if value >= u32::from(ring.depth) {
-            return Err(InvalidDoorbell { qid: ring.qid, value, depth: ring.depth });
-        }
-        self.head = value as u16;
+        self.head = self.ring.doorbell(Port::cq_doorbell(self.ring.qid))?;
         Ok(self.head)
     }
 }
@@ -140,7 +111,7 @@ impl CompletionHost {
     /// [`release`](CompletionHost::release).
     #[inline]
     pub fn pop(&mut self) -> Option<Cqe> {
-        let at = self.ring.entry(self.head);
+        let at = self.ring.at(self.head);
         let high = self.ring.region.word(at + 8).load(Ordering::Acquire);
         if Cqe::phase(high) != self.phase {
             return None;
@@ -175,7 +146,7 @@ mod tests {
     use nvme::{Sqe, Status};
 
     use super::*;
-    use crate::{PAGE, SubmissionDrive, SubmissionFull, SubmissionHost};
+    use crate::{PAGE, Region, SubmissionDrive, SubmissionFull, SubmissionHost};
 
     fn queue(depth: u16) -> (SubmissionHost, CompletionHost, SubmissionDrive, CompletionDrive) {
         let port = Port::new().unwrap();

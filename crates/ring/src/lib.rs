@@ -7,12 +7,14 @@
 //! | [`iova`](AddressSpace) | the memory a drive may touch, by I/O virtual address |
 //! | [`submission`](SubmissionHost) | the submission ring, host's end and drive's end |
 //! | [`completion`](CompletionHost) | the completion ring, drive's end and host's end |
+//! | `entries` | the memory of one ring, and its doorbell |
 //! | [`port`](Port) | one host's connection to a drive: address space, doorbells, interrupt vectors |
 //!
 //! Rings hold real NVMe entries. Every word of a ring that both sides touch is an atomic; a ring
 //! owned by one host thread and one drive thread needs no lock (rule R4).
 
 mod completion;
+mod entries;
 mod iova;
 mod port;
 mod region;

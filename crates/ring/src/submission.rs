@@ -5,41 +5,12 @@ use std::sync::atomic::Ordering;
 
 use nvme::Sqe;
 
-use crate::{Iova, Port, Region, Unregistered};
+use crate::entries::Entries;
+use crate::{Iova, Port, Unregistered};
 
 const ENTRY: usize = size_of::<Sqe>();
 
-#[derive(Debug)]
-struct Ring {
-    port: Arc<Port>,
-    region: Arc<Region>,
-    base: usize,
-    depth: u16,
-    qid: u16,
-}
-
-impl Ring {
-    fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Ring, Unregistered> {
-        let bytes = u64::from(depth) * ENTRY as u64;
-        // Rings are page aligned (NVMe: PRP 1 of Create I/O Submission Queue, offset 0).
-        if !at.0.is_multiple_of(crate::PAGE as u64) || depth < 2 {
-            return Err(Unregistered { iova: at, len: bytes });
-        }
-        let buffer = port.memory().find(at, bytes)?;
-        let (region, base) = (buffer.region.clone(), buffer.offset);
-        Ok(Ring { port: port.clone(), region, base, depth, qid })
-    }
-
-    #[inline]
-    fn next(&self, index: u16) -> u16 {
-        if index + 1 == self.depth { 0 } else { index + 1 }
-    }
-
-    #[inline]
-    fn entry(&self, index: u16) -> usize {
-        self.base + usize::from(index) * ENTRY
-    }
-}
+type Ring = Entries<ENTRY>;
 
 /// The host's end of a submission ring. A ring of `depth` entries holds `depth - 1` commands.
 #[derive(Debug)]
@@ -86,7 +57,7 @@ impl SubmissionHost {
         if next == self.head {
             return Err(SubmissionFull);
         }
-        let at = self.ring.entry(self.tail);
+        let at = self.ring.at(self.tail);
         for (i, word) in sqe.to_words().into_iter().enumerate() {
             self.ring.region.word(at + 8 * i).store(word, Ordering::Relaxed);
         }
@@ -156,13 +127,7 @@ impl SubmissionDrive {
     /// [`InvalidDoorbell`].
     #[inline]
     pub fn look(&mut self) -> Result<u16, InvalidDoorbell> {
-        let ring = &self.ring;
-        let value =
-            ring.port.doorbells().half_word(Port::sq_doorbell(ring.qid)).load(Ordering::Acquire);
-        if value >= u32::from(ring.depth) {
-            return Err(InvalidDoorbell { qid: ring.qid, value, depth: ring.depth });
-        }
-        self.tail = value as u16;
+        self.tail = self.ring.doorbell(Port::sq_doorbell(self.ring.qid))?;
         Ok(self.waiting())
     }
 
@@ -182,7 +147,7 @@ impl SubmissionDrive {
         if self.head == self.tail {
             return None;
         }
-        let at = self.ring.entry(self.head);
+        let at = self.ring.at(self.head);
         let words =
             std::array::from_fn(|i| self.ring.region.word(at + 8 * i).load(Ordering::Relaxed));
         self.head = self.ring.next(self.head);
