@@ -20,8 +20,8 @@ demo: ## one drive, three ways to manage its flash: a table, and report.html
 test: test-packages ## install what the tests need, and run them
 	$(CARGO) test --workspace
 
-test-long: test-packages ## the same with the tests that take minutes
-	$(CARGO) test --workspace --release -- --include-ignored
+test-long: test-packages ## the same, with ten thousand cases per oracle test
+	SLUICE_CASES=$${SLUICE_CASES:-10000} $(CARGO) test --workspace --release
 
 test-sanitizer: ## the crate with unsafe code under AddressSanitizer, where a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
