@@ -20,8 +20,9 @@ demo: ## one drive, three ways to manage its flash: a table, and report.html
 test: test-packages ## install what the tests need, and run them
 	$(CARGO) test --workspace
 
-test-long: test-packages ## the same, with ten thousand cases per oracle test
-	SLUICE_CASES=$${SLUICE_CASES:-10000} $(CARGO) test --workspace --release
+test-long: test-packages ## the same, and fifteen thousand power-cut cases of the translation layer
+	$(CARGO) test --workspace --release -- --include-ignored
+	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --release --package sluice-ftl --test oracle
 
 test-sanitizer: ## the crate with unsafe code under AddressSanitizer, where a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \

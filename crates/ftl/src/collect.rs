@@ -88,11 +88,8 @@ impl Ftl {
 
     fn take_victim(&mut self) -> bool {
         let hurt = !self.lines.hurt.is_empty();
-        // Space that victims already drained will give back counts as free, what has been read from
-        // them and is not placed yet does not: or each victim's tail would be padded by itself, and
-        // collection gain nothing.
+        // Space that victims already drained will give back counts as free.
         let coming = u64::from(self.collector.draining) * u64::from(self.layout.line_sectors);
-        let taken = self.rings[GC].unmapped();
         let free = self.free_sectors();
         // When nothing is under way and no space left, the drained ones wait for users' data that
         // finds no place: a victim without valid sectors may not have to wait, and makes some.
@@ -101,12 +98,12 @@ impl Ftl {
             && self.lines.erasing == 0
             && self.collector.reading() == 0
             && !self.spares_a_unit();
-        if !hurt && !stuck && !self.limiter.collects((free + coming).saturating_sub(taken)) {
+        if !hurt && !stuck && !self.limiter.collects(free + coming) {
             return false;
         }
         // A further victim only if its data fits beside what is on its way: else the space would be
         // spread over victims none of which gets done.
-        let on_its_way = taken + u64::from(self.layout.line_sectors);
+        let on_its_way = self.rings[GC].unmapped() + u64::from(self.layout.line_sectors);
         if self.collector.draining > 0 && free < on_its_way && !stuck {
             return false;
         }

@@ -401,7 +401,7 @@ impl Case {
 
 /// Seeds that found something: flushed data lost with what overwrote it in the buffer, space that ran
 /// out with spare left, collection that never ended.
-const REGRESSIONS: [u64; 10] = [388, 649, 1070, 2844, 3560, 4458, 5674, 6208, 6282, 13361];
+const REGRESSIONS: [u64; 8] = [649, 1070, 3560, 4458, 5674, 6208, 6282, 13361];
 
 #[test]
 fn everything_flushed_survives_and_nothing_else_appears() {
