@@ -43,7 +43,7 @@ fn reads(bencher: Bencher<'_, '_>, batch: u16) {
         max_outstanding: 0,
         open_channel: None,
     };
-    let mut raw = Raw::new(&info, pair, port).unwrap();
+    let mut raw = Raw::over_pair(&info, pair, port).unwrap();
     bencher.counter(ItemsCount::new(u32::from(batch) * BATCHES)).bench_local(|| {
         for _ in 0..BATCHES {
             for tag in 0..u64::from(batch) {

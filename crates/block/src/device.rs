@@ -1,38 +1,33 @@
 //! [`Device`]: what a front end submits to.
 
 use clock::{Component, Nanos, Waker};
+use nvme::Status;
 use ring::AddressSpace;
 
-use crate::{Completion, Request};
-
-/// What a device can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes per sector: requests are in whole sectors.
-    pub sector_bytes: u32,
-    /// Sectors of the device.
-    pub sectors: u64,
-    /// Sectors of one request at most.
-    pub max_sectors: u32,
-    /// Sectors of a request that the media takes in one go (a multi-plane page).
-    pub optimal_sectors: u32,
-    /// Requests outstanding at most.
-    pub queue_depth: u32,
-    /// Whether completed writes need a [`Flush`](crate::Op::Flush) to be durable.
-    pub volatile_cache: bool,
-}
-
-impl Limits {
-    /// Bytes of the device.
-    pub fn bytes(&self) -> u64 {
-        self.sectors * u64::from(self.sector_bytes)
-    }
-}
+use crate::{Completion, Limits, Op, Request};
 
 /// The device takes no further request now; try again after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device's queue is full")]
 pub struct Busy;
+
+/// How a request that its device cannot take would end; `None` for one that it can. `longest` is the
+/// longest transfer in sectors.
+///
+/// The same for every driver: ranges are checked here once, before a command is bound.
+#[inline]
+pub(crate) fn refusal(limits: &Limits, longest: u32, request: &Request) -> Option<Status> {
+    let Request { op, lba, sectors, .. } = *request;
+    if op == Op::Flush {
+        return None;
+    }
+    let past_end = u64::from(sectors) > limits.sectors || lba > limits.sectors - u64::from(sectors);
+    if past_end {
+        return Some(Status::LBA_OUT_OF_RANGE);
+    }
+    let too_long = sectors > longest && matches!(op, Op::Read | Op::Write);
+    (sectors == 0 || too_long).then_some(Status::INVALID_FIELD)
+}
 
 /// A block device, owned by whoever submits to it (rule R4): no lock, no allocation per request.
 ///

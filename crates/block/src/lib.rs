@@ -2,7 +2,6 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | [`request`](Request) | what is asked of a block device, and its completion |
 //! | [`device`](Device) | a block device: submit many, poll, reap many |
 //! | [`raw`](Raw) | straight to a driver's queue pair, nothing in between |
 //!
@@ -14,8 +13,7 @@
 
 mod device;
 mod raw;
-mod request;
 
-pub use device::{Busy, Device, Limits};
-pub use raw::{Raw, RawError};
-pub use request::{Completion, Extent, ExtentState, Op, Payload, Request};
+pub use device::{Busy, Device};
+pub use driver::{Completion, Extent, ExtentState, Limits, Op, Payload, Request};
+pub use raw::Raw;

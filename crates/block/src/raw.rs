@@ -1,218 +1,98 @@
-//! [`Raw`]: straight to a driver's queue pair.
+//! [`Raw`]: straight to a driver's hardware queue.
 //!
-//! For a drive with the block personality: one request becomes one command, and nothing is kept in
-//! between but a tag. This is the path that the multi-queue paper measures its block layers against
-//! (SYSTOR'13 section 5: *raw*). A request that cannot be sent (range, length) is answered here
-//! with the status that a drive would give; everything that was taken completes exactly once.
+//! One request becomes one command, and nothing is kept in between but a tag. This is the path that
+//! the multi-queue paper measures its block layers against (SYSTOR'13 section 5: *raw*). A request
+//! that cannot be sent (range, length) is answered here with the status that a drive would give;
+//! everything that was taken completes exactly once.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 
 use clock::{Component, Nanos, Waker};
-use driver::{Completed, DriveInfo, QueuePair, Tag};
-use nvme::{DsmRange, LbaStatusDescriptor, MAX_BLOCKS, SglDescriptor, Sqe, Status};
-use ring::{AddressSpace, Iova, Port, Region, RegisterError};
+use driver::{BindError, DriveInfo, EmulatedError, EmulatedQueue, Event, HardwareQueue, QueuePair};
+use nvme::Status;
+use ring::{AddressSpace, Port};
 
-use crate::{Busy, Completion, Device, Extent, Limits, Op, Payload, Request};
+use crate::device::refusal;
+use crate::{Busy, Completion, Device, Limits, Request};
 
-const _: () = assert!(Extent::BYTES == LbaStatusDescriptor::BYTES);
-
-/// A block device that is one queue pair of a drive.
+/// A block device that is one hardware queue.
 #[derive(Debug)]
-pub struct Raw {
-    queue: QueuePair,
-    port: Arc<Port>,
+pub struct Raw<Q = EmulatedQueue> {
+    queue: Q,
     limits: Limits,
-    nsid: u32,
-    /// The range of a discard must stay in memory until the drive has read it: one
-    /// [`DsmRange`] per tag.
-    ranges: Arc<Region>,
-    ranges_at: Iova,
-    /// The completion that the last poll found, if it has not been reaped.
-    found: Option<Completed>,
+    /// The event that the last poll found, if it has not been reaped.
+    found: Option<Event>,
     /// Requests that were answered here and not reaped yet.
     refused: VecDeque<Completion>,
     /// Whether a request was refused since the last poll.
     refused_now: bool,
+    stray: u64,
 }
 
-/// Why a drive cannot be a raw block device.
-#[derive(Debug, thiserror::Error)]
-pub enum RawError {
-    /// The drive's host must manage its flash.
-    #[error("drive {serial} is open-channel: its flash needs a target such as pblk")]
-    OpenChannel {
-        /// The drive.
-        serial: String,
-    },
-    /// No memory.
-    #[error("memory for the ranges of discards: {0}")]
-    Memory(#[source] io::Error),
-    /// No registration left.
-    #[error("registering memory for the ranges of discards: {0}")]
-    Register(#[from] RegisterError),
-}
-
-impl Raw {
-    /// The device at the other end of `queue`, on the drive that `info` describes and `port` leads
-    /// to. The queue pair is the device's from now on; it must have nothing outstanding.
+impl Raw<EmulatedQueue> {
+    /// The device at the other end of `pair`, on the drive that `info` describes and `port` leads to.
     ///
     /// # Errors
-    /// [`RawError`].
-    pub fn new(info: &DriveInfo, queue: QueuePair, port: Arc<Port>) -> Result<Raw, RawError> {
-        if info.open_channel.is_some() {
-            return Err(RawError::OpenChannel { serial: info.serial.clone() });
-        }
-        let tags = usize::from(queue.capacity());
-        let ranges = Region::anonymous(tags * DsmRange::BYTES).map_err(RawError::Memory)?;
-        let ranges_at = port.memory().register(&ranges)?;
-        let limits = Limits {
-            sector_bytes: info.sector_bytes,
-            sectors: info.sectors,
-            max_sectors: info.max_sectors,
-            optimal_sectors: info.optimal_sectors,
-            queue_depth: queue.capacity().into(),
-            volatile_cache: info.volatile_cache,
-        };
-        Ok(Raw {
-            nsid: info.nsid,
-            refused: VecDeque::with_capacity(tags),
+    /// [`EmulatedError`].
+    pub fn over_pair(
+        info: &DriveInfo,
+        pair: QueuePair,
+        port: Arc<Port>,
+    ) -> Result<Raw, EmulatedError> {
+        let queue = EmulatedQueue::new(info, pair, port)?;
+        let limits = queue.limits();
+        Ok(Raw::new(queue, limits))
+    }
+}
+
+impl<Q: HardwareQueue> Raw<Q> {
+    /// The device behind `queue`, which is the device's from now on; nothing may be outstanding.
+    pub fn new(queue: Q, limits: Limits) -> Raw<Q> {
+        let tags = queue.tags().count();
+        Raw {
             queue,
-            port,
-            limits,
-            ranges,
-            ranges_at,
+            limits: Limits { queue_depth: tags.into(), ..limits },
             found: None,
+            refused: VecDeque::with_capacity(tags.into()),
             refused_now: false,
-        })
+            stray: 0,
+        }
     }
 
-    /// The queue pair, for its counters.
-    pub fn queue(&self) -> &QueuePair {
+    /// The queue, for its counters.
+    pub fn queue(&self) -> &Q {
         &self.queue
     }
 
-    /// Gives the queue pair back, so that its controller can delete it. What is outstanding on it
-    /// comes back from there; requests answered here and not reaped are returned.
-    pub fn into_queue(self) -> (QueuePair, impl Iterator<Item = Completion>) {
-        let found = self.found.map(completion);
+    /// Events that named no command of the queue: faults of the device, dropped.
+    pub fn stray_events(&self) -> u64 {
+        self.stray
+    }
+
+    /// Gives the queue back. What is outstanding on it comes back from there; requests answered here
+    /// and not reaped are returned.
+    pub fn into_queue(mut self) -> (Q, impl Iterator<Item = Completion>) {
+        let found = self.found.take().and_then(|event| self.end(event));
         (self.queue, found.into_iter().chain(self.refused))
     }
 
-    /// The command of a request, or the status that the request deserves.
     #[inline]
-    fn command(&self, request: &Request, tag: Tag) -> Result<Sqe, Status> {
-        let Request { op, lba, sectors, data, fua, .. } = *request;
-        if op == Op::Flush {
-            return Ok(Sqe::flush(self.nsid));
-        }
-        let past_end = u64::from(sectors) > self.limits.sectors
-            || lba > self.limits.sectors - u64::from(sectors);
-        if past_end || sectors == 0 {
-            return Err(if past_end { Status::LBA_OUT_OF_RANGE } else { Status::INVALID_FIELD });
-        }
-        let mut sqe = match op {
-            Op::Read => Sqe::read(self.nsid, lba, sectors.min(MAX_BLOCKS)),
-            Op::Write => Sqe::write(self.nsid, lba, sectors.min(MAX_BLOCKS), fua),
-            _ => return self.command_without_data(request, tag),
+    fn end(&mut self, event: Event) -> Option<Completion> {
+        let Event { tag, status, result } = event;
+        let Ok(command) = self.queue.detach_tag_cmd(tag) else {
+            self.stray += 1;
+            return None;
         };
-        if sectors > self.limits.max_sectors {
-            return Err(Status::INVALID_FIELD);
-        }
-        let Some(length) = sectors.checked_mul(self.limits.sector_bytes) else {
-            return Err(Status::INVALID_FIELD);
-        };
-        sqe.set_sgl(match data {
-            Payload::At(at) => SglDescriptor::DataBlock { address: at.0, length },
-            Payload::BitBucket => SglDescriptor::BitBucket { length },
-        });
-        Ok(sqe)
+        // Detached above, so it can be given back.
+        let _ = self.queue.release_tags(&[tag]);
+        Some(Completion { tag: command.user, status, result })
     }
 
-    /// Everything but reads, writes and flushes. The range has been checked.
-    fn command_without_data(&self, request: &Request, tag: Tag) -> Result<Sqe, Status> {
-        let Request { op, lba, sectors, data, fua, may_unmap, .. } = *request;
-        match op {
-            Op::WriteZeroes => {
-                // The command's count has 16 bits, whatever the transfer limit.
-                if sectors > MAX_BLOCKS {
-                    return Err(Status::INVALID_FIELD);
-                }
-                let mut sqe = Sqe::write_zeroes(self.nsid, lba, sectors, may_unmap);
-                if fua {
-                    sqe.set_fua();
-                }
-                Ok(sqe)
-            }
-            Op::Discard => {
-                let offset = usize::from(tag.0) * DsmRange::BYTES;
-                self.ranges.write(offset, &DsmRange::new(lba, sectors).to_bytes());
-                let mut sqe = Sqe::dataset_management(self.nsid, 1, true);
-                let address = self.ranges_at.offset(offset as u64).0;
-                sqe.set_sgl(SglDescriptor::DataBlock { address, length: DsmRange::BYTES as u32 });
-                Ok(sqe)
-            }
-            Op::Extents => {
-                let Payload::At(at) = data else {
-                    return Err(Status::INVALID_FIELD);
-                };
-                let count = Request::extent_capacity();
-                let mut sqe = Sqe::lba_status(self.nsid, lba, sectors, count as u32);
-                let length = (count * LbaStatusDescriptor::BYTES) as u32;
-                sqe.set_sgl(SglDescriptor::DataBlock { address: at.0, length });
-                Ok(sqe)
-            }
-            Op::Read | Op::Write | Op::Flush => Err(Status::INTERNAL),
-        }
-    }
-}
-
-#[inline]
-fn completion(done: Completed) -> Completion {
-    // Only Extents has a result; it cannot be more than what fits.
-    let result = done.result.min(Request::extent_capacity() as u64);
-    Completion { tag: done.user, status: done.status, result }
-}
-
-impl Device for Raw {
-    fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    #[inline]
-    fn submit(&mut self, _now: Nanos, request: Request) -> Result<(), Busy> {
-        let tag = self.queue.next_tag().ok_or(Busy)?;
-        match self.command(&request, tag) {
-            Ok(sqe) => self.queue.submit(sqe, request.tag).map(drop).map_err(|_| Busy),
-            Err(status) => self.refuse(request.tag, status),
-        }
-    }
-
-    #[inline]
-    fn reap(&mut self) -> Option<Completion> {
-        if let Some(done) = self.found.take().or_else(|| self.queue.reap()) {
-            return Some(completion(done));
-        }
-        self.refused.pop_front()
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.port.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        if let Some(vector) = self.queue.vector() {
-            self.port.set_vector(vector, waker);
-        }
-    }
-}
-
-impl Raw {
     #[cold]
     fn refuse(&mut self, tag: u64, status: Status) -> Result<(), Busy> {
         // As many as the queue has tags: memory stays bounded when nobody reaps.
-        if self.refused.len() >= usize::from(self.queue.capacity()) {
+        if self.refused.len() >= self.limits.queue_depth as usize {
             return Err(Busy);
         }
         self.refused.push_back(Completion { tag, status, result: 0 });
@@ -221,21 +101,65 @@ impl Raw {
     }
 }
 
-impl Component for Raw {
-    /// Rings the doorbell once for all requests since the last poll, and looks for a completion.
-    /// Completions are reaped from the drive's queue directly, also those that arrive later.
+impl<Q: HardwareQueue> Device for Raw<Q> {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     #[inline]
-    fn poll(&mut self, _now: Nanos) -> bool {
-        let mut moved = self.queue.ring() | std::mem::take(&mut self.refused_now);
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        if let Some(status) = refusal(&self.limits, self.limits.max_sectors, &request) {
+            return self.refuse(request.tag, status);
+        }
+        let tag = self.queue.tags_mut().take().ok_or(Busy)?;
+        match self.queue.bind_tag_cmd(tag, &request, now) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                // Taken above, so it can be given back.
+                let _ = self.queue.release_tags(&[tag]);
+                match error {
+                    BindError::Refused(status) => self.refuse(request.tag, status),
+                    BindError::Busy | BindError::Tag(_) => Err(Busy),
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        while let Some(event) = self.found.take().or_else(|| self.queue.fetch_event()) {
+            if let Some(completion) = self.end(event) {
+                return Some(completion);
+            }
+        }
+        self.refused.pop_front()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.queue.memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.queue.set_waker(waker);
+    }
+}
+
+impl<Q: HardwareQueue> Component for Raw<Q> {
+    /// Issues all requests since the last poll at once, and looks for a completion. Completions are
+    /// reaped from the device's queue directly, also those that arrive later.
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = self.queue.issue_tags() | std::mem::take(&mut self.refused_now);
+        moved |= self.queue.poll(now);
         if self.found.is_none() {
-            self.found = self.queue.reap();
+            self.found = self.queue.fetch_event();
             moved |= self.found.is_some();
         }
         moved
     }
 
-    /// Never: only the drive, or who submits, can give this work.
+    /// When the driver needs it; otherwise only the device, or who submits, can give this work.
     fn deadline(&self) -> Nanos {
-        Nanos::MAX
+        self.queue.deadline()
     }
 }

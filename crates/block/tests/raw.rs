@@ -7,12 +7,10 @@ use std::sync::Arc;
 
 use clock::{Component, Nanos, Parker};
 use common::{MockDrive, SECTOR};
-use driver::Controller;
+use driver::{Controller, EmulatedError, HardwareQueue};
 use nvme::{Geometry, Status};
 use ring::{Iova, PAGE, Port, Region};
-use sluice_block::{
-    Busy, Completion, Device, Extent, ExtentState, Op, Payload, Raw, RawError, Request,
-};
+use sluice_block::{Busy, Completion, Device, Extent, ExtentState, Op, Payload, Raw, Request};
 
 const SECTORS: u64 = 1000;
 const NOW: Nanos = Nanos::ZERO;
@@ -33,7 +31,7 @@ impl Bench {
         let queue = controller.create_queue_pair(depth, Some(1), &mut pump).unwrap();
         let memory = Region::anonymous(64 * PAGE).unwrap();
         let at = port.memory().register(&memory).unwrap();
-        let raw = Raw::new(controller.info(), queue, port).unwrap();
+        let raw = Raw::over_pair(controller.info(), queue, port).unwrap();
         Bench { drive, raw, memory, at }
     }
 
@@ -150,7 +148,7 @@ fn requests_that_cannot_be_are_answered_and_not_sent() {
     ] {
         assert_eq!(b.run(request), Completion { tag: 1, status, result: 0 }, "{request:?}");
     }
-    assert_eq!(b.raw.queue().outstanding(), 0);
+    assert_eq!(b.raw.queue().tags().bound(), 0);
     // Memory that is not registered is the drive's to refuse.
     let wild = Request::write(0, 1, Payload::At(Iova(0)), 9);
     assert_eq!(b.run(wild).status, Status::DATA_TRANSFER_ERROR);
@@ -196,7 +194,7 @@ fn refused_requests_push_back_when_nobody_reaps() {
     assert_eq!(std::iter::from_fn(|| b.raw.reap()).count(), 3);
     b.raw.submit(NOW, wrong).unwrap();
     let (queue, left) = b.raw.into_queue();
-    assert_eq!((queue.outstanding(), left.count()), (0, 1));
+    assert_eq!((queue.tags().bound(), left.count()), (0, 1));
 }
 
 #[test]
@@ -230,6 +228,6 @@ fn an_open_channel_drive_is_no_block_device() {
     let mut pump = || drive.pump();
     let mut controller = Controller::attach(port.clone(), &mut pump, 10).unwrap();
     let queue = controller.create_queue_pair(4, None, &mut pump).unwrap();
-    let error = Raw::new(controller.info(), queue, port).unwrap_err();
-    assert!(matches!(error, RawError::OpenChannel { .. }), "{error}");
+    let error = Raw::over_pair(controller.info(), queue, port).unwrap_err();
+    assert!(matches!(error, EmulatedError::OpenChannel { .. }), "{error}");
 }

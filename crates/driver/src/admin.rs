@@ -25,6 +25,8 @@ pub(crate) struct AdminQueue {
     buffer_at: Iova,
     timeout_polls: u64,
     unresponsive: bool,
+    /// The command that is unanswered, and the queue it is about.
+    asked: Option<(&'static str, u16)>,
 }
 
 impl AdminQueue {
@@ -40,6 +42,7 @@ impl AdminQueue {
             buffer_at,
             timeout_polls,
             unresponsive: false,
+            asked: None,
         })
     }
 
@@ -52,8 +55,29 @@ impl AdminQueue {
         pump: Pump<'_>,
     ) -> Result<u64, DriverError> {
         let name = command.name();
+        self.ask(command, queue)?;
+        let mut polls = 0;
+        loop {
+            if let Some(answer) = self.answer() {
+                return answer;
+            }
+            if polls == self.timeout_polls {
+                self.unresponsive = true;
+                return Err(DriverError::Timeout { command: name, queue, polls });
+            }
+            pump();
+            polls += 1;
+        }
+    }
+
+    /// Sends a command as for [`run`](AdminQueue::run), and does not wait.
+    pub(crate) fn ask(&mut self, command: AdminCommand, queue: u16) -> Result<(), DriverError> {
+        let name = command.name();
         if self.unresponsive {
             return Err(DriverError::Unresponsive { command: name });
+        }
+        if self.asked.is_some() {
+            return Err(DriverError::AdminQueueFull { command: name });
         }
         let mut sqe = command.to_sqe();
         if let Some(bytes) = bytes_read(&command) {
@@ -65,25 +89,27 @@ impl AdminQueue {
             return Err(DriverError::AdminQueueFull { command: name });
         }
         self.pair.ring();
-        let mut polls = 0;
-        let completed = loop {
-            // One command is outstanding, so this is the one that came back.
-            if let Some(completed) = self.pair.reap() {
-                break completed;
-            }
-            if polls == self.timeout_polls {
-                self.unresponsive = true;
-                return Err(DriverError::Timeout { command: name, queue, polls });
-            }
-            pump();
-            polls += 1;
-        };
+        self.asked = Some((name, queue));
+        Ok(())
+    }
+
+    /// Whether a command is unanswered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// The answer to the command that was [asked](AdminQueue::ask), once it is there.
+    pub(crate) fn answer(&mut self) -> Option<Result<u64, DriverError>> {
+        let (command, queue) = self.asked?;
+        // One command is outstanding, so this is the one that came back.
+        let completed = self.pair.reap()?;
         self.pair.release();
-        if completed.status.is_success() {
+        self.asked = None;
+        Some(if completed.status.is_success() {
             Ok(completed.result)
         } else {
-            Err(DriverError::Command { command: name, queue, status: completed.status })
-        }
+            Err(DriverError::Command { command, queue, status: completed.status })
+        })
     }
 
     /// Carries out Identify or Geometry and returns the 4096 bytes.

@@ -9,7 +9,7 @@ use nvme::{
     AdminCommand, ChunkDescriptor, FeatureSelect, GeometryPage, HealthLog, IdentifyController,
     IdentifyNamespace, NamespaceList, QueuePriority, Status, cns, log_page,
 };
-use ring::{MAX_QUEUES, Port};
+use ring::{Iova, MAX_QUEUES, Port};
 
 use crate::admin::{AdminQueue, Pump};
 use crate::memory::QueueMemory;
@@ -118,6 +118,32 @@ impl Controller {
         Ok(pair)
     }
 
+    /// The commands that delete queue `qid` and make it again on the same memory, in order; `None`
+    /// for a queue that is not one of this controller's.
+    pub(crate) fn remaking(&self, qid: u16, vector: Option<u16>) -> Option<[AdminCommand; 4]> {
+        let memory = self.memory_of(qid)?;
+        let [create_cq, create_sq] = creation(qid, memory, vector);
+        let (delete_sq, delete_cq) =
+            (AdminCommand::DeleteSq { qid }, AdminCommand::DeleteCq { qid });
+        Some([delete_sq, delete_cq, create_cq, create_sq])
+    }
+
+    /// Zeroes the rings of queue `qid` and returns where they are.
+    pub(crate) fn cleared(&self, qid: u16) -> Option<(Iova, Iova)> {
+        let memory = self.memory_of(qid)?;
+        memory.zero();
+        Some((memory.submission(), memory.completion()))
+    }
+
+    /// The admin queue, for who cannot wait.
+    pub(crate) fn admin(&mut self) -> &mut AdminQueue {
+        &mut self.admin
+    }
+
+    fn memory_of(&self, qid: u16) -> Option<&QueueMemory> {
+        self.queues.get(usize::from(qid).checked_sub(1)?)?.as_ref()
+    }
+
     /// Creates the completion queue, then the submission queue.
     fn announce(
         &mut self,
@@ -126,17 +152,9 @@ impl Controller {
         vector: Option<u16>,
         pump: Pump<'_>,
     ) -> Result<(), DriverError> {
-        let entries = u32::from(memory.depth());
-        let at = memory.completion().0;
-        self.admin.run(AdminCommand::CreateCq { qid, entries, at, vector }, qid, pump)?;
-        let create = AdminCommand::CreateSq {
-            qid,
-            entries,
-            at: memory.submission().0,
-            cqid: qid,
-            priority: QueuePriority::default(),
-        };
-        let created = self.admin.run(create, qid, pump);
+        let [create_cq, create_sq] = creation(qid, memory, vector);
+        self.admin.run(create_cq, qid, pump)?;
+        let created = self.admin.run(create_sq, qid, pump);
         if created.as_ref().is_err_and(|error| !error.is_unresponsive()) {
             self.admin.run(AdminCommand::DeleteCq { qid }, qid, pump)?;
         }
@@ -256,6 +274,17 @@ impl Controller {
         let command = AdminCommand::SetFeatures { fid, save: false, value };
         self.admin.run(command, 0, pump).map(|result| result as u32)
     }
+}
+
+/// The commands that make queue `qid` on its memory: the completion queue first.
+fn creation(qid: u16, memory: &QueueMemory, vector: Option<u16>) -> [AdminCommand; 2] {
+    let entries = u32::from(memory.depth());
+    let priority = QueuePriority::default();
+    let (at, cq_at) = (memory.submission().0, memory.completion().0);
+    [
+        AdminCommand::CreateCq { qid, entries, at: cq_at, vector },
+        AdminCommand::CreateSq { qid, entries, at, cqid: qid, priority },
+    ]
 }
 
 /// Asks for as many I/O queue pairs as a port has doorbells for; returns how many the drive grants.

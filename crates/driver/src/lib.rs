@@ -1,4 +1,14 @@
-//! The host's side of a drive: bring-up, queue pairs, tags.
+//! The host's side of a device: the hardware abstraction layer, and the low-level drivers below it.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`hal`] | what every low-level driver implements: tags, issue, events, reset, notification |
+//! | [`request`](Request) | what is asked of a device, and how it ended |
+//! | [`tag`](Tag) | which commands of a queue are under way, and whose they are |
+//! | [`null`](Null) | a device that acknowledges at once |
+//! | [`emulated`](Emulated) | queue pairs to a drive on the other side of a port |
+//!
+//! What the emulated driver is made of, for who speaks NVMe itself (a target such as pblk):
 //!
 //! | file | noun |
 //! |---|---|
@@ -6,7 +16,6 @@
 //! | `admin` | the admin queue, one command at a time |
 //! | [`info`](DriveInfo) | what a drive says about itself, checked |
 //! | [`queue_pair`](QueuePair) | submit many, ring once, reap many; owned, without lock or allocation |
-//! | [`tag`](Tag) | which commands are outstanding, and whose they are |
 //! | `memory` | the registered memory of the two rings |
 //! | [`error`](DriverError) | what went wrong, with which command, on which queue |
 //!
@@ -17,14 +26,22 @@
 
 mod admin;
 mod controller;
+mod emulated;
 mod error;
+pub mod hal;
 mod info;
 mod memory;
+mod null;
 mod queue_pair;
+mod request;
 mod tag;
 
 pub use controller::Controller;
+pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;
+pub use hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 pub use info::{DriveInfo, OpenChannel};
+pub use null::{Null, NullQueue};
 pub use queue_pair::{Completed, QueueFull, QueuePair};
-pub use tag::Tag;
+pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};
+pub use tag::{Detached, Tag, TagError, TagSet, TagState};

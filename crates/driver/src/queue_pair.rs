@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
+use clock::Nanos;
 use nvme::{Cqe, Sqe, Status};
 use ring::{CompletionHost, Iova, Port, SubmissionHost, Unregistered};
 
-use crate::Tag;
-use crate::tag::Tags;
+use crate::{Event, Tag, TagSet, TagState};
 
 /// A command that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct QueueFull;
 pub struct QueuePair {
     sq: SubmissionHost,
     cq: CompletionHost,
-    tags: Tags,
+    tags: TagSet,
     qid: u16,
     depth: u16,
     vector: Option<u16>,
@@ -62,13 +62,29 @@ impl QueuePair {
             cq: CompletionHost::open(port, qid, completion, depth)?,
             // A ring of `depth` entries holds one less; with a tag for each of these, neither ring
             // can overflow.
-            tags: Tags::new(depth - 1),
+            tags: TagSet::new(depth - 1),
             qid,
             depth,
             vector,
             pushed: 0,
             stray: 0,
         })
+    }
+
+    /// Begins anew on the same rings, which the drive has forgotten and which are zero. Tags stay as
+    /// they are.
+    ///
+    /// # Errors
+    /// As for [`open`](QueuePair::open).
+    pub(crate) fn reopen(
+        &mut self,
+        port: &Arc<Port>,
+        (submission, completion): (Iova, Iova),
+    ) -> Result<(), Unregistered> {
+        self.sq = SubmissionHost::open(port, self.qid, submission, self.depth)?;
+        self.cq = CompletionHost::open(port, self.qid, completion, self.depth)?;
+        self.pushed = 0;
+        Ok(())
     }
 
     /// The queue's identifier.
@@ -94,7 +110,7 @@ impl QueuePair {
     /// Commands outstanding.
     #[inline]
     pub fn outstanding(&self) -> u16 {
-        self.tags.outstanding()
+        self.tags.bound()
     }
 
     /// Completions that named no outstanding command of this queue: faults of the drive, dropped.
@@ -116,13 +132,38 @@ impl QueuePair {
     /// # Errors
     /// [`QueueFull`]; the command was not taken.
     #[inline]
-    pub fn submit(&mut self, mut sqe: Sqe, user: u64) -> Result<Tag, QueueFull> {
-        let tag = self.tags.peek().ok_or(QueueFull)?;
+    pub fn submit(&mut self, sqe: Sqe, user: u64) -> Result<Tag, QueueFull> {
+        let tag = self.tags.take().ok_or(QueueFull)?;
+        match self.push(tag, sqe, user, Nanos::ZERO) {
+            Ok(()) => Ok(tag),
+            Err(full) => {
+                // Taken above, so it can be given back.
+                let _ = self.tags.release(tag);
+                Err(full)
+            }
+        }
+    }
+
+    /// Puts a command into the submission ring under a tag that was taken from
+    /// [`tags_mut`](QueuePair::tags_mut); `now` starts its clock.
+    ///
+    /// # Errors
+    /// [`QueueFull`], also when the tag was not taken; nothing has changed.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        tag: Tag,
+        mut sqe: Sqe,
+        user: u64,
+        now: Nanos,
+    ) -> Result<(), QueueFull> {
+        if self.tags.state(tag) != Some(TagState::Taken) {
+            return Err(QueueFull);
+        }
         sqe.cid = tag.0.into();
         self.sq.push(&sqe).map_err(|_| QueueFull)?;
-        self.tags.take(user);
         self.pushed += 1;
-        Ok(tag)
+        self.tags.bind(tag, user, now).map_err(|_| QueueFull)
     }
 
     /// Rings the doorbell if commands were submitted since the last call, once for all of them, and
@@ -148,11 +189,39 @@ impl QueuePair {
     /// ([`stray_completions`](QueuePair::stray_completions)) and skipped.
     #[inline]
     pub fn reap(&mut self) -> Option<Completed> {
+        let event = self.fetch()?;
+        // The event is that of a bound tag.
+        let user = self.tags.detach(event.tag).ok()?.user;
+        self.tags.release(event.tag).ok()?;
+        Some(Completed { user, result: event.result, status: event.status })
+    }
+
+    /// Takes the next completion of a bound tag, which stays bound; as for [`reap`](QueuePair::reap).
+    #[inline]
+    pub(crate) fn fetch(&mut self) -> Option<Event> {
         let cqe = self.cq.pop()?;
         match self.accept(cqe) {
-            Some(completed) => Some(completed),
-            None => self.reap_after_stray(),
+            Some(event) => Some(event),
+            None => self.fetch_after_stray(),
         }
+    }
+
+    /// Whether there may be a completion.
+    #[inline]
+    pub(crate) fn has_completion(&self) -> bool {
+        self.cq.peek()
+    }
+
+    /// The tags.
+    #[inline]
+    pub(crate) fn tags(&self) -> &TagSet {
+        &self.tags
+    }
+
+    /// The tags, for who binds commands itself.
+    #[inline]
+    pub(crate) fn tags_mut(&mut self) -> &mut TagSet {
+        &mut self.tags
     }
 
     /// Gives reaped entries back to the drive. Only needed when nothing is submitted any more.
@@ -164,30 +233,31 @@ impl QueuePair {
     /// Gives up every outstanding command: each call returns one, with `status`, until none is
     /// left. What the drive still writes for them counts as stray.
     pub fn abandon(&mut self, status: Status) -> Option<Completed> {
-        let tag = self.tags.first_outstanding()?;
-        let user = self.tags.put(tag)?;
+        let (tag, _) = self.tags.bound_tags().next()?;
+        let user = self.tags.detach(tag).ok()?.user;
+        self.tags.release(tag).ok()?;
         Some(Completed { user, result: 0, status })
     }
 
     #[inline]
-    fn accept(&mut self, cqe: Cqe) -> Option<Completed> {
-        if cqe.sq_id != self.qid {
+    fn accept(&mut self, cqe: Cqe) -> Option<Event> {
+        let tag = Tag(cqe.cid);
+        if cqe.sq_id != self.qid || self.tags.state(tag) != Some(TagState::Bound) {
             return None;
         }
-        let user = self.tags.put(Tag(cqe.cid))?;
         self.sq.fetched(cqe.sq_head);
-        Some(Completed { user, result: cqe.result, status: cqe.status })
+        Some(Event { tag, result: cqe.result, status: cqe.status })
     }
 
     /// Counts a stray completion and goes on behind it, once round the ring at most: a drive that
     /// writes faster than this reads cannot keep it here.
     #[cold]
-    fn reap_after_stray(&mut self) -> Option<Completed> {
+    fn fetch_after_stray(&mut self) -> Option<Event> {
         self.stray += 1;
         for _ in 1..self.depth {
             let cqe = self.cq.pop()?;
-            if let Some(completed) = self.accept(cqe) {
-                return Some(completed);
+            if let Some(event) = self.accept(cqe) {
+                return Some(event);
             }
             self.stray += 1;
         }

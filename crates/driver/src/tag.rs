@@ -1,85 +1,187 @@
-//! [`Tag`] and [`Tags`]: which commands of a queue are outstanding, and whose they are.
+//! [`Tag`] and [`TagSet`]: which commands of a hardware queue are under way, and whose they are.
 //!
-//! A tag is the command's identifier on the wire and its index here, so a completion finds its
-//! command without a search (thesis chapter 3; SYSTOR'13 section 4: tags generated once).
-//! Guarantee: a tag is either free or outstanding, and each turn from free to outstanding is
-//! followed by exactly one turn back.
+//! A tag is the command's identifier on the wire and its index in every table of the host, so a
+//! completion finds its command without a search (SYSTOR'13 section 3.2.3: the block layer's tag
+//! *is* the driver's). Guarantee: a tag goes round free → taken → bound → taken → free, and an
+//! operation that is out of turn is a [`TagError`] and changes nothing.
 
-/// The name of an outstanding command on its queue: its command identifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use clock::Nanos;
+
+/// The name of a command on its hardware queue: its command identifier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Tag(pub u16);
+
+/// Where a tag is on its way round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TagState {
+    /// Nobody's.
+    #[default]
+    Free,
+    /// Somebody's, without a command.
+    Taken,
+    /// Bound to a command: the device's, from issue to completion.
+    Bound,
+}
+
+/// An operation on a tag that is not in the state for it: a command that completes twice or was
+/// never issued, or a tag that the queue does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TagError {
+    /// The queue has no such tag.
+    #[error("tag {} is not one of the queue's {count}", .tag.0)]
+    OutOfRange {
+        /// The tag.
+        tag: Tag,
+        /// Tags of the queue.
+        count: u16,
+    },
+    /// The tag is in another state.
+    #[error("tag {} is {found:?}, not {wanted:?}", .tag.0)]
+    State {
+        /// The tag.
+        tag: Tag,
+        /// Its state.
+        found: TagState,
+        /// The state that the operation needs.
+        wanted: TagState,
+    },
+}
+
+/// A command that was detached from its tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// The name that its owner bound it under.
+    pub user: u64,
+    /// When it was bound.
+    pub bound_at: Nanos,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     user: u64,
-    outstanding: bool,
+    bound_at: Nanos,
+    state: TagState,
 }
 
-/// The tags of one queue.
+/// The tags of one hardware queue.
 #[derive(Debug)]
-pub(crate) struct Tags {
+pub struct TagSet {
     slots: Box<[Slot]>,
     /// Free tags; the top is at `free_count - 1`. Last in first out keeps the slots in use few.
-    free: Box<[u16]>,
+    free: Box<[Tag]>,
     free_count: u16,
+    bound: u16,
 }
 
-impl Tags {
+impl TagSet {
     /// `count` free tags.
-    pub(crate) fn new(count: u16) -> Tags {
-        Tags {
+    pub fn new(count: u16) -> TagSet {
+        TagSet {
             slots: vec![Slot::default(); usize::from(count)].into(),
-            free: (0..count).rev().collect(),
+            free: (0..count).rev().map(Tag).collect(),
             free_count: count,
+            bound: 0,
         }
     }
 
     /// All tags.
-    pub(crate) fn count(&self) -> u16 {
+    #[inline]
+    pub fn count(&self) -> u16 {
         self.slots.len() as u16
     }
 
-    /// Tags outstanding.
+    /// Tags that are free.
     #[inline]
-    pub(crate) fn outstanding(&self) -> u16 {
-        self.count() - self.free_count
+    pub fn free(&self) -> u16 {
+        self.free_count
     }
 
-    /// The tag that [`take`](Tags::take) would take.
+    /// Tags bound to a command.
     #[inline]
-    pub(crate) fn peek(&self) -> Option<Tag> {
+    pub fn bound(&self) -> u16 {
+        self.bound
+    }
+
+    /// The tag that [`take`](TagSet::take) would take.
+    #[inline]
+    pub fn peek(&self) -> Option<Tag> {
         let top = usize::from(self.free_count).checked_sub(1)?;
-        self.free.get(top).copied().map(Tag)
+        self.free.get(top).copied()
     }
 
-    /// Makes a free tag outstanding.
+    /// Takes a free tag.
     #[inline]
-    pub(crate) fn take(&mut self, user: u64) -> Option<Tag> {
+    pub fn take(&mut self) -> Option<Tag> {
         let tag = self.peek()?;
-        let slot = self.slots.get_mut(usize::from(tag.0))?;
-        *slot = Slot { user, outstanding: true };
         self.free_count -= 1;
+        self.slots.get_mut(usize::from(tag.0))?.state = TagState::Taken;
         Some(tag)
     }
 
-    /// Makes an outstanding tag free and returns whose it was; `None` if it is not outstanding.
+    /// Binds a taken tag to the command that its owner calls `user`, at `now`.
+    ///
+    /// # Errors
+    /// [`TagError`]
     #[inline]
-    pub(crate) fn put(&mut self, tag: Tag) -> Option<u64> {
-        let slot = self.slots.get_mut(usize::from(tag.0))?;
-        if !slot.outstanding {
-            return None;
-        }
-        slot.outstanding = false;
-        // As many tags are free as have been put back, so there is room for this one.
-        *self.free.get_mut(usize::from(self.free_count))? = tag.0;
-        self.free_count += 1;
-        Some(slot.user)
+    pub fn bind(&mut self, tag: Tag, user: u64, now: Nanos) -> Result<(), TagError> {
+        let slot = self.slot(tag, TagState::Taken)?;
+        *slot = Slot { user, bound_at: now, state: TagState::Bound };
+        self.bound += 1;
+        Ok(())
     }
 
-    /// The lowest outstanding tag.
-    pub(crate) fn first_outstanding(&self) -> Option<Tag> {
-        self.slots.iter().position(|s| s.outstanding).map(|i| Tag(i as u16))
+    /// Detaches the command of a bound tag, which stays taken.
+    ///
+    /// # Errors
+    /// [`TagError`]
+    #[inline]
+    pub fn detach(&mut self, tag: Tag) -> Result<Detached, TagError> {
+        let slot = self.slot(tag, TagState::Bound)?;
+        slot.state = TagState::Taken;
+        let detached = Detached { user: slot.user, bound_at: slot.bound_at };
+        self.bound -= 1;
+        Ok(detached)
+    }
+
+    /// Gives a taken tag back.
+    ///
+    /// # Errors
+    /// [`TagError`]
+    #[inline]
+    pub fn release(&mut self, tag: Tag) -> Result<(), TagError> {
+        self.slot(tag, TagState::Taken)?.state = TagState::Free;
+        // As many tags are free as have been given back, so there is room for this one.
+        if let Some(top) = self.free.get_mut(usize::from(self.free_count)) {
+            *top = tag;
+            self.free_count += 1;
+        }
+        Ok(())
+    }
+
+    /// A tag's state; `None` if the queue has no such tag.
+    #[inline]
+    pub fn state(&self, tag: Tag) -> Option<TagState> {
+        self.slots.get(usize::from(tag.0)).map(|slot| slot.state)
+    }
+
+    /// The bound tags, lowest first, and when they were bound.
+    pub fn bound_tags(&self) -> impl Iterator<Item = (Tag, Nanos)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.state == TagState::Bound)
+            .map(|(i, slot)| (Tag(i as u16), slot.bound_at))
+    }
+
+    #[inline]
+    fn slot(&mut self, tag: Tag, wanted: TagState) -> Result<&mut Slot, TagError> {
+        let count = self.count();
+        match self.slots.get_mut(usize::from(tag.0)) {
+            Some(slot) if slot.state == wanted => Ok(slot),
+            Some(slot) => Err(TagError::State { tag, found: slot.state, wanted }),
+            None => Err(TagError::OutOfRange { tag, count }),
+        }
     }
 }
 
@@ -88,18 +190,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tag_once() {
-        let mut tags = Tags::new(3);
-        let taken: Vec<Tag> = (10..13).map(|u| tags.take(u).unwrap()).collect();
+    fn a_tag_goes_round_in_order_only() {
+        let mut tags = TagSet::new(3);
+        let taken: Vec<Tag> = (0..3).map(|_| tags.take().unwrap()).collect();
         assert_eq!(taken, [Tag(0), Tag(1), Tag(2)]);
-        assert_eq!((tags.take(13), tags.peek(), tags.outstanding()), (None, None, 3));
-        assert_eq!(tags.put(Tag(1)), Some(11));
-        assert_eq!(tags.put(Tag(1)), None, "a second completion");
-        assert_eq!(tags.put(Tag(3)), None, "a tag that never was");
-        assert_eq!(tags.put(Tag(u16::MAX)), None);
-        assert_eq!(tags.peek(), Some(Tag(1)));
-        assert_eq!(tags.take(14), Some(Tag(1)));
-        assert_eq!(tags.first_outstanding(), Some(Tag(0)));
-        assert_eq!(tags.outstanding(), 3);
+        assert_eq!((tags.take(), tags.peek(), tags.free()), (None, None, 0));
+        let not = |found, wanted| TagError::State { tag: Tag(1), found, wanted };
+        assert_eq!(tags.detach(Tag(1)), Err(not(TagState::Taken, TagState::Bound)), "not issued");
+        tags.bind(Tag(1), 11, Nanos(5)).unwrap();
+        assert_eq!(tags.bind(Tag(1), 12, Nanos(6)), Err(not(TagState::Bound, TagState::Taken)));
+        assert_eq!(tags.release(Tag(1)), Err(not(TagState::Bound, TagState::Taken)));
+        assert_eq!(tags.bound_tags().collect::<Vec<_>>(), [(Tag(1), Nanos(5))]);
+        assert_eq!(tags.detach(Tag(1)), Ok(Detached { user: 11, bound_at: Nanos(5) }));
+        assert_eq!(tags.detach(Tag(1)), Err(not(TagState::Taken, TagState::Bound)), "twice");
+        tags.release(Tag(1)).unwrap();
+        assert_eq!(tags.release(Tag(1)), Err(not(TagState::Free, TagState::Taken)));
+        assert_eq!(tags.release(Tag(3)), Err(TagError::OutOfRange { tag: Tag(3), count: 3 }));
+        assert_eq!((tags.peek(), tags.free(), tags.bound()), (Some(Tag(1)), 1, 0));
+        assert_eq!(tags.state(Tag(1)), Some(TagState::Free));
+        assert_eq!(tags.state(Tag(9)), None);
     }
 }

@@ -107,6 +107,13 @@ impl CompletionHost {
         Ok(CompletionHost { ring, head: 0, phase: true, reaped: false })
     }
 
+    /// Whether [`pop`](CompletionHost::pop) would find a completion.
+    #[inline]
+    pub fn peek(&self) -> bool {
+        let at = self.ring.at(self.head);
+        Cqe::phase(self.ring.region.word(at + 8).load(Ordering::Acquire)) == self.phase
+    }
+
     /// Takes the next completion. Its entry goes back to the drive with
     /// [`release`](CompletionHost::release).
     #[inline]

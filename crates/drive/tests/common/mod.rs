@@ -78,7 +78,7 @@ pub fn raw(drive: &mut Drive, depth: u16) -> Raw {
             drive.poll(Nanos::ZERO);
         })
         .unwrap();
-    Raw::new(controller.info(), queue, port).unwrap()
+    Raw::over_pair(controller.info(), queue, port).unwrap()
 }
 
 pub fn job(pairs: &[(&str, &str)]) -> JobSpec {

@@ -205,7 +205,7 @@ impl Case {
         };
         let mut controller = Controller::attach(port.clone(), &mut pump, 1_000_000).unwrap();
         let queue = controller.create_queue_pair(64, None, &mut pump).unwrap();
-        self.raw = Some(Raw::new(controller.info(), queue, port.clone()).unwrap());
+        self.raw = Some(Raw::over_pair(controller.info(), queue, port.clone()).unwrap());
         self.at = port.memory().register(&self.memory).unwrap();
     }
 

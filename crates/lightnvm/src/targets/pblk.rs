@@ -111,6 +111,8 @@ impl Pblk {
                 Err(_) => Err(Status::DATA_TRANSFER_ERROR),
             },
             Payload::BitBucket if op == Op::Extents => Err(Status::INVALID_FIELD),
+            // The layer keeps the place of a sector as its distance from the first one.
+            Payload::Scattered { .. } => Err(Status::SGL_TYPE_INVALID),
             Payload::BitBucket => Ok(()),
         }
     }

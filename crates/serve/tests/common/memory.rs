@@ -102,7 +102,7 @@ impl MemoryDevice {
         let map = r.lba as usize..end as usize;
         let iova = match r.data {
             Payload::At(iova) => iova,
-            Payload::BitBucket => ring::Iova(0),
+            Payload::BitBucket | Payload::Scattered { .. } => ring::Iova(0),
         };
         match r.op {
             Op::Read => {

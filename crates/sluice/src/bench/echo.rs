@@ -86,7 +86,7 @@ impl Wire {
             max_outstanding: 0,
             open_channel: None,
         };
-        Ok(Raw::new(&info, self.queue_pair()?, self.port.clone())?)
+        Ok(Raw::over_pair(&info, self.queue_pair()?, self.port.clone())?)
     }
 
     /// The drive's end.

@@ -83,7 +83,7 @@ pub enum BenchError {
     Ring(#[from] ::ring::Unregistered),
     /// The path to the drive could not be set up.
     #[error("the raw path: {0}")]
-    Raw(#[from] block::RawError),
+    Raw(#[from] driver::EmulatedError),
     /// A measurement came out as no number.
     #[error("{case}, {metric}: no finite value was measured")]
     NoValue {

@@ -65,7 +65,7 @@ pub enum StackError {
         name: String,
         /// Why.
         #[source]
-        source: block::RawError,
+        source: driver::EmulatedError,
     },
     /// The target could not be opened on it.
     #[error("drive {name}: {source}")]
@@ -150,7 +150,7 @@ impl Stack {
         let depth = DEPTH.min(plan.config.controller.queue_depth);
         let queue = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
         match &plan.target {
-            Target::None => Raw::new(controller.info(), queue, port.clone())
+            Target::None => Raw::over_pair(controller.info(), queue, port.clone())
                 .map(StackDevice::Raw)
                 .map_err(|source| StackError::Raw { name: name.clone(), source }),
             Target::Pblk(config) => {

@@ -247,7 +247,8 @@ impl VectorFlash {
         let data = match (target, &self.slots) {
             (ReadTarget::Request(request), _) => match self.requests.data(request) {
                 Payload::At(at) => self.scratch.spread(tag.0, at, self.sector_bytes, places),
-                Payload::BitBucket => self.bit_bucket(addresses.len()),
+                // Scattered payloads were refused.
+                Payload::BitBucket | Payload::Scattered { .. } => self.bit_bucket(addresses.len()),
             },
             (ReadTarget::Slots, Some(slots)) => {
                 // Consecutive, as `part` has made sure.

@@ -1,6 +1,6 @@
 //! [`Request`] and [`Completion`].
 
-use nvme::Status;
+use nvme::{SglDescriptor, Status};
 use ring::Iova;
 
 /// What is asked of a device.
@@ -29,6 +29,49 @@ pub enum Payload {
     BitBucket,
     /// In registered memory, in one piece.
     At(Iova),
+    /// In registered memory, in pieces: a table of [`Segment`]s, which is registered itself and must
+    /// stay as it is until the command has completed (an NVMe SGL's last segment).
+    Scattered {
+        /// Where the table is.
+        table: Iova,
+        /// Entries.
+        segments: u16,
+    },
+}
+
+/// A piece of a scattered payload, encoded as an NVMe SGL data block descriptor (NVMe section 4.4),
+/// so that a drive reads the table as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where; `None` for bytes that are thrown away or unspecified ([`Payload::BitBucket`]).
+    pub at: Option<Iova>,
+    /// How many bytes.
+    pub bytes: u32,
+}
+
+impl Segment {
+    /// Bytes of an entry.
+    pub const BYTES: usize = 16;
+
+    /// As two little-endian words of a table.
+    pub fn encode(self) -> [u64; 2] {
+        match self.at {
+            Some(at) => SglDescriptor::DataBlock { address: at.0, length: self.bytes },
+            None => SglDescriptor::BitBucket { length: self.bytes },
+        }
+        .encode()
+    }
+
+    /// The inverse of [`encode`](Segment::encode); `None` for other descriptors.
+    pub fn decode(words: [u64; 2]) -> Option<Segment> {
+        match SglDescriptor::decode(words) {
+            SglDescriptor::DataBlock { address, length } => {
+                Some(Segment { at: Some(Iova(address)), bytes: length })
+            }
+            SglDescriptor::BitBucket { length } => Some(Segment { at: None, bytes: length }),
+            SglDescriptor::Segment { .. } | SglDescriptor::Unsupported(_) => None,
+        }
+    }
 }
 
 /// One request to a block device.

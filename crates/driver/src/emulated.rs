@@ -1,0 +1,433 @@
+//! [`Emulated`]: queue pairs to a drive on the other side of a port, as a low-level driver.
+//!
+//! One request becomes one NVMe command, whose identifier is the tag. Everything that a drive
+//! checks (addresses, ranges) is left to the drive.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use clock::{Nanos, Waker};
+use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MAX_BLOCKS, SglDescriptor, Sqe, Status};
+use ring::{AddressSpace, Iova, Port, Region, RegisterError};
+
+use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
+use crate::{
+    Completed, Controller, DriveInfo, DriverError, Extent, Op, Payload, QueuePair, Request,
+    Segment, Tag, TagError, TagSet,
+};
+
+const _: () = assert!(Extent::BYTES == LbaStatusDescriptor::BYTES);
+
+/// How long a reset may leave an admin command unanswered before the drive counts as removed.
+const RESET_PATIENCE: Nanos = Nanos::from_millis(1000);
+
+/// How often a queue that waits for its controller looks again.
+const RETRY: Nanos = Nanos::from_micros(10);
+
+/// Why a drive cannot be used through block requests.
+#[derive(Debug, thiserror::Error)]
+pub enum EmulatedError {
+    /// The drive's host must manage its flash.
+    #[error("drive {serial} is open-channel: its flash needs a target such as pblk")]
+    OpenChannel {
+        /// The drive.
+        serial: String,
+    },
+    /// No memory.
+    #[error("memory for the ranges of discards: {0}")]
+    Memory(#[source] io::Error),
+    /// No registration left.
+    #[error("registering memory for the ranges of discards: {0}")]
+    Register(#[from] RegisterError),
+    /// The drive does not grant the queues.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+/// A drive and its queue pairs.
+#[derive(Debug)]
+pub struct Emulated {
+    info: DriveInfo,
+    port: Arc<Port>,
+    depth: u16,
+    queues: Vec<Option<EmulatedQueue>>,
+}
+
+impl Emulated {
+    /// Makes `queues` queue pairs of `depth` entries (one more than tags) on the drive of
+    /// `controller`. Queue `i` raises interrupt vector `i` if `interrupts`. `pump` is called between
+    /// looks at the drive.
+    ///
+    /// # Errors
+    /// [`EmulatedError`].
+    pub fn open(
+        mut controller: Controller,
+        queues: u16,
+        depth: u16,
+        interrupts: bool,
+        pump: &mut dyn FnMut(),
+    ) -> Result<Emulated, EmulatedError> {
+        let (info, port) = (controller.info().clone(), controller.port().clone());
+        let mut pairs = Vec::with_capacity(queues.into());
+        for index in 0..queues {
+            pairs.push(controller.create_queue_pair(depth, interrupts.then_some(index), pump)?);
+        }
+        let controller = Arc::new(Mutex::new(controller));
+        let queues = pairs
+            .into_iter()
+            .map(|pair| {
+                let mut queue = EmulatedQueue::new(&info, pair, port.clone())?;
+                queue.controller = Some(controller.clone());
+                Ok(Some(queue))
+            })
+            .collect::<Result<_, EmulatedError>>()?;
+        Ok(Emulated { info, port, depth, queues })
+    }
+}
+
+impl LowLevelDriver for Emulated {
+    type Queue = EmulatedQueue;
+
+    fn limits(&self) -> Limits {
+        limits(&self.info, self.depth - 1)
+    }
+
+    fn features(&self) -> Features {
+        FEATURES
+    }
+
+    fn queues(&self) -> u16 {
+        self.queues.len() as u16
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.port.memory()
+    }
+
+    fn take_queue(&mut self, index: u16) -> Option<EmulatedQueue> {
+        self.queues.get_mut(usize::from(index))?.take()
+    }
+}
+
+const FEATURES: Features =
+    Features { segments: 256, fua: true, discard: true, write_zeroes: true, extents: true };
+
+fn limits(info: &DriveInfo, tags: u16) -> Limits {
+    Limits {
+        sector_bytes: info.sector_bytes,
+        sectors: info.sectors,
+        max_sectors: info.max_sectors,
+        optimal_sectors: info.optimal_sectors,
+        queue_depth: tags.into(),
+        volatile_cache: info.volatile_cache,
+    }
+}
+
+/// A queue pair of a drive.
+#[derive(Debug)]
+pub struct EmulatedQueue {
+    pair: QueuePair,
+    port: Arc<Port>,
+    limits: Limits,
+    nsid: u32,
+    /// The range of a discard must stay in memory until the drive has read it: one [`DsmRange`] per
+    /// tag.
+    ranges: Arc<Region>,
+    ranges_at: Iova,
+    /// For aborts and resets; a queue without can only be given up.
+    controller: Option<Arc<Mutex<Controller>>>,
+    remaking: Option<Remaking>,
+    removed: bool,
+}
+
+/// A reset under way: the queue is deleted and made again.
+#[derive(Debug)]
+struct Remaking {
+    /// Admin commands to go, last first.
+    left: Vec<AdminCommand>,
+    /// Whether the next of them was sent.
+    asked: bool,
+    /// When the drive counts as removed.
+    give_up: Nanos,
+    look_again: Nanos,
+}
+
+impl EmulatedQueue {
+    /// The queue `pair` of the drive that `info` describes and `port` leads to; it must have nothing
+    /// outstanding.
+    ///
+    /// # Errors
+    /// [`EmulatedError`].
+    pub fn new(
+        info: &DriveInfo,
+        pair: QueuePair,
+        port: Arc<Port>,
+    ) -> Result<EmulatedQueue, EmulatedError> {
+        if info.open_channel.is_some() {
+            return Err(EmulatedError::OpenChannel { serial: info.serial.clone() });
+        }
+        let tags = usize::from(pair.capacity());
+        let ranges = Region::anonymous(tags * DsmRange::BYTES).map_err(EmulatedError::Memory)?;
+        let ranges_at = port.memory().register(&ranges)?;
+        Ok(EmulatedQueue {
+            limits: limits(info, pair.capacity()),
+            nsid: info.nsid,
+            pair,
+            port,
+            ranges,
+            ranges_at,
+            controller: None,
+            remaking: None,
+            removed: false,
+        })
+    }
+
+    /// What the drive can do; `queue_depth` is this queue's tags.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What the driver can do.
+    pub fn features(&self) -> Features {
+        FEATURES
+    }
+
+    /// The queue pair, for its counters.
+    pub fn pair(&self) -> &QueuePair {
+        &self.pair
+    }
+
+    /// Gives the queue pair back, so that its controller can delete it.
+    pub fn into_pair(self) -> QueuePair {
+        self.pair
+    }
+
+    #[inline]
+    fn command(&self, tag: Tag, request: &Request) -> Result<Sqe, Status> {
+        let Request { op, lba, sectors, data, fua, .. } = *request;
+        let mut sqe = match op {
+            Op::Read => Sqe::read(self.nsid, lba, sectors.min(MAX_BLOCKS)),
+            Op::Write => Sqe::write(self.nsid, lba, sectors.min(MAX_BLOCKS), fua),
+            _ => return self.command_without_data(tag, request),
+        };
+        let length = sectors.checked_mul(self.limits.sector_bytes).ok_or(Status::INVALID_FIELD)?;
+        if sectors > MAX_BLOCKS {
+            return Err(Status::INVALID_FIELD);
+        }
+        sqe.set_sgl(match data {
+            Payload::At(at) => SglDescriptor::DataBlock { address: at.0, length },
+            Payload::BitBucket => SglDescriptor::BitBucket { length },
+            Payload::Scattered { table, segments } => {
+                let length = u32::from(segments) * Segment::BYTES as u32;
+                SglDescriptor::Segment { address: table.0, length, last: true }
+            }
+        });
+        Ok(sqe)
+    }
+
+    /// Everything but reads and writes.
+    fn command_without_data(&self, tag: Tag, request: &Request) -> Result<Sqe, Status> {
+        let Request { op, lba, sectors, data, fua, may_unmap, .. } = *request;
+        match op {
+            Op::Flush => Ok(Sqe::flush(self.nsid)),
+            Op::WriteZeroes => {
+                // The command's count has 16 bits, whatever the transfer limit.
+                if sectors > MAX_BLOCKS {
+                    return Err(Status::INVALID_FIELD);
+                }
+                let mut sqe = Sqe::write_zeroes(self.nsid, lba, sectors, may_unmap);
+                if fua {
+                    sqe.set_fua();
+                }
+                Ok(sqe)
+            }
+            Op::Discard => {
+                let offset = usize::from(tag.0) * DsmRange::BYTES;
+                self.ranges.write(offset, &DsmRange::new(lba, sectors).to_bytes());
+                let mut sqe = Sqe::dataset_management(self.nsid, 1, true);
+                let address = self.ranges_at.offset(offset as u64).0;
+                sqe.set_sgl(SglDescriptor::DataBlock { address, length: DsmRange::BYTES as u32 });
+                Ok(sqe)
+            }
+            Op::Extents => {
+                let Payload::At(at) = data else {
+                    return Err(Status::INVALID_FIELD);
+                };
+                let count = Request::extent_capacity();
+                let mut sqe = Sqe::lba_status(self.nsid, lba, sectors, count as u32);
+                let length = (count * LbaStatusDescriptor::BYTES) as u32;
+                sqe.set_sgl(SglDescriptor::DataBlock { address: at.0, length });
+                Ok(sqe)
+            }
+            Op::Read | Op::Write => Err(Status::INTERNAL),
+        }
+    }
+
+    /// The next step of a reset. Returns whether anything moved.
+    fn remake(&mut self, now: Nanos) -> bool {
+        let (Some(remaking), Some(controller)) = (&mut self.remaking, &self.controller) else {
+            return false;
+        };
+        let give_up = now >= remaking.give_up;
+        remaking.look_again = now + RETRY;
+        let mut controller = match controller.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.removed |= give_up;
+                return give_up;
+            }
+        };
+        let admin = controller.admin();
+        if remaking.asked {
+            match admin.answer() {
+                // A queue that the drive has forgotten by itself need not be deleted.
+                Some(Ok(_) | Err(DriverError::Command { .. })) => {
+                    remaking.left.pop();
+                    remaking.asked = false;
+                    remaking.give_up = now + RESET_PATIENCE;
+                }
+                Some(Err(_)) => self.removed = true,
+                None => self.removed |= give_up,
+            }
+        } else if let Some(command) = remaking.left.last() {
+            if admin.is_busy() {
+                self.removed |= give_up;
+            } else {
+                // The rings are zeroed after the drive has let go of them and before it sees them
+                // again.
+                if matches!(command, AdminCommand::CreateCq { .. }) {
+                    let rings = controller.cleared(self.pair.qid());
+                    let reopened = rings.map(|rings| self.pair.reopen(&self.port, rings));
+                    self.removed |= !matches!(reopened, Some(Ok(())));
+                }
+                let sent = controller.admin().ask(*command, self.pair.qid());
+                remaking.asked = sent.is_ok();
+                self.removed |= sent.is_err();
+            }
+        } else {
+            self.remaking = None;
+            return true;
+        }
+        if self.removed {
+            self.remaking = None;
+            return true;
+        }
+        false
+    }
+}
+
+impl HardwareQueue for EmulatedQueue {
+    #[inline]
+    fn tags(&self) -> &TagSet {
+        self.pair.tags()
+    }
+
+    #[inline]
+    fn tags_mut(&mut self) -> &mut TagSet {
+        self.pair.tags_mut()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.port.memory()
+    }
+
+    #[inline]
+    fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
+        if self.remaking.is_some() || self.removed {
+            return Err(BindError::Busy);
+        }
+        let sqe = self.command(tag, command).map_err(BindError::Refused)?;
+        // There is a place for every tag; a drive that misreports how far it has read makes it wait.
+        self.pair.push(tag, sqe, command.tag, now).map_err(|_| BindError::Busy)
+    }
+
+    #[inline]
+    fn issue_tags(&mut self) -> bool {
+        self.pair.ring()
+    }
+
+    #[inline]
+    fn check_event(&mut self) -> bool {
+        self.remaking.is_none() && self.pair.has_completion()
+    }
+
+    #[inline]
+    fn fetch_event(&mut self) -> Option<Event> {
+        if self.remaking.is_some() {
+            return None;
+        }
+        let mut event = self.pair.fetch()?;
+        // Only Extents has a result; it cannot be more than what fits.
+        event.result = event.result.min(Request::extent_capacity() as u64);
+        Some(event)
+    }
+
+    fn abort_tag(&mut self, tag: Tag, _now: Nanos) -> Result<(), TagError> {
+        if self.tags().state(tag) != Some(crate::TagState::Bound) {
+            return self.tags_mut().detach(tag).map(drop);
+        }
+        if let Some(controller) = &self.controller {
+            let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
+            let admin = controller.admin();
+            // An earlier abort's answer says nothing that its command's completion does not.
+            let _ = admin.answer();
+            if !admin.is_busy() {
+                let abort = AdminCommand::Abort { sqid: self.pair.qid(), cid: tag.0 };
+                // A drive that takes no abort is reset by who asked for it.
+                let _ = admin.ask(abort, self.pair.qid());
+            }
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, now: Nanos) {
+        if self.remaking.is_some() || self.removed {
+            return;
+        }
+        let commands = self.controller.as_ref().and_then(|controller| {
+            let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = controller.admin().answer();
+            controller.remaking(self.pair.qid(), self.pair.vector())
+        });
+        let Some(commands) = commands else {
+            self.removed = true;
+            return;
+        };
+        let left = commands.into_iter().rev().collect();
+        let give_up = now + RESET_PATIENCE;
+        self.remaking = Some(Remaking { left, asked: false, give_up, look_again: now });
+    }
+
+    fn state(&self) -> QueueState {
+        match (&self.remaking, self.removed) {
+            (_, true) => QueueState::Removed,
+            (Some(_), _) => QueueState::Resetting,
+            (None, _) => QueueState::Ready,
+        }
+    }
+
+    fn poll(&mut self, now: Nanos) -> bool {
+        if self.remaking.is_none() {
+            return false;
+        }
+        self.remake(now)
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.remaking.as_ref().map_or(Nanos::MAX, |r| r.look_again)
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        if let Some(vector) = self.pair.vector() {
+            self.port.set_vector(vector, waker);
+        }
+    }
+}
+
+impl EmulatedQueue {
+    /// Gives up every outstanding command, one per call; see [`QueuePair::abandon`].
+    pub fn abandon(&mut self, status: Status) -> Option<Completed> {
+        self.pair.abandon(status)
+    }
+}
