@@ -13,7 +13,11 @@
 
 mod device;
 mod raw;
+pub mod sched;
+mod staged;
+pub mod trace;
 
 pub use device::{Busy, Device};
 pub use driver::{Completion, Extent, ExtentState, Limits, Op, Payload, Request};
 pub use raw::Raw;
+pub use staged::{Group, Staged, Submitter};

@@ -1,0 +1,53 @@
+//! Schedulers: which staged request goes to the hardware next.
+//!
+//! One per staging queue, and only there: once a request is in a dispatch queue its order is settled
+//! (SYSTOR'13 section 3.2.1). A scheduler owns the requests that it holds; it reads no clock and
+//! allocates only to grow.
+
+use clock::Nanos;
+
+use crate::Staged;
+
+/// Decides which staged request goes next.
+pub trait Scheduler: Send + std::fmt::Debug {
+    /// Takes a request.
+    fn insert(&mut self, now: Nanos, staged: Staged);
+
+    /// Takes back, to the front, a request that [`next`](Scheduler::next) gave and the hardware did
+    /// not take: it is among those given next, and counts as never given.
+    fn put_back(&mut self, now: Nanos, staged: Staged);
+
+    /// The request to dispatch at `now`; `None` if there is none, or none may go yet.
+    fn next(&mut self, now: Nanos) -> Option<Staged>;
+
+    /// A request that `next` gave has completed at `now`, after `device` at the device.
+    fn completed(&mut self, now: Nanos, staged: &Staged, device: Nanos) {
+        let _ = (now, staged, device);
+    }
+
+    /// When [`next`](Scheduler::next), which gives nothing now, may give something although nothing
+    /// was inserted or completed; [`Nanos::MAX`] if never.
+    fn deadline(&self) -> Nanos {
+        Nanos::MAX
+    }
+
+    /// Requests held.
+    fn len(&self) -> usize;
+
+    /// Whether no request is held.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls `visit` with requests held that `newcomer` might be merged with, most promising first,
+    /// until it answers `true`; returns whether it did. What `visit` changes about a request is its
+    /// `request`'s place and length, and `merged`.
+    fn find_merge(
+        &mut self,
+        newcomer: &Staged,
+        visit: &mut dyn FnMut(&mut Staged) -> bool,
+    ) -> bool {
+        let _ = (newcomer, visit);
+        false
+    }
+}

@@ -1,0 +1,103 @@
+//! Trace: what happened to each request in the block layer, and when.
+//!
+//! The events and their letters are blktrace's. Each submitter writes into a buffer of its own
+//! (blktrace's per-CPU relay), so tracing shares nothing between cores.
+
+use clock::Nanos;
+use nvme::Status;
+
+use crate::{Op, Submitter};
+
+/// What happened to a request. The letters are blktrace's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Q: the caller submitted it.
+    Queued,
+    /// G: it got a place in the layer.
+    GotRequest,
+    /// S: there was no place; the caller was told to wait.
+    Sleep,
+    /// P: the first request of a batch was held back for others to merge with.
+    Plug,
+    /// U: a batch was let go; `sectors` is how many requests it had.
+    Unplug,
+    /// M: it was merged onto the end of another.
+    BackMerge,
+    /// F: it was merged before another.
+    FrontMerge,
+    /// X: it was split; `lba` and `sectors` are the piece's.
+    Split,
+    /// I: it was put into a staging queue.
+    Inserted,
+    /// D: it was given to the hardware.
+    Issued,
+    /// R: it went back from the hardware to the staging queue.
+    Requeued,
+    /// C: it completed.
+    Completed,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEvent {
+    /// When.
+    pub at: Nanos,
+    /// What.
+    pub action: Action,
+    /// To which kind of request.
+    pub op: Op,
+    /// With force unit access.
+    pub fua: bool,
+    /// First sector.
+    pub lba: u64,
+    /// Sectors.
+    pub sectors: u32,
+    /// Whose request.
+    pub submitter: Submitter,
+    /// The core that did it: that of the submitter in whose buffer the event is.
+    pub core: u16,
+    /// The hardware queue; `u16::MAX` before there is one.
+    pub queue: u16,
+    /// How it ended, for [`Action::Completed`].
+    pub status: Status,
+}
+
+/// The events of one core, in order, up to a limit.
+#[derive(Debug)]
+pub struct Tracer {
+    events: Vec<TraceEvent>,
+    limit: usize,
+    dropped: u64,
+}
+
+impl Tracer {
+    /// Room for `limit` events.
+    pub fn new(limit: usize) -> Tracer {
+        Tracer { events: Vec::with_capacity(limit), limit, dropped: 0 }
+    }
+
+    /// Notes an event; when there is no room it is counted instead.
+    #[inline]
+    pub fn note(&mut self, event: TraceEvent) {
+        if self.events.len() == self.limit {
+            self.dropped += 1;
+        } else {
+            self.events.push(event);
+        }
+    }
+
+    /// The events so far.
+    pub fn events(&self) -> &[TraceEvent] {
+        &self.events
+    }
+
+    /// Events for which there was no room.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Takes the events out, to make room.
+    pub fn take(&mut self) -> Vec<TraceEvent> {
+        std::mem::replace(&mut self.events, Vec::with_capacity(self.limit))
+    }
+}
