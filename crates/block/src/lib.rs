@@ -1,23 +1,63 @@
-//! The block device that every front end and workload sees, and the ways to one.
+//! The block layer: many submitters to few hardware queues, and the block device that every front
+//! end and workload sees.
 //!
 //! | file | noun |
 //! |---|---|
 //! | [`device`](Device) | a block device: submit many, poll, reap many |
-//! | [`raw`](Raw) | straight to a driver's queue pair, nothing in between |
+//! | [`raw`](Raw) | straight to a driver's hardware queue, nothing in between |
+//! | [`layer`](BlockLayer) | `sq` and `mq`: the queues between cores and hardware |
+//! | [`config`](Config) | which of them, and what cannot be |
+//! | [`queue`](Queue) | one core's end: the path of a request |
+//! | `local` | what that core has to itself: plug, cutting, completions |
+//! | `requests` | what it remembers of a request until it completes |
+//! | `merge` | contiguous requests become one command |
+//! | `staging`, [`sched`] | where requests wait and are put in order |
+//! | [`dispatch`](Timeouts) | a hardware queue, what it has, and what goes wrong with it |
+//! | `flush` | one flush standing for all that wait |
+//! | `shared`, `steer` | completions on their way to the core that submitted |
+//! | [`account`](DiskStat) | counters |
+//! | `notes`, [`trace`] | what happened to each request, and when |
+//! | [`sync`](Platform), `held` | where the layer runs; owned or behind a lock |
 //!
-//! A drive that manages its own flash is a device through [`Raw`]; a host-managed target (`pblk`)
-//! is a device itself. The staging and dispatch queues of the multi-queue block layer will stand
-//! between the two without changing either end.
+//! A drive that manages its own flash is a device through [`Raw`] or a [`Queue`]; a host-managed
+//! target (`pblk`) is a device itself.
 
 #![forbid(unsafe_code)]
 
+mod account;
+mod config;
 mod device;
+mod dispatch;
+mod flush;
+mod held;
+mod layer;
+mod local;
+mod merge;
+mod notes;
+mod queue;
 mod raw;
+mod requests;
 pub mod sched;
+mod shared;
 mod staged;
+mod staging;
+mod steer;
+mod sync;
 pub mod trace;
 
+pub use account::{
+    Counter, DEPTH_BUCKETS, DepthHistogram, DiskStat, DispatchStats, KindStat, StagingStats,
+    SubmitterStats,
+};
+pub use config::{BlockError, Config, Layout, PerWhat, Topology};
 pub use device::{Busy, Device};
-pub use driver::{Completion, Extent, ExtentState, Limits, Op, Payload, Request};
+pub use dispatch::{REMOVED, Timeouts};
+pub use driver::{
+    Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Segment,
+};
+pub use layer::BlockLayer;
+pub use merge::MergerError;
+pub use queue::Queue;
 pub use raw::Raw;
 pub use staged::{Group, Staged, Submitter};
+pub use sync::{Lock, Native, Platform};

@@ -1,15 +1,18 @@
 //! Trace: what happened to each request in the block layer, and when.
 //!
 //! The events and their letters are blktrace's. Each submitter writes into a buffer of its own
-//! (blktrace's per-CPU relay), so tracing shares nothing between cores.
+//! (blktrace's per-CPU relay), so tracing shares nothing between cores. [`blktrace`] writes the
+//! buffers as files that blkparse and btt read, and reads such files.
+
+pub mod blktrace;
 
 use clock::Nanos;
 use nvme::Status;
 
 use crate::{Op, Submitter};
 
-/// What happened to a request. The letters are blktrace's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What happened to a request, in the order in which it happens. The letters are blktrace's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// Q: the caller submitted it.
     Queued,
@@ -35,6 +38,26 @@ pub enum Action {
     Requeued,
     /// C: it completed.
     Completed,
+}
+
+impl Action {
+    /// blktrace's letter.
+    pub const fn letter(self) -> char {
+        match self {
+            Action::Queued => 'Q',
+            Action::GotRequest => 'G',
+            Action::Sleep => 'S',
+            Action::Plug => 'P',
+            Action::Unplug => 'U',
+            Action::BackMerge => 'M',
+            Action::FrontMerge => 'F',
+            Action::Split => 'X',
+            Action::Inserted => 'I',
+            Action::Issued => 'D',
+            Action::Requeued => 'R',
+            Action::Completed => 'C',
+        }
+    }
 }
 
 /// One event.
@@ -96,8 +119,28 @@ impl Tracer {
         self.dropped
     }
 
+    /// Forgets the events, to make room; the memory stays as it is.
+    pub fn clear(&mut self) {
+        self.events.clear();
+    }
+
     /// Takes the events out, to make room.
     pub fn take(&mut self) -> Vec<TraceEvent> {
         std::mem::replace(&mut self.events, Vec::with_capacity(self.limit))
+    }
+}
+
+/// The events of several cores as one sequence: by time; at one time, what must come first first
+/// ([`Action`]'s order), but never against the order of their core.
+pub fn in_order(cores: &[&[TraceEvent]]) -> Vec<TraceEvent> {
+    let mut rest = cores.to_vec();
+    let mut events = Vec::with_capacity(cores.iter().map(|c| c.len()).sum());
+    loop {
+        let heads = rest.iter_mut().filter(|core| !core.is_empty());
+        let Some(core) = heads.min_by_key(|core| (core[0].at, core[0].action)) else {
+            return events;
+        };
+        events.push(core[0]);
+        *core = &core[1..];
     }
 }

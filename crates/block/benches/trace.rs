@@ -1,0 +1,80 @@
+//! What tracing costs: noting an event on the path of a request, and writing it to a file later.
+
+use std::io::Sink;
+
+use clock::Nanos;
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use nvme::Status;
+use sluice_block::trace::blktrace::{BlktraceWriter, DeviceNumber, Process, Traced};
+use sluice_block::trace::{Action, TraceEvent, Tracer};
+use sluice_block::{Op, Submitter};
+
+fn main() {
+    divan::main();
+}
+
+/// Events per measurement: one takes less than the timer can tell.
+const EVENTS: u64 = 100_000;
+
+fn event(at: u64) -> TraceEvent {
+    TraceEvent {
+        at: Nanos(at),
+        action: Action::Issued,
+        op: Op::Read,
+        fua: false,
+        lba: at,
+        sectors: 8,
+        submitter: Submitter(3),
+        core: 3,
+        queue: 1,
+        status: Status::SUCCESS,
+    }
+}
+
+/// Into a tracer with room, in the order of a run: the buffer has been written before, as it has
+/// when a run has gone on for longer than the buffer.
+#[divan::bench]
+fn note(bencher: Bencher<'_, '_>) {
+    let mut tracer = Tracer::new(EVENTS as usize);
+    (0..EVENTS).for_each(|at| tracer.note(event(at)));
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
+        tracer.clear();
+        for at in 0..EVENTS {
+            tracer.note(event(black_box(at)));
+        }
+        assert_eq!(tracer.events().len() as u64, EVENTS);
+    });
+}
+
+/// Into a tracer without room.
+#[divan::bench]
+fn note_full(bencher: Bencher<'_, '_>) {
+    let mut tracer = Tracer::new(1);
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
+        for at in 0..EVENTS {
+            tracer.note(event(black_box(at)));
+        }
+        black_box(tracer.dropped())
+    });
+}
+
+/// Into a file that costs nothing, one thousand at a time.
+#[divan::bench]
+fn write_blktrace(bencher: Bencher<'_, '_>) {
+    let process = Process { submitter: Submitter(3), pid: 7, comm: "bench".into() };
+    let traced = Traced {
+        name: "bench".into(),
+        number: DeviceNumber { major: 259, minor: 0 },
+        sector_bytes: 4096,
+        cores: 4,
+        processes: vec![process],
+        started: (0, 0),
+    };
+    let files = vec![Sink::default(), Sink::default(), Sink::default(), Sink::default()];
+    let mut writer = BlktraceWriter::new(files, &traced).expect("a description that fits");
+    let events: Vec<TraceEvent> = (0..1000).map(|_| event(5)).collect();
+    bencher.counter(ItemsCount::new(events.len())).bench_local(|| {
+        writer.write(3, black_box(&events)).expect("a sink takes everything");
+    });
+}

@@ -1,0 +1,319 @@
+//! Accounting: what `/sys/block/*/stat` gives, and more, for each submitter, staging queue and
+//! dispatch queue.
+//!
+//! Every counter has one writer at a time (its owner, or who holds the lock around its owner), so
+//! counting is a load and a store, and anybody may read while it goes on. Totals of a device are sums
+//! that a reader makes: no counter is shared between cores (SYSTOR'13 sections 3.2.3 and 5.2).
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clock::Nanos;
+
+use crate::Op;
+
+/// A count with one writer at a time and any number of readers.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Counts `more`. Only the counter's writer may call this.
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// The count.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Buckets of a depth histogram: bucket `i` counts depths of `2^(i-1)+1` to `2^i`, bucket 0 depth 1.
+pub const DEPTH_BUCKETS: usize = 17;
+
+/// How deep a queue was, each time a request was added.
+#[derive(Debug, Default)]
+pub struct DepthHistogram([Counter; DEPTH_BUCKETS]);
+
+impl DepthHistogram {
+    /// Counts a depth of 1 or more.
+    #[inline]
+    pub(crate) fn count(&self, depth: u64) {
+        let bucket = (u64::BITS - depth.saturating_sub(1).leading_zeros()) as usize;
+        self.0[bucket.min(DEPTH_BUCKETS - 1)].add(1);
+    }
+
+    /// The counts.
+    pub fn get(&self) -> [u64; DEPTH_BUCKETS] {
+        std::array::from_fn(|i| self.0[i].get())
+    }
+}
+
+/// Counts of one kind of request.
+#[derive(Debug, Default)]
+struct Kind {
+    ios: Counter,
+    merges: Counter,
+    sectors: Counter,
+    nanos: Counter,
+}
+
+/// What one submitter has done.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct SubmitterStats {
+    kinds: [Kind; 4],
+    submitted: Counter,
+    completed: Counter,
+    /// When it last went from idle to busy, plus one; 0 while idle.
+    busy_since: Counter,
+    busy_nanos: Counter,
+    /// How many requests it had under way, itself included, when each was submitted.
+    pub depth: DepthHistogram,
+    /// Requests refused because there was no place (blktrace's S).
+    pub sleeps: Counter,
+    /// Requests that were cut into pieces.
+    pub splits: Counter,
+    /// Requests answered without the device: out of range, too long, or a flush without a cache.
+    pub answered: Counter,
+    /// Completions of requests that were not under way: faults, dropped.
+    pub strays: Counter,
+}
+
+/// The kinds of `/sys/block/*/stat`.
+#[inline]
+fn kind(op: Op) -> usize {
+    match op {
+        Op::Read | Op::Extents => 0,
+        Op::Write => 1,
+        Op::Discard | Op::WriteZeroes => 2,
+        Op::Flush => 3,
+    }
+}
+
+impl SubmitterStats {
+    #[inline]
+    pub(crate) fn submit(&self, now: Nanos) {
+        let in_flight = self.in_flight();
+        if in_flight == 0 {
+            self.busy_since.set(now.0 + 1);
+        }
+        self.submitted.add(1);
+        self.depth.count(in_flight + 1);
+    }
+
+    #[inline]
+    pub(crate) fn merge(&self, op: Op) {
+        self.kinds[kind(op)].merges.add(1);
+    }
+
+    /// A request has completed; `counts` unless it was merged into one that counts for it.
+    #[inline]
+    pub(crate) fn complete(&self, op: Op, counts: bool, sectors: u32, since: Nanos, now: Nanos) {
+        let kind = &self.kinds[kind(op)];
+        kind.ios.add(counts.into());
+        kind.sectors.add(sectors.into());
+        kind.nanos.add(now.since(since).0);
+        self.completed.add(1);
+        if self.in_flight() == 0 {
+            self.busy_nanos.add((now.0 + 1).saturating_sub(self.busy_since.get()));
+            self.busy_since.set(0);
+        }
+    }
+
+    /// Requests submitted and not completed.
+    #[inline]
+    pub fn in_flight(&self) -> u64 {
+        self.submitted.get().wrapping_sub(self.completed.get())
+    }
+
+    /// As `/sys/block/*/stat` at `now`.
+    pub fn stat(&self, now: Nanos, sector_bytes: u32) -> DiskStat {
+        let busy_since = self.busy_since.get();
+        let open = if busy_since == 0 { 0 } else { (now.0 + 1).saturating_sub(busy_since) };
+        let kinds = std::array::from_fn(|i| KindStat {
+            ios: self.kinds[i].ios.get(),
+            merges: self.kinds[i].merges.get(),
+            sectors: self.kinds[i].sectors.get() * u64::from(sector_bytes) / 512,
+            ticks: Nanos(self.kinds[i].nanos.get()),
+        });
+        DiskStat {
+            kinds,
+            in_flight: self.in_flight(),
+            io_ticks: Nanos(self.busy_nanos.get() + open),
+        }
+    }
+}
+
+/// Counts of one kind of request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindStat {
+    /// Requests completed; one that was cut counts once, one that was merged into another does not.
+    pub ios: u64,
+    /// Requests merged into others.
+    pub merges: u64,
+    /// Sectors, of 512 bytes whatever the device's are.
+    pub sectors: u64,
+    /// From submission to completion, summed over the requests.
+    pub ticks: Nanos,
+}
+
+/// What `/sys/block/*/stat` says (kernel documentation `block/stat`). Its [`Display`](fmt::Display)
+/// is that file's line: 17 numbers, times in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStat {
+    /// Reads, writes, discards, flushes.
+    kinds: [KindStat; 4],
+    /// Requests under way.
+    pub in_flight: u64,
+    /// Time during which requests were under way. Of a sum over submitters, the longest.
+    pub io_ticks: Nanos,
+}
+
+impl DiskStat {
+    /// Reads, and queries for extents.
+    pub fn reads(&self) -> KindStat {
+        self.kinds[0]
+    }
+
+    /// Writes.
+    pub fn writes(&self) -> KindStat {
+        self.kinds[1]
+    }
+
+    /// Discards and writes of zeros.
+    pub fn discards(&self) -> KindStat {
+        self.kinds[2]
+    }
+
+    /// Flushes.
+    pub fn flushes(&self) -> KindStat {
+        self.kinds[3]
+    }
+
+    /// From submission to completion, summed over all requests but flushes.
+    pub fn time_in_queue(&self) -> Nanos {
+        Nanos(self.kinds[..3].iter().map(|k| k.ticks.0).sum())
+    }
+
+    /// The sum with another submitter's.
+    #[must_use]
+    pub fn plus(&self, other: &DiskStat) -> DiskStat {
+        let kinds = std::array::from_fn(|i| KindStat {
+            ios: self.kinds[i].ios + other.kinds[i].ios,
+            merges: self.kinds[i].merges + other.kinds[i].merges,
+            sectors: self.kinds[i].sectors + other.kinds[i].sectors,
+            ticks: self.kinds[i].ticks + other.kinds[i].ticks,
+        });
+        DiskStat {
+            kinds,
+            in_flight: self.in_flight + other.in_flight,
+            io_ticks: self.io_ticks.max(other.io_ticks),
+        }
+    }
+}
+
+impl fmt::Display for DiskStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |t: Nanos| t.0 / 1_000_000;
+        let [reads, writes, discards, flushes] = &self.kinds;
+        for kind in [reads, writes] {
+            write!(f, "{} {} {} {} ", kind.ios, kind.merges, kind.sectors, ms(kind.ticks))?;
+        }
+        write!(f, "{} {} {} ", self.in_flight, ms(self.io_ticks), ms(self.time_in_queue()))?;
+        let d = discards;
+        write!(f, "{} {} {} {} ", d.ios, d.merges, d.sectors, ms(d.ticks))?;
+        write!(f, "{} {}", flushes.ios, ms(flushes.ticks))
+    }
+}
+
+/// What a staging queue has done.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct StagingStats {
+    /// Requests put into it.
+    pub inserted: Counter,
+    /// Requests that went past it, because it was empty and the hardware had room.
+    pub bypassed: Counter,
+    /// Requests merged into one that was in it.
+    pub merged: Counter,
+    /// Requests in it at most.
+    pub peak: Counter,
+}
+
+/// What a dispatch queue has done.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct DispatchStats {
+    /// Commands given to the hardware.
+    pub issued: Counter,
+    /// Commands that ended.
+    pub ended: Counter,
+    /// Times that commands were handed over, one or many at once.
+    pub rounds: Counter,
+    /// Requests that found no free tag.
+    pub no_tag: Counter,
+    /// Commands that the device was too busy for.
+    pub busy: Counter,
+    /// Commands that went back to be issued again.
+    pub requeued: Counter,
+    /// Commands that took too long.
+    pub timeouts: Counter,
+    /// Resets of the hardware queue.
+    pub resets: Counter,
+    /// Completions that named no command under way: faults of the device, dropped.
+    pub strays: Counter,
+    /// Completions sent to another core.
+    pub steered: Counter,
+    /// Completions whose submitter was gone.
+    pub orphans: Counter,
+    /// Flushes that another one stood for.
+    pub flushes_joined: Counter,
+    /// How many commands were under way, itself included, when each was issued.
+    pub depth: DepthHistogram,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_has_the_kernels_seventeen_fields() {
+        let stats = SubmitterStats::default();
+        let ms = Nanos::from_millis;
+        stats.submit(ms(0));
+        stats.submit(ms(1));
+        stats.submit(ms(2));
+        stats.merge(Op::Write);
+        stats.complete(Op::Read, true, 8, ms(0), ms(4));
+        stats.complete(Op::Write, true, 1, ms(1), ms(6));
+        let stat = stats.stat(ms(10), 4096);
+        assert_eq!(stat.to_string(), "1 0 64 4 1 1 8 5 1 10 9 0 0 0 0 0 0");
+        assert_eq!(stat.to_string().split(' ').count(), 17);
+        stats.complete(Op::Flush, true, 0, ms(2), ms(12));
+        stats.submit(ms(20));
+        stats.complete(Op::Discard, true, 2, ms(20), ms(21));
+        let stat = stats.stat(ms(30), 512);
+        assert_eq!((stat.in_flight, stat.io_ticks), (0, ms(13)));
+        assert_eq!(stat.discards(), KindStat { ios: 1, merges: 0, sectors: 2, ticks: ms(1) });
+        assert_eq!(stat.plus(&stat).reads().ios, 2);
+    }
+
+    #[test]
+    fn depths_fall_into_powers_of_two() {
+        let depths = DepthHistogram::default();
+        for depth in [1, 2, 3, 4, 5, 32, 33, 1 << 40] {
+            depths.count(depth);
+        }
+        let counts = depths.get();
+        assert_eq!(&counts[..7], [1, 1, 2, 1, 0, 1, 1]);
+        assert_eq!(counts[DEPTH_BUCKETS - 1], 1);
+    }
+}

@@ -1,0 +1,537 @@
+//! [`Dispatch`]: a hardware queue and the requests that it has.
+//!
+//! First in, first out: once a request is here its order is settled (SYSTOR'13 section 3.2). Bounded
+//! by the hardware's tags: without a free one, requests stay where they came from. The tag is the
+//! index of the request here and of the command in the driver, generated once.
+//!
+//! What goes wrong is settled here too: a busy device gets its command again, a command that takes
+//! too long is aborted, then the queue is reset, and commands that were under way are issued again
+//! until they have failed too often. Guarantee: every request that was started comes out of
+//! [`Dispatch::fetch`] exactly once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use clock::Nanos;
+use driver::{BindError, Event, HardwareQueue, QueueState, Tag};
+use nvme::Status;
+
+use crate::account::DispatchStats;
+use crate::flush::Flushes;
+use crate::notes::Notes;
+use crate::sync::Platform;
+use crate::trace::Action;
+use crate::{Group, Op, Payload, Request, Staged, Submitter};
+
+/// How long commands may take, and what happens then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A command that takes longer is aborted.
+    pub command: Nanos,
+    /// If the abort has not ended it after this long, the queue is reset.
+    pub abort: Nanos,
+    /// How often a request may be issued again, after resets or because the device was busy, before
+    /// it fails.
+    pub retries: u16,
+}
+
+impl Default for Timeouts {
+    /// Linux's for NVMe: 30 seconds; five retries.
+    fn default() -> Timeouts {
+        Timeouts { command: Nanos::from_secs(30), abort: Nanos::from_secs(5), retries: 5 }
+    }
+}
+
+/// A device that was too busy is asked again after this long.
+const BUSY_RETRY: Nanos = Nanos::from_micros(100);
+
+/// The status of requests whose device is gone.
+pub const REMOVED: Status = Status::NOT_READY.do_not_retry();
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Whose it is.
+    pub submitter: Submitter,
+    /// The submitter's name for it.
+    pub id: u32,
+    /// How it ended.
+    pub status: Status,
+    /// What it returned.
+    pub result: u64,
+    /// How long the device had it.
+    pub device: Nanos,
+}
+
+impl Ended {
+    #[inline]
+    fn new(staged: &Staged, status: Status, result: u64, device: Nanos) -> Ended {
+        let (submitter, id) = (staged.submitter, staged.request.tag as u32);
+        Ended { submitter, id, status, result, device }
+    }
+}
+
+/// A request that ended without the device, or with others.
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    staged: Staged,
+    status: Status,
+    device: Nanos,
+}
+
+/// How many tags each submitter has, where several compete for them without a common scheduler.
+#[derive(Debug)]
+struct Shares {
+    taken: Box<[u16]>,
+    /// Submitters that have a tag.
+    active: u16,
+}
+
+impl Shares {
+    /// Whether a submitter that has its share already must leave a tag to others (blk-mq's fair
+    /// sharing of tags): the depth, divided among those who are active.
+    #[inline]
+    fn exhausted(&self, submitter: Submitter, depth: u16) -> bool {
+        let taken = self.taken[usize::from(submitter.0)];
+        let others = self.active - u16::from(taken > 0);
+        others > 0 && taken >= depth.div_ceil(others + 1).max(1)
+    }
+
+    #[inline]
+    fn take(&mut self, submitter: Submitter) {
+        let taken = &mut self.taken[usize::from(submitter.0)];
+        self.active += u16::from(*taken == 0);
+        *taken += 1;
+    }
+
+    #[inline]
+    fn put(&mut self, submitter: Submitter) {
+        let taken = &mut self.taken[usize::from(submitter.0)];
+        *taken -= 1;
+        self.active -= u16::from(*taken == 0);
+    }
+}
+
+/// What is in a slot that nothing has been put into.
+pub(crate) const NOBODY: Staged = Staged {
+    request: Request {
+        op: Op::Flush,
+        lba: 0,
+        sectors: 0,
+        data: Payload::BitBucket,
+        fua: false,
+        may_unmap: false,
+        tag: 0,
+    },
+    since: Nanos::ZERO,
+    submitter: Submitter(0),
+    group: Group(0),
+    merged: 1,
+    requeues: 0,
+};
+
+/// A hardware queue and what it has.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Dispatch<Q> {
+    index: u16,
+    queue: Q,
+    /// By tag: the request of the command under way.
+    slots: Box<[Staged]>,
+    /// By tag: when its command was aborted; zero if it was not.
+    aborted: Box<[Nanos]>,
+    /// Go before anything new.
+    again: VecDeque<Staged>,
+    /// Ended without the device.
+    ended: VecDeque<Early>,
+    flushes: Flushes,
+    shares: Option<Shares>,
+    timeouts: Timeouts,
+    /// Whether the driver has force unit access.
+    fua: bool,
+    /// When commands are next looked at for taking too long.
+    check_at: Nanos,
+    /// When a busy device is next asked.
+    retry_at: Nanos,
+    state: QueueState,
+    stats: Arc<DispatchStats>,
+}
+
+impl<Q: HardwareQueue> Dispatch<Q> {
+    /// The hardware queue number `index`. With `submitters`, these share its tags fairly.
+    pub(crate) fn new(
+        index: u16,
+        queue: Q,
+        timeouts: Timeouts,
+        fua: bool,
+        submitters: Option<u16>,
+    ) -> Dispatch<Q> {
+        let tags = usize::from(queue.tags().count());
+        let shares =
+            submitters.map(|n| Shares { taken: vec![0; usize::from(n)].into(), active: 0 });
+        Dispatch {
+            index,
+            slots: vec![NOBODY; tags].into(),
+            aborted: vec![Nanos::ZERO; tags].into(),
+            again: VecDeque::with_capacity(tags),
+            ended: VecDeque::with_capacity(tags),
+            flushes: Flushes::default(),
+            shares,
+            timeouts,
+            fua,
+            check_at: Nanos::MAX,
+            retry_at: Nanos::MAX,
+            state: queue.state(),
+            stats: Arc::default(),
+            queue,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Arc<DispatchStats> {
+        self.stats.clone()
+    }
+
+    #[inline]
+    pub(crate) fn stats_ref(&self) -> &DispatchStats {
+        &self.stats
+    }
+
+    pub(crate) fn queue_mut(&mut self) -> &mut Q {
+        &mut self.queue
+    }
+
+    /// Starts a request: binds it to a tag, to be issued with the next [`issue`](Dispatch::issue).
+    ///
+    /// Returns whether it has it: not if there is no tag for it now.
+    #[inline(always)]
+    pub(crate) fn start<P: Platform>(
+        &mut self,
+        now: Nanos,
+        staged: &Staged,
+        notes: &mut Notes,
+    ) -> bool {
+        if staged.request.op == Op::Flush || self.state != QueueState::Ready {
+            return self.start_slowly::<P>(now, staged, notes);
+        }
+        self.bind::<P>(now, staged, notes)
+    }
+
+    #[cold]
+    fn start_slowly<P: Platform>(
+        &mut self,
+        now: Nanos,
+        staged: &Staged,
+        notes: &mut Notes,
+    ) -> bool {
+        match self.state {
+            QueueState::Removed => self.end(*staged, REMOVED),
+            QueueState::Resetting if staged.request.op != Op::Flush => return false,
+            _ => {
+                self.flushes.add(*staged);
+                self.start_flush::<P>(now, notes);
+            }
+        }
+        true
+    }
+
+    fn start_flush<P: Platform>(&mut self, now: Nanos, notes: &mut Notes) {
+        if self.state == QueueState::Ready
+            && let Some(flush) = self.flushes.next()
+        {
+            // A refusal ends the flush like an answer of the device.
+            let before = self.ended.len();
+            if !self.bind::<P>(now, &flush, notes) {
+                return;
+            }
+            let joined = self.flushes.begin();
+            self.stats.flushes_joined.add(joined);
+            if self.ended.len() > before
+                && let Some(refused) = self.ended.pop_back()
+            {
+                self.end_flush(refused.status, refused.device);
+            }
+        }
+    }
+
+    fn end_flush(&mut self, status: Status, device: Nanos) {
+        while let Some(staged) = self.flushes.end() {
+            self.ended.push_back(Early { staged, status, device });
+        }
+    }
+
+    #[inline(always)]
+    fn bind<P: Platform>(&mut self, now: Nanos, staged: &Staged, notes: &mut Notes) -> bool {
+        let depth = self.queue.tags().count();
+        let exhausted = self.shares.as_ref().is_some_and(|s| s.exhausted(staged.submitter, depth));
+        let Some(tag) = (if exhausted { None } else { self.queue.tags_mut().take() }) else {
+            self.stats.no_tag.add(1);
+            return false;
+        };
+        P::wrote(self.queue.tags());
+        let slot = &mut self.slots[usize::from(tag.0)];
+        P::wrote(slot);
+        *slot = *staged;
+        let bound = if staged.request.fua && !self.fua {
+            // The submitter flushes afterwards.
+            self.queue.bind_tag_cmd(tag, &Request { fua: false, ..staged.request }, now)
+        } else {
+            self.queue.bind_tag_cmd(tag, &slot.request, now)
+        };
+        if let Err(error) = bound {
+            return self.not_bound(now, tag, error);
+        }
+        if let Some(shares) = &mut self.shares {
+            shares.take(staged.submitter);
+        }
+        notes.note(Action::Issued, now, staged, self.index);
+        self.stats.issued.add(1);
+        let bound = self.queue.tags().bound();
+        self.stats.depth.count(bound.into());
+        if bound == 1 {
+            self.check_at = now + self.timeouts.command;
+        }
+        true
+    }
+
+    #[cold]
+    fn not_bound(&mut self, now: Nanos, tag: Tag, error: BindError) -> bool {
+        let staged = self.slots[usize::from(tag.0)];
+        // Taken by the caller, so it can be given back.
+        let _ = self.queue.release_tags(&[tag]);
+        match error {
+            BindError::Refused(status) => {
+                self.end(staged, status);
+                true
+            }
+            BindError::Busy | BindError::Tag(_) => {
+                self.stats.busy.add(1);
+                self.retry_at = now + BUSY_RETRY;
+                false
+            }
+        }
+    }
+
+    fn end(&mut self, staged: Staged, status: Status) {
+        self.ended.push_back(Early { staged, status, device: Nanos::ZERO });
+    }
+
+    /// Gives the hardware everything started since the last call.
+    #[inline]
+    pub(crate) fn issue(&mut self) -> bool {
+        let issued = self.queue.issue_tags();
+        self.stats.rounds.add(issued.into());
+        issued
+    }
+
+    /// The next request that has ended.
+    #[inline(always)]
+    pub(crate) fn fetch<P: Platform>(&mut self, now: Nanos, notes: &mut Notes) -> Option<Ended> {
+        if !self.ended.is_empty() {
+            return self.fetch_early(now, notes);
+        }
+        loop {
+            let Event { tag, status, result } = self.queue.fetch_event()?;
+            let Ok(command) = self.queue.detach_tag_cmd(tag) else {
+                self.stats.strays.add(1);
+                continue;
+            };
+            P::wrote(self.queue.tags());
+            let slot = &self.slots[usize::from(tag.0)];
+            P::read(slot);
+            let device = Q::end_cmd(&command, now);
+            self.stats.ended.add(1);
+            if slot.request.op == Op::Flush || !status.is_success() {
+                let staged = *slot;
+                self.give_back(tag, staged.submitter);
+                match self.fetch_slowly(now, staged, status, device, notes) {
+                    Some(ended) => return Some(ended),
+                    None => continue,
+                }
+            }
+            notes.note_end(Action::Completed, now, slot, self.index, status);
+            let ended = Ended::new(slot, status, result, device);
+            self.give_back(tag, ended.submitter);
+            return Some(ended);
+        }
+    }
+
+    #[cold]
+    fn fetch_early(&mut self, now: Nanos, notes: &mut Notes) -> Option<Ended> {
+        let Early { staged, status, device } = self.ended.pop_front()?;
+        notes.note_end(Action::Completed, now, &staged, self.index, status);
+        Some(Ended::new(&staged, status, 0, device))
+    }
+
+    #[inline]
+    fn give_back(&mut self, tag: Tag, submitter: Submitter) {
+        // Detached by the caller, so it can be given back.
+        let _ = self.queue.release_tags(&[tag]);
+        if let Some(shares) = &mut self.shares {
+            shares.put(submitter);
+        }
+        if self.aborted[usize::from(tag.0)] != Nanos::ZERO {
+            self.aborted[usize::from(tag.0)] = Nanos::ZERO;
+        }
+    }
+
+    /// Flushes, and what did not succeed.
+    #[cold]
+    fn fetch_slowly(
+        &mut self,
+        now: Nanos,
+        mut staged: Staged,
+        status: Status,
+        device: Nanos,
+        notes: &mut Notes,
+    ) -> Option<Ended> {
+        if status.is(Status::NOT_READY)
+            && !status.is_final()
+            && staged.requeues < self.timeouts.retries
+        {
+            staged.requeues += 1;
+            self.retry_at = now + BUSY_RETRY;
+            self.requeue(now, staged, notes);
+            return None;
+        }
+        if staged.request.op == Op::Flush {
+            self.end_flush(status, device);
+            return self.fetch_early(now, notes);
+        }
+        notes.note_end(Action::Completed, now, &staged, self.index, status);
+        Some(Ended::new(&staged, status, 0, device))
+    }
+
+    fn requeue(&mut self, now: Nanos, staged: Staged, notes: &mut Notes) {
+        notes.note(Action::Requeued, now, &staged, self.index);
+        self.stats.requeued.add(1);
+        if staged.request.op == Op::Flush {
+            self.flushes.again();
+        } else {
+            self.again.push_back(staged);
+        }
+    }
+
+    /// Starts what must be issued again. Nothing new may go before it; returns whether nothing is
+    /// left.
+    #[inline]
+    pub(crate) fn start_again<P: Platform>(&mut self, now: Nanos, notes: &mut Notes) -> bool {
+        if self.again.is_empty() && self.flushes.next().is_none() {
+            return true;
+        }
+        if self.retry_at != Nanos::MAX && now < self.retry_at {
+            return false;
+        }
+        self.retry_at = Nanos::MAX;
+        self.start_flush::<P>(now, notes);
+        while let Some(staged) = self.again.pop_front() {
+            if !self.start::<P>(now, &staged, notes) {
+                self.again.push_front(staged);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether nothing waits to be issued again, or to be handed out.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.again.is_empty() & self.ended.is_empty() && self.flushes.next().is_none()
+    }
+
+    /// Whether a request that is started now might find room.
+    #[inline]
+    pub(crate) fn may_start(&self) -> bool {
+        self.queue.tags().free() > 0 && self.retry_at == Nanos::MAX
+            || self.state == QueueState::Removed
+    }
+
+    /// Looks after commands that take too long, and after a reset.
+    #[inline]
+    pub(crate) fn tend(&mut self, now: Nanos, notes: &mut Notes) -> bool {
+        let mut moved = self.queue.poll(now);
+        if now >= self.check_at || self.queue.state() != self.state {
+            moved |= self.recover(now, notes);
+        }
+        if now >= self.retry_at {
+            self.retry_at = Nanos::MAX;
+            moved = true;
+        }
+        moved
+    }
+
+    #[cold]
+    fn recover(&mut self, now: Nanos, notes: &mut Notes) -> bool {
+        let before = std::mem::replace(&mut self.state, self.queue.state());
+        match (before, self.state) {
+            (QueueState::Resetting | QueueState::Removed, QueueState::Ready) => {
+                self.take_back(now, notes);
+            }
+            (_, QueueState::Removed) => {
+                self.take_back(now, notes);
+                while let Some(staged) = self.again.pop_front().or_else(|| self.flushes.give_up()) {
+                    self.end(staged, REMOVED);
+                }
+            }
+            (_, QueueState::Ready) => self.look_for_late(now),
+            (_, QueueState::Resetting) => self.check_at = Nanos::MAX,
+        }
+        true
+    }
+
+    /// The hardware has forgotten every command: they go again, unless they have gone too often.
+    fn take_back(&mut self, now: Nanos, notes: &mut Notes) {
+        self.check_at = Nanos::MAX;
+        let bound: Vec<Tag> = self.queue.tags().bound_tags().map(|(tag, _)| tag).collect();
+        for tag in bound {
+            let Ok(command) = self.queue.detach_tag_cmd(tag) else { continue };
+            let mut staged = self.slots[usize::from(tag.0)];
+            self.give_back(tag, staged.submitter);
+            if self.state == QueueState::Ready && staged.requeues < self.timeouts.retries {
+                staged.requeues += 1;
+                self.requeue(now, staged, notes);
+                continue;
+            }
+            let status = if self.state == QueueState::Removed { REMOVED } else { Status::ABORTED };
+            if staged.request.op == Op::Flush {
+                self.end_flush(status, Q::end_cmd(&command, now));
+            } else {
+                self.end(staged, status);
+            }
+        }
+    }
+
+    /// Aborts commands that take too long, and resets the queue if that did not help.
+    fn look_for_late(&mut self, now: Nanos) {
+        let Timeouts { command, abort, .. } = self.timeouts;
+        let bound: Vec<(Tag, Nanos)> = self.queue.tags().bound_tags().collect();
+        let (mut next, mut reset) = (Nanos::MAX, false);
+        for (tag, bound_at) in bound {
+            let aborted = &mut self.aborted[usize::from(tag.0)];
+            if *aborted != Nanos::ZERO {
+                reset |= now >= *aborted + abort;
+                next = next.min(*aborted + abort);
+            } else if now >= bound_at + command {
+                self.stats.timeouts.add(1);
+                *aborted = now.max(Nanos(1));
+                next = next.min(now + abort);
+                // A tag that was bound a moment ago.
+                let _ = self.queue.abort_tag(tag, now);
+            } else {
+                next = next.min(bound_at + command);
+            }
+        }
+        self.check_at = next;
+        if reset {
+            self.stats.resets.add(1);
+            self.queue.reset(now);
+            self.check_at = now;
+        }
+    }
+
+    /// When [`tend`](Dispatch::tend) must be called.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Nanos {
+        let check = if self.queue.tags().bound() > 0 { self.check_at } else { Nanos::MAX };
+        check.min(self.retry_at).min(self.queue.deadline())
+    }
+}

@@ -1,0 +1,51 @@
+//! [`Flushes`]: one flush at the device at a time, standing for all that wait.
+//!
+//! A flush makes durable what had completed when the *device* got it, so one that arrives while
+//! another is under way must wait for the next; all that wait go together. Every request that was
+//! added comes back exactly once.
+
+use std::collections::VecDeque;
+
+use crate::Staged;
+
+#[derive(Debug, Default)]
+pub(crate) struct Flushes {
+    /// For the next flush.
+    waiting: VecDeque<Staged>,
+    /// For whom the device flushes now.
+    served: VecDeque<Staged>,
+}
+
+impl Flushes {
+    pub(crate) fn add(&mut self, flush: Staged) {
+        self.waiting.push_back(flush);
+    }
+
+    /// The flush to give to the device, if one waits and none is under way.
+    pub(crate) fn next(&self) -> Option<Staged> {
+        if self.served.is_empty() { self.waiting.front().copied() } else { None }
+    }
+
+    /// The device has it: it stands for all that wait. Returns how many others there are.
+    pub(crate) fn begin(&mut self) -> u64 {
+        std::mem::swap(&mut self.waiting, &mut self.served);
+        self.served.len() as u64 - 1
+    }
+
+    /// The device did not carry it out: all wait again.
+    pub(crate) fn again(&mut self) {
+        while let Some(flush) = self.served.pop_back() {
+            self.waiting.push_front(flush);
+        }
+    }
+
+    /// One after the other, those for whom the device has flushed.
+    pub(crate) fn end(&mut self) -> Option<Staged> {
+        self.served.pop_front()
+    }
+
+    /// One after the other, those that wait: the device is gone.
+    pub(crate) fn give_up(&mut self) -> Option<Staged> {
+        self.waiting.pop_front()
+    }
+}

@@ -1,0 +1,302 @@
+//! [`BlockLayer`]: the queues between a number of cores and a driver's hardware queues.
+//!
+//! SYSTOR'13 section 3.2. `sq` and `mq` are the same parts; they differ in who owns what. A staging
+//! or dispatch queue that one core uses is owned by that core's [`Queue`]; one that several use is
+//! behind a lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use clock::Nanos;
+use driver::{HardwareQueue, LowLevelDriver};
+
+use crate::account::{DiskStat, DispatchStats, StagingStats, SubmitterStats};
+use crate::dispatch::Dispatch;
+use crate::held::Held;
+use crate::local::{Local, PIECES};
+use crate::merge::Merger;
+use crate::queue::{Path, Way};
+use crate::shared::Shared;
+use crate::staging::Staging;
+use crate::steer;
+use crate::sync::{Lock, Platform};
+use crate::{BlockError, Config, Layout, Limits, Native, PerWhat, Queue, Submitter};
+
+/// Queues of one core at most; more is memory for nothing.
+const MOST_DEPTH: u32 = 1 << 20;
+
+/// The block layer of one device: what its queues have done. The queues themselves belong to the
+/// cores.
+#[derive(Clone, Debug)]
+pub struct BlockLayer {
+    limits: Limits,
+    submitters: Vec<Arc<SubmitterStats>>,
+    staging: Vec<Arc<StagingStats>>,
+    dispatch: Vec<Arc<DispatchStats>>,
+}
+
+impl BlockLayer {
+    /// Puts a block layer on a device: returns it, and a queue for each core.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub fn open<D: LowLevelDriver>(
+        driver: &mut D,
+        config: &Config,
+    ) -> Result<(BlockLayer, Vec<Queue<D::Queue>>), BlockError> {
+        BlockLayer::open_on::<D, Native>(driver, config)
+    }
+
+    /// As [`open`](BlockLayer::open), on another platform than this machine's threads.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    #[expect(clippy::type_complexity, reason = "the pair that open returns")]
+    pub fn open_on<D: LowLevelDriver, P: Platform>(
+        driver: &mut D,
+        config: &Config,
+    ) -> Result<(BlockLayer, Vec<Queue<D::Queue, P>>), BlockError> {
+        let plan = Plan::new(driver, config)?;
+        let limits = Limits { queue_depth: config.queue_depth, ..driver.limits() };
+        let features = driver.features();
+        let mut layer = BlockLayer {
+            limits,
+            submitters: Vec::new(),
+            staging: Vec::new(),
+            dispatch: Vec::new(),
+        };
+
+        // By hardware queue that some core uses: its dispatch queue, and the way back to each core.
+        let mut receivers: Vec<Vec<steer::Receiver>> = Vec::new();
+        receivers.resize_with(plan.cores(), Vec::new);
+        let mut dispatch = BTreeMap::new();
+        for (queue, users) in plan.users(|core| core.queue) {
+            let hardware = driver
+                .take_queue(queue)
+                .ok_or(BlockError::QueueTaken { queue, queues: driver.queues() })?;
+            let alone = users.len() == 1;
+            let compete = !alone && plan.cores[usize::from(users[0])].staging_is_own;
+            let shares = (compete && !plan.single).then_some(plan.cores() as u16);
+            let part = Dispatch::new(queue, hardware, config.timeouts, features.fua, shares);
+            layer.dispatch.push(part.stats());
+            let mut senders = Vec::new();
+            let reach = plan.reach(&users);
+            if reach.len() > 1 {
+                senders.resize_with(plan.cores(), || None);
+                for user in reach {
+                    let (sender, receiver) =
+                        steer::ring(Submitter(user as u16), (config.queue_depth + PIECES) as usize);
+                    senders[user] = Some(sender);
+                    receivers[user].push(receiver);
+                }
+            }
+            dispatch.insert(queue, (alone, Shared::new(part, senders)));
+        }
+
+        // The staging queues, and the ways of the cores through both.
+        let mut ways: Vec<Option<Way<D::Queue, P>>> = Vec::new();
+        ways.resize_with(plan.cores(), || None);
+        let plain = config.scheduler.is_plain();
+        let mut staging_of = vec![0; plan.cores()];
+        let mut shared_dispatch: BTreeMap<u16, Arc<P::Lock<Shared<D::Queue>>>> = BTreeMap::new();
+        for (_, users) in plan.users(|core| core.staging) {
+            let first = plan.cores[usize::from(users[0])];
+            let depth = driver.limits().queue_depth.min(u16::MAX.into()) as u16;
+            let staging = Staging::new(config.scheduler.build(depth)?, plain);
+            for user in &users {
+                staging_of[usize::from(*user)] = layer.staging.len();
+            }
+            layer.staging.push(staging.stats());
+            if plan.single {
+                if let Some((_, shared)) = dispatch.remove(&first.queue) {
+                    let path = Arc::new(P::Lock::new(Path { staging, dispatch: shared }));
+                    for user in users {
+                        ways[usize::from(user)] = Some(Way::Single(path.clone()));
+                    }
+                }
+                continue;
+            }
+            let mut held: Vec<Held<Staging, P>> = if users.len() == 1 {
+                vec![Held::Owned(staging)]
+            } else {
+                let lock = Arc::new(P::Lock::new(staging));
+                users.iter().map(|_| Held::Shared(lock.clone())).collect()
+            };
+            for user in users {
+                let queue = plan.cores[usize::from(user)].queue;
+                let dispatch = match dispatch.remove(&queue) {
+                    Some((true, shared)) => Held::Owned(shared),
+                    Some((false, shared)) => {
+                        let lock = Arc::new(P::Lock::new(shared));
+                        shared_dispatch.insert(queue, lock.clone());
+                        Held::Shared(lock)
+                    }
+                    None => match shared_dispatch.get(&queue) {
+                        Some(lock) => Held::Shared(lock.clone()),
+                        None => {
+                            return Err(BlockError::QueueTaken { queue, queues: driver.queues() });
+                        }
+                    },
+                };
+                let Some(staging) = held.pop() else { continue };
+                ways[usize::from(user)] = Some(Way::Multi { staging, dispatch });
+            }
+        }
+
+        let indices: Vec<u16> = plan.users(|core| core.queue).into_keys().collect();
+        let mut queues = Vec::with_capacity(plan.cores());
+        for (core, (way, receivers)) in std::iter::zip(ways, receivers).enumerate() {
+            let queue = plan.cores[core].queue;
+            let Some(way) = way else {
+                return Err(BlockError::QueueTaken { queue, queues: driver.queues() });
+            };
+            let merger = if config.merge {
+                let requests = config.queue_depth + PIECES;
+                Some(Merger::new(&limits, &features, requests, driver.memory())?)
+            } else {
+                None
+            };
+            let owned =
+                matches!(way, Way::Multi { staging: Held::Owned(_), dispatch: Held::Owned(_) });
+            let local = Local::new(Submitter(core as u16), limits, features, merger, !plain);
+            layer.submitters.push(local.stats.clone());
+            let at = indices.iter().position(|index| *index == queue).unwrap_or_default();
+            queues.push(Queue {
+                local,
+                way,
+                receivers: receivers.into(),
+                memory: driver.memory().clone(),
+                direct: owned && plain && !config.merge,
+                staging_stats: layer.staging[staging_of[core]].clone(),
+                dispatch_stats: layer.dispatch[at].clone(),
+                due: Nanos::MAX,
+                parker: None,
+            });
+        }
+        Ok((layer, queues))
+    }
+
+    /// What the device can do; `queue_depth` is that of each core.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What `/sys/block/*/stat` would say of the device at `now`: the sum over its submitters.
+    pub fn stat(&self, now: Nanos) -> DiskStat {
+        let of = |stats: &Arc<SubmitterStats>| stats.stat(now, self.limits.sector_bytes);
+        self.submitters.iter().map(of).fold(DiskStat::default(), |sum, one| sum.plus(&one))
+    }
+
+    /// What each submitter has done.
+    pub fn submitters(&self) -> &[Arc<SubmitterStats>] {
+        &self.submitters
+    }
+
+    /// What each staging queue has done.
+    pub fn staging(&self) -> &[Arc<StagingStats>] {
+        &self.staging
+    }
+
+    /// What each dispatch queue has done.
+    pub fn dispatch(&self) -> &[Arc<DispatchStats>] {
+        &self.dispatch
+    }
+}
+
+/// Which queues a core uses.
+#[derive(Clone, Copy, Debug)]
+struct Core {
+    staging: u16,
+    queue: u16,
+    staging_is_own: bool,
+}
+
+/// Which queues every core uses.
+#[derive(Debug)]
+struct Plan {
+    cores: Vec<Core>,
+    single: bool,
+}
+
+impl Plan {
+    fn new<D: LowLevelDriver>(driver: &D, config: &Config) -> Result<Plan, BlockError> {
+        let Config { layout, topology, queue_depth, .. } = *config;
+        let limits = driver.limits();
+        let count = topology.count();
+        if count == 0 || count > u16::MAX.into() {
+            let (sockets, cores) = (topology.sockets, topology.cores);
+            return Err(BlockError::Topology { sockets, cores });
+        }
+        if queue_depth == 0 || queue_depth > MOST_DEPTH {
+            return Err(BlockError::Depth(queue_depth));
+        }
+        let powers = limits.sector_bytes.is_power_of_two() && limits.sector_bytes >= 512;
+        let bytes = u64::from(limits.max_sectors) * u64::from(limits.sector_bytes);
+        if !powers || limits.sectors == 0 || bytes == 0 || bytes > u32::MAX.into() {
+            return Err(BlockError::Limits(limits));
+        }
+        config.scheduler.validate()?;
+        let queues = driver.queues();
+        if queues == 0 {
+            return Err(BlockError::NoQueues);
+        }
+        let single = layout == Layout::Single;
+        let mut cores = Vec::with_capacity(count as usize);
+        for software in 0..count as u16 {
+            let queue = if single { 0 } else { driver.map_queue(software, count as u16) };
+            if queue >= queues {
+                return Err(BlockError::Mapping { software, mapped: queue, queues });
+            }
+            let per = match layout {
+                Layout::Single => PerWhat::Device,
+                Layout::Multi { staging } => staging,
+            };
+            let (staging, staging_is_own) = match per {
+                PerWhat::Core => (software, true),
+                PerWhat::Socket => (software / topology.cores, topology.cores == 1),
+                PerWhat::Device => (0, count == 1),
+            };
+            cores.push(Core { staging, queue, staging_is_own });
+        }
+        let plan = Plan { cores, single };
+        let queues = plan.users(|core| core.staging).len();
+        if let Some(what) = config.scheduler.weighs_submitters()
+            && queues > 1
+        {
+            return Err(BlockError::SeparateStaging { what, queues });
+        }
+        Ok(plan)
+    }
+
+    fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// The cores whose requests may come to a dispatch queue with these users: they share a staging
+    /// queue with one of them.
+    fn reach(&self, users: &[u16]) -> Vec<usize> {
+        let staging: BTreeSet<u16> =
+            users.iter().map(|user| self.cores[usize::from(*user)].staging).collect();
+        let comes = |core: &Core| staging.contains(&core.staging);
+        (0..self.cores.len()).filter(|core| comes(&self.cores[*core])).collect()
+    }
+
+    /// The cores by what they use, in order.
+    fn users(&self, what: impl Fn(&Core) -> u16) -> BTreeMap<u16, Vec<u16>> {
+        let mut users: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
+        for (core, uses) in self.cores.iter().enumerate() {
+            users.entry(what(uses)).or_default().push(core as u16);
+        }
+        users
+    }
+}
+
+impl<Q: HardwareQueue, P: Platform> Drop for Queue<Q, P> {
+    fn drop(&mut self) {
+        let submitter = self.local.submitter;
+        match &mut self.way {
+            Way::Single(lock) => lock.lock().dispatch.leave(submitter),
+            Way::Multi { dispatch, .. } => dispatch.with(|shared| shared.leave(submitter)),
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! [`Queue`]: one core's end of the block layer.
+//!
+//! Submit many, poll, reap many. With a staging queue and a hardware queue of its own nothing on the
+//! way takes a lock, an atomic read-modify-write or a line that another core writes to; what is
+//! shared is locked once per batch, never per request (SYSTOR'13 sections 3.2 and 5.2).
+//!
+//! ```text
+//! submit → plug (merge, cut) → staging (merge, schedule) → dispatch (tag, bind, issue) → hardware
+//! reap ← ready ← own completions, or those that another core steered here ← dispatch (fetch)
+//! ```
+
+use std::sync::Arc;
+use std::{fmt, io};
+
+use clock::{Component, Nanos, Parker, Waker};
+use driver::HardwareQueue;
+use ring::AddressSpace;
+
+use crate::dispatch::Ended;
+use crate::held::Held;
+use crate::local::{Local, PLUG};
+use crate::notes::NO_QUEUE;
+use crate::shared::Shared;
+use crate::staging::Staging;
+use crate::steer::Receiver;
+use crate::sync::{Lock, Platform};
+use crate::trace::{Action, Tracer};
+use crate::{
+    Busy, Completion, Device, DispatchStats, Group, Limits, Native, Op, Request, Staged,
+    StagingStats, Submitter, SubmitterStats,
+};
+
+/// How a core gets from its requests to the hardware.
+pub(crate) enum Way<Q: HardwareQueue, P: Platform> {
+    /// `sq`: one lock around everything.
+    Single(Arc<P::Lock<Path<Q>>>),
+    /// `mq`: staging and dispatch each owned, or shared by some.
+    Multi { staging: Held<Staging, P>, dispatch: Held<Shared<Q>, P> },
+}
+
+/// A staging queue and the one dispatch queue it leads to.
+pub(crate) struct Path<Q> {
+    pub(crate) staging: Staging,
+    pub(crate) dispatch: Shared<Q>,
+}
+
+/// One core's end of the block layer: a block device, owned by whoever submits to it.
+///
+/// Dropping it gives up its requests: those that the hardware has are carried out, those that wait
+/// in a staging queue shared with others are too, and nobody hears of them any more. Memory that the
+/// device may touch stays registered.
+pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
+    pub(crate) local: Local,
+    pub(crate) way: Way<Q, P>,
+    /// Completions that other cores found, by dispatch queue; empty if nobody else looks.
+    pub(crate) receivers: Box<[Receiver]>,
+    pub(crate) memory: AddressSpace,
+    /// No scheduler, no merging, nothing shared: requests go straight to the hardware.
+    pub(crate) direct: bool,
+    pub(crate) staging_stats: Arc<StagingStats>,
+    pub(crate) dispatch_stats: Arc<DispatchStats>,
+    /// When the shared parts of the way next need a poll.
+    pub(crate) due: Nanos,
+    pub(crate) parker: Option<Parker>,
+}
+
+impl<Q: HardwareQueue, P: Platform> fmt::Debug for Queue<Q, P> {
+    /// Without the parts that others may hold locked.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+/// What a look at the shared part of the way is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// There are requests to bring down.
+    Requests,
+    /// Only to see whether something has ended.
+    Look,
+}
+
+impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
+    /// Which submitter this is.
+    pub fn submitter(&self) -> Submitter {
+        self.local.submitter
+    }
+
+    /// For which group later requests are (limits, weights).
+    pub fn set_group(&mut self, group: Group) {
+        self.local.group = group;
+    }
+
+    /// What this submitter has done. Anybody may read it while it goes on.
+    pub fn stats(&self) -> &Arc<SubmitterStats> {
+        &self.local.stats
+    }
+
+    /// What the staging queue behind this has done, for all who use it.
+    pub fn staging_stats(&self) -> &Arc<StagingStats> {
+        &self.staging_stats
+    }
+
+    /// What the dispatch queue behind this has done, for all who use it.
+    pub fn dispatch_stats(&self) -> &Arc<DispatchStats> {
+        &self.dispatch_stats
+    }
+
+    /// From now on what happens is written down, `limit` events until they are taken.
+    pub fn trace(&mut self, limit: usize) {
+        self.local.notes.tracer = Some(Tracer::new(limit));
+    }
+
+    /// What was written down.
+    pub fn tracer(&mut self) -> Option<&mut Tracer> {
+        self.local.notes.tracer.as_mut()
+    }
+
+    /// Requests submitted and not completed.
+    pub fn outstanding(&self) -> u32 {
+        self.local.outstanding()
+    }
+
+    /// Submits requests in order until the queue is full; returns how many it took.
+    #[inline]
+    pub fn submit_many(&mut self, now: Nanos, requests: &[Request]) -> usize {
+        let full = requests.iter().position(|request| self.submit(now, *request).is_err());
+        full.unwrap_or(requests.len())
+    }
+
+    /// Takes as many completions as there are, and as `into` has room for; returns how many.
+    #[inline]
+    pub fn reap_many(&mut self, into: &mut [Completion]) -> usize {
+        let mut reaped = 0;
+        for place in into {
+            let Some(completion) = self.reap() else { break };
+            *place = completion;
+            reaped += 1;
+        }
+        reaped
+    }
+
+    /// Sleeps until there may be a completion, or for `timeout`. Returns at once if there is one.
+    /// The caller polls afterwards.
+    ///
+    /// # Errors
+    /// What making or sleeping on an eventfd returns.
+    pub fn sleep(&mut self, now: Nanos, timeout: Nanos) -> io::Result<()> {
+        self.parker()?;
+        // Made above.
+        let Some(parker) = self.parker.take() else { return Ok(()) };
+        parker.prepare();
+        let slept = if self.poll(now) || !self.local.ready.is_empty() {
+            parker.unpark();
+            Ok(())
+        } else {
+            parker.park(&[], timeout.min(self.deadline().since(now)))
+        };
+        self.parker = Some(parker);
+        slept
+    }
+
+    /// Makes the parker with which this sleeps, if there is none. Its eventfd is for a caller that
+    /// sleeps in its own `epoll`: prepare it, poll once more, and sleep if nothing moved.
+    ///
+    /// # Errors
+    /// What making an eventfd returns.
+    pub fn parker(&mut self) -> io::Result<&Parker> {
+        if self.parker.is_none() {
+            let parker = Parker::new()?;
+            self.set_waker(parker.waker());
+            self.parker = Some(parker);
+        }
+        self.parker.as_ref().ok_or_else(|| io::Error::other("no parker"))
+    }
+
+    /// Uses both parts of the way. `None` if it is only to look and somebody else is there, who will
+    /// see the same.
+    #[inline]
+    fn with_way<R>(
+        &mut self,
+        reason: Reason,
+        use_it: impl FnOnce(&mut Local, &mut Staging, &mut Shared<Q>) -> R,
+    ) -> Option<R> {
+        let local = &mut self.local;
+        match &mut self.way {
+            Way::Single(lock) => {
+                let mut path = match reason {
+                    Reason::Requests => lock.lock(),
+                    Reason::Look => lock.try_lock()?,
+                };
+                let Path { staging, dispatch } = &mut *path;
+                Some(use_it(local, staging, dispatch))
+            }
+            Way::Multi { staging, dispatch } => match reason {
+                Reason::Requests => Some(staging.with(|s| dispatch.with(|d| use_it(local, s, d)))),
+                Reason::Look => staging.try_with(|s| dispatch.try_with(|d| use_it(local, s, d)))?,
+            },
+        }
+    }
+
+    /// Brings requests down and completions up.
+    fn turn(&mut self, now: Nanos, reason: Reason) -> bool {
+        self.local.now = now;
+        let turned = self.with_way(reason, |local, staging, shared| {
+            P::wrote(staging);
+            P::wrote(shared);
+            let mut moved = unplug::<Q, P>(local, staging, shared, now);
+            moved |= shared.dispatch.tend(now, &mut local.notes);
+            moved |= collect::<Q, P>(local, staging, shared, now);
+            moved |= run::<Q, P>(local, staging, shared, now);
+            moved |= shared.dispatch.issue();
+            shared.wake();
+            (moved, staging.deadline().min(shared.dispatch.deadline()))
+        });
+        let Some((moved, due)) = turned else { return false };
+        self.due = due;
+        moved
+    }
+
+    /// Takes in completions that other cores found.
+    #[inline]
+    fn receive(&mut self, now: Nanos) -> bool {
+        let (mut moved, mut flushes) = (false, false);
+        for receiver in &mut self.receivers {
+            while let Some(ended) = receiver.receive::<P>() {
+                moved = true;
+                if let Some(staged) = self.local.staged.get(ended.id as usize) {
+                    let device = ended.device;
+                    match &mut self.way {
+                        Way::Single(lock) => lock.lock().staging.completed(now, staged, device),
+                        Way::Multi { staging, .. } => {
+                            staging.with(|s| s.completed(now, staged, device));
+                        }
+                    }
+                }
+                if let Some(flush) = self.local.finish(now, &ended) {
+                    self.local.plug.push(flush);
+                    flushes = true;
+                }
+            }
+        }
+        if flushes {
+            self.turn(now, Reason::Requests);
+        }
+        moved
+    }
+
+    /// The completion of the next request that has ended, straight from the hardware; only where
+    /// nobody else looks.
+    #[inline]
+    fn fetch_owned(&mut self) -> Option<Completion> {
+        let now = self.local.now;
+        let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
+            &mut self.way
+        else {
+            return None;
+        };
+        while self.local.ready.is_empty() {
+            let ended = shared.dispatch.fetch::<P>(now, &mut self.local.notes)?;
+            // The only submitter of an owned queue, and a staging queue that is not told.
+            if staging.is_plain()
+                && let Some(completion) = self.local.finish_single(now, &ended)
+            {
+                return Some(completion);
+            }
+            settle::<Q, P>(&mut self.local, staging, shared, now, &ended);
+        }
+        self.local.ready.pop_front()
+    }
+}
+
+/// Lets the plugged requests go.
+#[inline]
+fn unplug<Q: HardwareQueue, P: Platform>(
+    local: &mut Local,
+    staging: &mut Staging,
+    shared: &mut Shared<Q>,
+    now: Nanos,
+) -> bool {
+    let mut moved = local.is_cutting() && local.cut(now);
+    while !local.plug.is_empty() {
+        moved = true;
+        note_unplug(local, now);
+        let mut plug = std::mem::take(&mut local.plug);
+        for staged in &plug {
+            stage::<Q, P>(local, staging, shared, now, staged);
+        }
+        plug.clear();
+        local.plug = plug;
+        if local.is_cutting() {
+            local.cut(now);
+        }
+    }
+    moved
+}
+
+#[inline]
+fn note_unplug(local: &mut Local, now: Nanos) {
+    if local.notes.tracer.is_some()
+        && let Some(first) = local.plug.first()
+    {
+        let mut batch = *first;
+        batch.request.sectors = local.plug.len() as u32;
+        local.notes.note(Action::Unplug, now, &batch, NO_QUEUE);
+    }
+}
+
+/// Brings one request to the hardware, or into the staging queue.
+#[inline(always)]
+fn stage<Q: HardwareQueue, P: Platform>(
+    local: &mut Local,
+    staging: &mut Staging,
+    shared: &mut Shared<Q>,
+    now: Nanos,
+    staged: &Staged,
+) {
+    // Here, where its scheduler takes it or a flush goes past: what completes is this, as it was.
+    if let Some(place) = local.staged.get_mut(staged.request.tag as usize) {
+        *place = *staged;
+    }
+    let past = staging.may_bypass() || staged.request.op == Op::Flush;
+    if past && shared.dispatch.start::<P>(now, staged, &mut local.notes) {
+        staging.bypassed();
+        return;
+    }
+    if past {
+        shared.starve(local.submitter);
+    }
+    insert(local, staging, now, staged);
+}
+
+#[inline(never)]
+fn insert(local: &mut Local, staging: &mut Staging, now: Nanos, staged: &Staged) {
+    local.notes.note(Action::Inserted, now, staged, NO_QUEUE);
+    if let Some((side, head)) = staging.insert(now, *staged, local.merger.as_ref()) {
+        local.merged(now, staged, side, head);
+    }
+}
+
+/// Starts staged requests while the hardware has room.
+#[inline]
+fn run<Q: HardwareQueue, P: Platform>(
+    local: &mut Local,
+    staging: &mut Staging,
+    shared: &mut Shared<Q>,
+    now: Nanos,
+) -> bool {
+    if !shared.dispatch.start_again::<P>(now, &mut local.notes) {
+        return false;
+    }
+    let mut moved = false;
+    while !staging.is_empty() && shared.dispatch.may_start() {
+        let Some(staged) = staging.next(now) else { break };
+        let submitter = staged.submitter;
+        if !shared.dispatch.start::<P>(now, &staged, &mut local.notes) {
+            staging.put_back(now, staged);
+            shared.starve(submitter);
+            break;
+        }
+        moved = true;
+    }
+    if !staging.is_empty() {
+        shared.starve(local.submitter);
+    }
+    moved
+}
+
+/// Completions found at once, at most: others wait for the lock.
+const BUDGET: usize = 256;
+
+/// Takes what has ended off the hardware.
+#[inline]
+fn collect<Q: HardwareQueue, P: Platform>(
+    local: &mut Local,
+    staging: &mut Staging,
+    shared: &mut Shared<Q>,
+    now: Nanos,
+) -> bool {
+    let mut moved = false;
+    for _ in 0..BUDGET {
+        let Some(ended) = shared.dispatch.fetch::<P>(now, &mut local.notes) else { break };
+        moved = true;
+        settle::<Q, P>(local, staging, shared, now, &ended);
+    }
+    moved
+}
+
+/// Completes a request here, or sends it to the core that submitted it.
+#[inline]
+fn settle<Q: HardwareQueue, P: Platform>(
+    local: &mut Local,
+    staging: &mut Staging,
+    shared: &mut Shared<Q>,
+    now: Nanos,
+    ended: &Ended,
+) {
+    if ended.submitter != local.submitter {
+        shared.steer::<P>(ended);
+        return;
+    }
+    if let Some(staged) = local.staged.get(ended.id as usize) {
+        staging.completed(now, staged, ended.device);
+    }
+    if let Some(flush) = local.finish(now, ended) {
+        stage::<Q, P>(local, staging, shared, now, &flush);
+    }
+}
+
+impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
+    /// Brings everything submitted to the hardware, as far as it has room, and finds what has
+    /// completed.
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = std::mem::take(&mut self.local.answered_now);
+        self.local.now = now;
+        if self.direct
+            && let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
+                &mut self.way
+            && staging.is_empty()
+            && shared.dispatch.is_settled()
+            && !self.local.is_cutting()
+            && now < self.due
+        {
+            moved |= shared.dispatch.issue();
+            if self.local.ready.is_empty()
+                && let Some(completion) = self.fetch_owned()
+            {
+                self.local.ready.push_front(completion);
+                moved = true;
+            }
+            return moved;
+        }
+        moved |= self.receive(now);
+        let idle = self.local.plug.is_empty() && !self.local.is_cutting();
+        let reason = if idle { Reason::Look } else { Reason::Requests };
+        moved | self.turn(now, reason)
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.due
+    }
+}
+
+impl<Q: HardwareQueue, P: Platform> Device for Queue<Q, P> {
+    fn limits(&self) -> &Limits {
+        &self.local.limits
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        let Some(staged) = self.local.admit(now, &request)? else { return Ok(()) };
+        if self.direct
+            && let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
+                &mut self.way
+        {
+            stage::<Q, P>(&mut self.local, staging, shared, now, &staged);
+            self.due = self.due.min(shared.dispatch.deadline());
+            return Ok(());
+        }
+        self.local.plug(now, &staged);
+        if self.local.plug.len() == PLUG {
+            self.turn(now, Reason::Requests);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.local.ready.pop_front() {
+            return Some(completion);
+        }
+        if self.receivers.is_empty() {
+            return self.fetch_owned();
+        }
+        if self.receive(self.local.now) { self.local.ready.pop_front() } else { None }
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    /// Whom completions wake: also those that another core finds.
+    fn set_waker(&mut self, waker: Waker) {
+        for receiver in &self.receivers {
+            receiver.set_waker(waker.clone());
+        }
+        let submitter = self.local.submitter;
+        self.with_way(Reason::Requests, |_, _, shared| shared.set_waker(submitter, waker));
+    }
+}

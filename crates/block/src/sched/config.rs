@@ -1,0 +1,225 @@
+//! [`Scheduling`]: which scheduler a staging queue has, and what limits stand before it.
+
+use std::str::FromStr;
+
+use super::{
+    Deadline, DeadlineConfig, Fair, FairConfig, Kyber, KyberConfig, Limited, LimitsConfig,
+    NoneScheduler, SchedError, Scheduler,
+};
+
+/// Which scheduler, and what it is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SchedulerConfig {
+    /// [`NoneScheduler`].
+    #[default]
+    None,
+    /// [`Deadline`].
+    Deadline(DeadlineConfig),
+    /// [`Kyber`].
+    Kyber(KyberConfig),
+    /// [`Fair`].
+    Fair(FairConfig),
+}
+
+impl SchedulerConfig {
+    /// What it is called on the command line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            SchedulerConfig::None => "none",
+            SchedulerConfig::Deadline(_) => "deadline",
+            SchedulerConfig::Kyber(_) => "kyber",
+            SchedulerConfig::Fair(_) => "fair",
+        }
+    }
+
+    /// Whether this is first in, first out and holds nothing back, so that a request that finds
+    /// nothing waiting may go past it.
+    pub fn is_plain(&self) -> bool {
+        *self == SchedulerConfig::None
+    }
+
+    /// Its name, if it does what it is for only where the requests of all submitters of a hardware
+    /// queue come together: `fair` shares among them, `kyber` throttles one's writes for another's
+    /// reads.
+    pub fn weighs_submitters(&self) -> Option<&'static str> {
+        match self {
+            SchedulerConfig::None | SchedulerConfig::Deadline(_) => None,
+            SchedulerConfig::Kyber(_) | SchedulerConfig::Fair(_) => Some(self.name()),
+        }
+    }
+
+    /// Whether this makes sense.
+    ///
+    /// # Errors
+    /// Those of the scheduler's own configuration.
+    pub fn validate(&self) -> Result<(), SchedError> {
+        match self {
+            SchedulerConfig::None => Ok(()),
+            SchedulerConfig::Deadline(config) => config.validate(),
+            SchedulerConfig::Kyber(config) => config.validate(),
+            SchedulerConfig::Fair(config) => config.validate(),
+        }
+    }
+
+    /// An empty scheduler before hardware that takes `depth` requests.
+    ///
+    /// # Errors
+    /// [`validate`](SchedulerConfig::validate)'s, and [`SchedError::Zero`] for a `depth` of 0.
+    pub fn build(&self, depth: u16) -> Result<Box<dyn Scheduler>, SchedError> {
+        super::error::within("depth", depth.into(), u16::MAX.into())?;
+        Ok(match self {
+            SchedulerConfig::None => Box::new(NoneScheduler::new()),
+            SchedulerConfig::Deadline(config) => Box::new(Deadline::new(*config)?),
+            SchedulerConfig::Kyber(config) => Box::new(Kyber::new(*config, depth)?),
+            SchedulerConfig::Fair(config) => Box::new(Fair::new(config.clone(), depth)?),
+        })
+    }
+}
+
+impl FromStr for SchedulerConfig {
+    type Err = SchedError;
+
+    /// A scheduler by its name, with its defaults; `mq-deadline` is Linux's name for `deadline`.
+    fn from_str(name: &str) -> Result<SchedulerConfig, SchedError> {
+        match name {
+            "none" => Ok(SchedulerConfig::None),
+            "deadline" | "mq-deadline" => Ok(SchedulerConfig::Deadline(DeadlineConfig::default())),
+            "kyber" => Ok(SchedulerConfig::Kyber(KyberConfig::default())),
+            "fair" => Ok(SchedulerConfig::Fair(FairConfig::default())),
+            _ => Err(SchedError::Unknown(name.to_owned())),
+        }
+    }
+}
+
+/// A scheduler and the limits before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scheduling {
+    /// The scheduler.
+    pub scheduler: SchedulerConfig,
+    /// The limits, if there are any.
+    pub limits: Option<LimitsConfig>,
+}
+
+impl Scheduling {
+    /// Whether this is first in, first out and holds nothing back, so that a request that finds
+    /// nothing waiting may go past it.
+    pub fn is_plain(&self) -> bool {
+        self.scheduler.is_plain() && self.limits.is_none()
+    }
+
+    /// What of this works only where the requests of all submitters come together, if anything:
+    /// [`SchedulerConfig::weighs_submitters`], or `limits`, which each staging queue would grant anew.
+    pub fn weighs_submitters(&self) -> Option<&'static str> {
+        self.limits.as_ref().map(|_| "limits").or_else(|| self.scheduler.weighs_submitters())
+    }
+
+    /// Whether this makes sense.
+    ///
+    /// # Errors
+    /// [`SchedulerConfig::validate`]'s and [`LimitsConfig::validate`]'s.
+    pub fn validate(&self) -> Result<(), SchedError> {
+        self.scheduler.validate()?;
+        self.limits.as_ref().map_or(Ok(()), LimitsConfig::validate)
+    }
+
+    /// An empty scheduler before hardware that takes `depth` requests. With several staging queues
+    /// each has its own, and a group's limits hold for each of them.
+    ///
+    /// # Errors
+    /// [`SchedulerConfig::build`]'s and [`LimitsConfig::validate`]'s.
+    pub fn build(&self, depth: u16) -> Result<Box<dyn Scheduler>, SchedError> {
+        let inner = self.scheduler.build(depth)?;
+        match &self.limits {
+            None => Ok(inner),
+            Some(limits) => Ok(Box::new(Limited::new(limits, inner)?)),
+        }
+    }
+}
+
+impl From<SchedulerConfig> for Scheduling {
+    fn from(scheduler: SchedulerConfig) -> Scheduling {
+        Scheduling { scheduler, limits: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Group;
+    use crate::sched::{DirectionLimits, GroupLimits, Rate};
+
+    #[test]
+    fn names_lead_to_schedulers_and_back() {
+        for name in ["none", "deadline", "kyber", "fair"] {
+            let config: SchedulerConfig = name.parse().unwrap();
+            assert_eq!(config.name(), name);
+            assert_eq!(config.validate(), Ok(()));
+            assert!(config.build(1).unwrap().is_empty());
+            assert_eq!(config.build(0).unwrap_err(), SchedError::Zero { what: "depth" });
+            let weighs = ["kyber", "fair"].contains(&name).then_some(name);
+            let scheduling = Scheduling::from(config);
+            assert_eq!(
+                (scheduling.is_plain(), scheduling.weighs_submitters()),
+                (name == "none", weighs)
+            );
+        }
+        assert_eq!("mq-deadline".parse(), Ok(SchedulerConfig::Deadline(DeadlineConfig::default())));
+        let unknown = "bfq".parse::<SchedulerConfig>().unwrap_err();
+        assert!(unknown.to_string().contains("`bfq`"), "{unknown}");
+    }
+
+    #[test]
+    fn shares_that_make_no_sense_are_refused() {
+        let error = |change: fn(&mut FairConfig)| {
+            let mut config = FairConfig::default();
+            change(&mut config);
+            SchedulerConfig::Fair(config).build(32).unwrap_err()
+        };
+        assert_eq!(error(|c| c.default_weight = 0), SchedError::Zero { what: "default_weight" });
+        assert_eq!(error(|c| c.weights = vec![(3, 0)]), SchedError::ZeroWeight { flow: 3 });
+        let large = SchedError::WeightTooLarge { flow: 3, weight: 1001, max: 1000 };
+        assert_eq!(error(|c| c.weights = vec![(3, 1001)]), large);
+        let two = error(|c| c.weights = vec![(3, 1), (4, 1), (3, 2)]);
+        assert_eq!(two, SchedError::TwoWeights { flow: 3 });
+        assert!(matches!(error(|c| c.request_cost_sectors = 0), SchedError::Zero { .. }));
+        assert!(matches!(error(|c| c.request_cost_sectors = 1 << 30), SchedError::TooLarge { .. }));
+    }
+
+    #[test]
+    fn targets_that_make_no_sense_are_refused() {
+        let error = |change: fn(&mut KyberConfig)| {
+            let mut config = KyberConfig::default();
+            change(&mut config);
+            SchedulerConfig::Kyber(config).build(32).unwrap_err()
+        };
+        assert!(matches!(error(|c| c.target.read.0 = 0), SchedError::Zero { .. }));
+        assert!(matches!(error(|c| c.target.write.0 = u64::MAX), SchedError::TooLarge { .. }));
+        assert!(matches!(error(|c| c.batch.discard = 0), SchedError::Zero { .. }));
+        assert!(matches!(error(|c| c.depth_percent.other = 101), SchedError::TooLarge { .. }));
+        assert!(matches!(error(|c| c.window.0 = 0), SchedError::Zero { .. }));
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_are_refused() {
+        let error = |sector_bytes, groups| {
+            let limits = Some(LimitsConfig { sector_bytes, groups });
+            let scheduling = Scheduling { scheduler: SchedulerConfig::None, limits };
+            assert!(!scheduling.is_plain());
+            assert_eq!(scheduling.weighs_submitters(), Some("limits"));
+            assert_eq!(scheduling.validate().err(), scheduling.build(32).err());
+            scheduling.validate().unwrap_err()
+        };
+        let reads = |per_sec, burst| {
+            let operations = Some(Rate { per_sec, burst });
+            let read = DirectionLimits { operations, bytes: None };
+            (Group(5), GroupLimits { read, ..Default::default() })
+        };
+        assert_eq!(error(0, vec![]), SchedError::Zero { what: "sector_bytes" });
+        let zero = SchedError::ZeroRate { group: 5, what: "read operations" };
+        assert_eq!(error(512, vec![reads(0, 1)]), zero);
+        assert_eq!(error(512, vec![reads(1, 0)]), zero);
+        assert!(matches!(error(512, vec![reads(u64::MAX, 1)]), SchedError::RateTooLarge { .. }));
+        let twice = vec![reads(1, 1), reads(2, 2)];
+        assert_eq!(error(512, twice), SchedError::TwoLimits { group: 5 });
+    }
+}

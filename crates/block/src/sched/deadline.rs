@@ -1,0 +1,304 @@
+//! [`Deadline`]: in order of sectors, but nobody waits past their time.
+//!
+//! The behaviour that Linux documents for `mq-deadline` (Documentation/block/deadline-iosched.rst),
+//! one of the schedulers that SYSTOR'13 section 2.1 names. Reads and writes are kept apart, each in
+//! order of sectors and in order of arrival. Requests go in batches of one direction, in order of
+//! sectors from where that direction was. A new batch prefers reads, unless writes have been passed
+//! over often enough, and begins with the oldest request of its direction if that one's time is up, or
+//! if nothing lies ahead. Everything that changes sectors (writes, zeroes, discards) counts as a write.
+//!
+//! Guarantee: a request whose time is up, and which is the oldest of its direction, goes after the
+//! batch under way and, if it is a read, at most one batch of writes; if it is a write, at most
+//! `writes_starved` batches of reads.
+
+use clock::Nanos;
+
+use super::Scheduler;
+use super::error::{SchedError, within};
+use super::fifo::Fifo;
+use super::sweep::Sweep;
+use crate::{Op, Staged};
+
+/// The longest time that a request may be given.
+const EXPIRE_MAX: Nanos = Nanos::from_secs(3600);
+/// The longest batch, and the most batches.
+const BATCH_MAX: u32 = 1 << 16;
+
+/// What [`Deadline`] can be told. The defaults are Linux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadlineConfig {
+    /// After this long a read should go.
+    pub read_expire: Nanos,
+    /// After this long a write should go.
+    pub write_expire: Nanos,
+    /// Requests of a batch at most.
+    pub fifo_batch: u32,
+    /// How many batches of reads may pass over waiting writes.
+    pub writes_starved: u32,
+    /// Whether a request may be merged with one that begins where it ends. Those that end where it
+    /// begins are always looked for, and far more frequent.
+    pub front_merges: bool,
+}
+
+impl Default for DeadlineConfig {
+    fn default() -> DeadlineConfig {
+        DeadlineConfig {
+            read_expire: Nanos::from_millis(500),
+            write_expire: Nanos::from_secs(5),
+            fifo_batch: 16,
+            writes_starved: 2,
+            front_merges: true,
+        }
+    }
+}
+
+impl DeadlineConfig {
+    /// Whether this makes sense.
+    ///
+    /// # Errors
+    /// [`SchedError::Zero`] and [`SchedError::TooLarge`]: times must be at most an hour (0 sends
+    /// requests in order of arrival), the other values in `1..=65536`.
+    pub fn validate(&self) -> Result<(), SchedError> {
+        let expire = |what, value: Nanos| within(what, value.0.max(1), EXPIRE_MAX.0);
+        expire("read_expire_ns", self.read_expire)?;
+        expire("write_expire_ns", self.write_expire)?;
+        within("fifo_batch", self.fifo_batch.into(), BATCH_MAX.into())?;
+        within("writes_starved", self.writes_starved.into(), BATCH_MAX.into())
+    }
+}
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+
+fn direction(op: Op) -> usize {
+    match op {
+        Op::Read | Op::Extents => READ,
+        Op::Write | Op::WriteZeroes | Op::Discard | Op::Flush => WRITE,
+    }
+}
+
+/// In order of sectors, within a time.
+#[derive(Debug)]
+pub struct Deadline {
+    config: DeadlineConfig,
+    /// Reads, writes.
+    waiting: [Sweep; 2],
+    /// Where each direction is: the first sector of the request that went last.
+    position: [u64; 2],
+    /// What came back from the hardware: their batch has been charged, so they go before everything.
+    returned: Fifo,
+    /// The direction of the batch under way.
+    batch: usize,
+    /// Requests that it may still send.
+    left: u32,
+    /// Batches of reads that passed over waiting writes.
+    passed_over: u32,
+}
+
+impl Deadline {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// [`DeadlineConfig::validate`].
+    pub fn new(config: DeadlineConfig) -> Result<Deadline, SchedError> {
+        config.validate()?;
+        Ok(Deadline {
+            config,
+            waiting: [Sweep::new(), Sweep::new()],
+            position: [0; 2],
+            returned: Fifo::new(),
+            batch: READ,
+            left: 0,
+            passed_over: 0,
+        })
+    }
+
+    /// The direction of a new batch; something is waiting.
+    fn choose(&mut self) -> usize {
+        let [reads, writes] = &self.waiting;
+        if !reads.is_empty() {
+            if writes.is_empty() {
+                return READ;
+            }
+            if self.passed_over < self.config.writes_starved {
+                self.passed_over += 1;
+                return READ;
+            }
+        }
+        self.passed_over = 0;
+        WRITE
+    }
+
+    /// Takes a request of the batch under way.
+    #[inline]
+    fn go_on(&mut self) -> Option<Staged> {
+        if self.left == 0 {
+            return None;
+        }
+        let staged = self.waiting[self.batch].take_from(self.position[self.batch])?;
+        self.left -= 1;
+        Some(staged)
+    }
+
+    fn begin(&mut self, now: Nanos) -> Option<Staged> {
+        let direction = self.choose();
+        let waiting = &mut self.waiting[direction];
+        let expired = waiting.oldest_expires().is_some_and(|at| at <= now);
+        let position = self.position[direction];
+        let staged = if expired { None } else { waiting.take_from(position) };
+        let staged = match staged {
+            Some(staged) => staged,
+            None => waiting.take_oldest()?,
+        };
+        self.batch = direction;
+        self.left = self.config.fifo_batch - 1;
+        Some(staged)
+    }
+}
+
+impl Scheduler for Deadline {
+    fn insert(&mut self, now: Nanos, staged: Staged) {
+        let direction = direction(staged.request.op);
+        let expire = [self.config.read_expire, self.config.write_expire][direction];
+        self.waiting[direction].push(staged, now + expire);
+    }
+
+    fn put_back(&mut self, _: Nanos, staged: Staged) {
+        self.returned.push_front(staged);
+    }
+
+    fn next(&mut self, now: Nanos) -> Option<Staged> {
+        if let Some(staged) = self.returned.pop_front() {
+            return Some(staged);
+        }
+        if self.waiting.iter().all(Sweep::is_empty) {
+            return None;
+        }
+        let staged = self.go_on().or_else(|| self.begin(now))?;
+        self.position[self.batch] = staged.request.lba;
+        Some(staged)
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        let [reads, writes] = &self.waiting;
+        reads.len() + writes.len() + self.returned.len()
+    }
+
+    fn find_merge(
+        &mut self,
+        newcomer: &Staged,
+        visit: &mut dyn FnMut(&mut Staged) -> bool,
+    ) -> bool {
+        let front = self.config.front_merges;
+        self.waiting[direction(newcomer.request.op)].find_merge(newcomer, front, visit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Group, Payload, Request, Submitter};
+
+    fn staged(request: Request) -> Staged {
+        Staged {
+            request,
+            since: Nanos::ZERO,
+            submitter: Submitter(0),
+            group: Group(0),
+            merged: 1,
+            requeues: 0,
+        }
+    }
+
+    fn scheduler(change: impl FnOnce(&mut DeadlineConfig)) -> Deadline {
+        let mut config = DeadlineConfig::default();
+        change(&mut config);
+        Deadline::new(config).unwrap()
+    }
+
+    fn read(lba: u64) -> Staged {
+        staged(Request::read(lba, 1, Payload::BitBucket, lba))
+    }
+
+    fn write(lba: u64) -> Staged {
+        staged(Request::write(lba, 1, Payload::BitBucket, lba))
+    }
+
+    fn order(scheduler: &mut Deadline, now: Nanos) -> Vec<(Op, u64)> {
+        let next = std::iter::from_fn(|| scheduler.next(now));
+        next.map(|s| (s.request.op, s.request.lba)).collect()
+    }
+
+    #[test]
+    fn sectors_ascend_from_where_the_direction_was() {
+        let mut deadline = scheduler(|_| ());
+        [50, 10, 40].into_iter().for_each(|lba| deadline.insert(Nanos::ZERO, read(lba)));
+        assert_eq!(deadline.next(Nanos::ZERO).map(|s| s.request.lba), Some(10));
+        [5, 45].into_iter().for_each(|lba| deadline.insert(Nanos::ZERO, read(lba)));
+        let lbas: Vec<_> = order(&mut deadline, Nanos::ZERO).iter().map(|(_, lba)| *lba).collect();
+        assert_eq!(lbas, [40, 45, 50, 5], "what lies behind waits for the next sweep");
+    }
+
+    #[test]
+    fn writes_are_passed_over_twice() {
+        let mut deadline = scheduler(|c| c.fifo_batch = 2);
+        (0..8).for_each(|lba| deadline.insert(Nanos::ZERO, read(lba)));
+        (0..4).for_each(|lba| deadline.insert(Nanos::ZERO, write(lba)));
+        let ops: String = order(&mut deadline, Nanos::ZERO)
+            .iter()
+            .map(|(op, _)| if *op == Op::Read { 'r' } else { 'w' })
+            .collect();
+        assert_eq!(ops, "rrrrwwrrrrww");
+    }
+
+    #[test]
+    fn a_batch_begins_with_the_oldest_when_its_time_is_up() {
+        let mut deadline = scheduler(|c| c.fifo_batch = 2);
+        deadline.insert(Nanos::ZERO, read(50));
+        assert_eq!(order(&mut deadline, Nanos::ZERO).len(), 1);
+        deadline.insert(Nanos::ZERO, read(10));
+        (60..66).for_each(|lba| deadline.insert(Nanos(1), read(lba)));
+        let late = deadline.config.read_expire;
+        let lbas: Vec<_> = order(&mut deadline, late).iter().map(|(_, lba)| *lba).collect();
+        assert_eq!(lbas, [60, 10, 61, 62, 63, 64, 65], "the batch under way ends first");
+    }
+
+    #[test]
+    fn what_changes_sectors_is_a_write() {
+        let mut deadline = scheduler(|_| ());
+        let at = Payload::BitBucket;
+        for request in [
+            Request::discard(1, 8, 0),
+            Request::write_zeroes(2, 8, false, 1),
+            Request::write(3, 8, at, 2),
+            Request::flush(3),
+            Request::read(9, 1, at, 4),
+            Request::extents(8, 1, ring::Iova(0), 5),
+        ] {
+            deadline.insert(Nanos::ZERO, staged(request));
+        }
+        assert_eq!(deadline.len(), 6);
+        let ops: Vec<_> = order(&mut deadline, Nanos::ZERO).iter().map(|(op, _)| *op).collect();
+        let writes = [Op::Flush, Op::Discard, Op::WriteZeroes, Op::Write];
+        assert_eq!(ops, [&[Op::Extents, Op::Read][..], &writes].concat());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let error = |change: fn(&mut DeadlineConfig)| {
+            let mut config = DeadlineConfig::default();
+            change(&mut config);
+            Deadline::new(config).unwrap_err()
+        };
+        assert_eq!(error(|c| c.fifo_batch = 0), SchedError::Zero { what: "fifo_batch" });
+        assert_eq!(error(|c| c.writes_starved = 0), SchedError::Zero { what: "writes_starved" });
+        assert!(matches!(error(|c| c.read_expire = Nanos::MAX), SchedError::TooLarge { .. }));
+        assert!(matches!(error(|c| c.write_expire = Nanos::MAX), SchedError::TooLarge { .. }));
+        assert!(matches!(error(|c| c.fifo_batch = u32::MAX), SchedError::TooLarge { .. }));
+        assert!(
+            Deadline::new(DeadlineConfig { read_expire: Nanos::ZERO, ..Default::default() })
+                .is_ok()
+        );
+    }
+}

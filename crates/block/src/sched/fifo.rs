@@ -1,0 +1,149 @@
+//! [`Fifo`]: requests in order of arrival, in memory that grows and shrinks with their number
+//! (SYSTOR'13 section 3.2, software staging queues).
+
+use std::collections::VecDeque;
+
+use super::slack::{ROOM_MIN, Slack};
+use crate::Staged;
+
+/// How many requests at the end of a queue are looked at to merge a newcomer: what arrives together
+/// is submitted together.
+const MERGE_WINDOW: usize = 8;
+
+/// Requests, first in, first out.
+#[derive(Debug)]
+pub(super) struct Fifo {
+    requests: VecDeque<Staged>,
+    slack: Slack,
+}
+
+impl Fifo {
+    pub(super) fn new() -> Fifo {
+        Fifo { requests: VecDeque::new(), slack: Slack::new() }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Requests there is room for.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.requests.capacity()
+    }
+
+    #[inline]
+    pub(super) fn front(&self) -> Option<&Staged> {
+        self.requests.front()
+    }
+
+    #[inline]
+    pub(super) fn push_back(&mut self, staged: Staged) {
+        self.requests.push_back(staged);
+    }
+
+    #[inline]
+    pub(super) fn push_front(&mut self, staged: Staged) {
+        self.requests.push_front(staged);
+    }
+
+    #[inline]
+    pub(super) fn pop_front(&mut self) -> Option<Staged> {
+        let shrink = self.slack.take(self.requests.len(), self.requests.capacity());
+        let staged = self.requests.pop_front();
+        if let Some(room) = shrink {
+            self.requests.shrink_to(room);
+        }
+        staged
+    }
+
+    /// Gives back the memory of an empty queue that will not be used for a while.
+    pub(super) fn rest(&mut self) {
+        if self.is_empty() {
+            self.requests.shrink_to(ROOM_MIN);
+        }
+    }
+
+    /// [`Scheduler::find_merge`](super::Scheduler::find_merge) among the last few, newest first.
+    pub(super) fn find_merge(
+        &mut self,
+        newcomer: &Staged,
+        visit: &mut dyn FnMut(&mut Staged) -> bool,
+    ) -> bool {
+        let mut last = self.requests.iter_mut().rev().take(MERGE_WINDOW);
+        last.any(|held| touches(held, newcomer) && visit(held))
+    }
+}
+
+/// Whether two requests do the same and one begins where the other ends.
+#[inline]
+fn touches(held: &Staged, newcomer: &Staged) -> bool {
+    held.request.op == newcomer.request.op
+        && (held.end() == newcomer.request.lba || newcomer.end() == held.request.lba)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Group, Payload, Request, Submitter};
+    use clock::Nanos;
+
+    fn write(tag: u64, lba: u64) -> Staged {
+        Staged {
+            request: Request::write(lba, 1, Payload::BitBucket, tag),
+            since: Nanos::ZERO,
+            submitter: Submitter(0),
+            group: Group(0),
+            merged: 1,
+            requeues: 0,
+        }
+    }
+
+    #[test]
+    fn shrinks_after_a_spike_and_keeps_still_in_steady_state() {
+        let mut fifo = Fifo::new();
+        (0..100_000).for_each(|i| fifo.push_back(write(i, 2 * i)));
+        assert!(fifo.room() >= 100_000);
+        (0..100_000).for_each(|i| assert_eq!(fifo.pop_front().map(|s| s.request.tag), Some(i)));
+        assert!(fifo.room() <= 8192, "{}", fifo.room());
+        for i in 0..2048 {
+            fifo.push_back(write(i, i));
+            fifo.pop_front().unwrap();
+        }
+        assert!(fifo.room() <= 2 * ROOM_MIN, "{}", fifo.room());
+        let room = fifo.room();
+        for i in 0..10_000 {
+            fifo.push_back(write(i, i));
+            fifo.pop_front().unwrap();
+            assert_eq!(fifo.room(), room);
+        }
+    }
+
+    #[test]
+    fn offers_the_last_eight_newest_first_if_they_touch() {
+        let mut fifo = Fifo::new();
+        (0..10).for_each(|i| fifo.push_back(write(i, 10 * i)));
+        fifo.push_back(write(10, 91));
+        let mut seen = Vec::new();
+        let mut look = |lba| {
+            seen.clear();
+            let found = fifo.find_merge(&write(99, lba), &mut |held| {
+                seen.push(held.request.tag);
+                false
+            });
+            assert!(!found);
+            seen.clone()
+        };
+        assert_eq!(look(92), [10]);
+        assert_eq!(look(90), [10], "91 begins where 90 ends; 90 itself overlaps");
+        assert_eq!(look(31), [3]);
+        assert_eq!(look(21), [], "the ninth from the end");
+        assert!(fifo.find_merge(&write(99, 92), &mut |_| true));
+    }
+}

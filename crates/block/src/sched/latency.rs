@@ -1,0 +1,78 @@
+//! [`Buckets`]: latencies against a target.
+//!
+//! Linux's kyber counts latencies in eight buckets a quarter of the target wide; the first four are
+//! good, the last takes everything from seven quarters on. What percentile a window's requests reach
+//! is then a small number that says by how much a target is met or missed.
+
+use clock::Nanos;
+
+/// Buckets per target.
+pub(super) const GOOD: usize = 4;
+/// Buckets.
+const COUNT: usize = 8;
+
+/// Latencies counted in quarters of a target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Buckets {
+    counts: [u32; COUNT],
+    samples: u32,
+}
+
+impl Buckets {
+    #[inline]
+    pub(super) fn add(&mut self, latency: Nanos, target: Nanos) {
+        // The exact bound belongs to the good: a target of 2 ms is met by 2 ms.
+        let quarter = (target.0 / GOOD as u64).max(1);
+        let bucket = latency.0.saturating_sub(1) / quarter;
+        let bucket = bucket.min(COUNT as u64 - 1) as usize;
+        self.counts[bucket] += 1;
+        self.samples += 1;
+    }
+
+    pub(super) fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// The bucket that `percent` of the samples do not go beyond; `None` without samples.
+    pub(super) fn percentile(&self, percent: u32) -> Option<usize> {
+        if self.samples == 0 {
+            return None;
+        }
+        let wanted = (u64::from(self.samples) * u64::from(percent)).div_ceil(100);
+        let mut seen = 0;
+        let found = self.counts.iter().position(|count| {
+            seen += u64::from(*count);
+            seen >= wanted
+        });
+        Some(found.unwrap_or(COUNT - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_quarters_and_the_bound_is_good() {
+        let target = Nanos(400);
+        let bucket = |latency| {
+            let mut buckets = Buckets::default();
+            buckets.add(Nanos(latency), target);
+            buckets.percentile(99)
+        };
+        let got = [0, 1, 100, 101, 400, 401, 700, 701, u64::MAX].map(bucket);
+        assert_eq!(got, [0, 0, 0, 1, 3, 4, 6, 7, 7].map(Some));
+    }
+
+    #[test]
+    fn percentiles() {
+        let mut buckets = Buckets::default();
+        assert_eq!(buckets.percentile(99), None);
+        (0..98).for_each(|_| buckets.add(Nanos(1), Nanos(400)));
+        (0..2).for_each(|_| buckets.add(Nanos(500), Nanos(400)));
+        assert_eq!(buckets.samples(), 100);
+        assert_eq!(buckets.percentile(98), Some(0));
+        assert_eq!(buckets.percentile(99), Some(4));
+        assert_eq!(buckets.percentile(100), Some(4));
+    }
+}

@@ -1,0 +1,59 @@
+//! [`NoneScheduler`]: no order but that of arrival.
+//!
+//! What the multi-queue block layer does for fast devices (SYSTOR'13 section 3.2.1: "we simply follow
+//! a FIFO policy"), and Linux's `none`. Never holds a request back.
+
+use clock::Nanos;
+
+use super::Scheduler;
+use super::fifo::Fifo;
+use crate::Staged;
+
+/// First in, first out.
+#[derive(Debug)]
+pub struct NoneScheduler {
+    fifo: Fifo,
+}
+
+impl NoneScheduler {
+    /// An empty one.
+    pub fn new() -> NoneScheduler {
+        NoneScheduler { fifo: Fifo::new() }
+    }
+}
+
+impl Default for NoneScheduler {
+    fn default() -> NoneScheduler {
+        NoneScheduler::new()
+    }
+}
+
+impl Scheduler for NoneScheduler {
+    #[inline]
+    fn insert(&mut self, _: Nanos, staged: Staged) {
+        self.fifo.push_back(staged);
+    }
+
+    #[inline]
+    fn put_back(&mut self, _: Nanos, staged: Staged) {
+        self.fifo.push_front(staged);
+    }
+
+    #[inline]
+    fn next(&mut self, _: Nanos) -> Option<Staged> {
+        self.fifo.pop_front()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.fifo.len()
+    }
+
+    fn find_merge(
+        &mut self,
+        newcomer: &Staged,
+        visit: &mut dyn FnMut(&mut Staged) -> bool,
+    ) -> bool {
+        self.fifo.find_merge(newcomer, visit)
+    }
+}

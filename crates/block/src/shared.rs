@@ -1,0 +1,120 @@
+//! [`Shared`]: a dispatch queue, and the ways from it to the cores that use it.
+
+use clock::Waker;
+use driver::HardwareQueue;
+
+use crate::Submitter;
+use crate::dispatch::{Dispatch, Ended};
+use crate::steer::Sender;
+use crate::sync::Platform;
+
+/// The way to one core.
+#[derive(Debug)]
+struct Core {
+    sender: Option<Sender>,
+    /// It must be woken: something was sent to it, or a tag has become free that it waits for.
+    wake: bool,
+    /// It has requests that found no tag.
+    starving: bool,
+}
+
+/// A dispatch queue and the cores that use it; a core that owns it has no way to go.
+#[derive(Debug)]
+pub(crate) struct Shared<Q> {
+    pub(crate) dispatch: Dispatch<Q>,
+    /// By submitter.
+    cores: Box<[Core]>,
+    any_wake: bool,
+    any_starving: bool,
+    /// Whose waker the hardware has.
+    notified: Option<Submitter>,
+}
+
+impl<Q: HardwareQueue> Shared<Q> {
+    /// `senders` by submitter; none where a submitter does not use the queue, and empty if there is
+    /// one user only.
+    pub(crate) fn new(dispatch: Dispatch<Q>, senders: Vec<Option<Sender>>) -> Shared<Q> {
+        let cores = senders
+            .into_iter()
+            .map(|sender| Core { sender, wake: false, starving: false })
+            .collect();
+        Shared { dispatch, cores, any_wake: false, any_starving: false, notified: None }
+    }
+
+    /// Sends the end of a request to its submitter.
+    pub(crate) fn steer<P: Platform>(&mut self, ended: &Ended) {
+        let stats = self.dispatch.stats_ref();
+        let core = self.cores.get_mut(usize::from(ended.submitter.0));
+        match core.and_then(|core| Some((core.sender.as_mut()?, &mut core.wake))) {
+            Some((sender, wake)) if !sender.is_closed() => {
+                sender.send::<P>(ended);
+                stats.steered.add(1);
+                *wake = true;
+                self.any_wake = true;
+            }
+            _ => stats.orphans.add(1),
+        }
+        if self.any_starving {
+            self.any_starving = false;
+            for core in &mut self.cores {
+                core.wake |= std::mem::take(&mut core.starving);
+            }
+            self.any_wake = true;
+        }
+    }
+
+    /// A submitter's requests have found no tag.
+    #[inline]
+    pub(crate) fn starve(&mut self, submitter: Submitter) {
+        if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+            core.starving = true;
+            self.any_starving = true;
+        }
+    }
+
+    /// Wakes the cores that have something to do.
+    #[inline]
+    pub(crate) fn wake(&mut self) {
+        if !self.any_wake {
+            return;
+        }
+        self.any_wake = false;
+        for core in &mut self.cores {
+            if std::mem::take(&mut core.wake)
+                && let Some(waker) = core.sender.as_ref().and_then(Sender::waker)
+            {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Whom the hardware wakes: the first submitter who asks. It finds everybody's completions, and
+    /// wakes their submitters.
+    pub(crate) fn set_waker(&mut self, submitter: Submitter, waker: Waker) {
+        if self.notified.is_none_or(|s| s == submitter) {
+            self.dispatch.queue_mut().set_waker(waker);
+            self.notified = Some(submitter);
+        }
+    }
+
+    /// A submitter is gone: if the hardware wakes it, it wakes another one from now on.
+    pub(crate) fn leave(&mut self, submitter: Submitter) {
+        if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+            core.starving = false;
+        }
+        if self.notified == Some(submitter) {
+            self.notified = None;
+            let mut others =
+                self.cores.iter().enumerate().filter(|(_, core)| {
+                    core.sender.as_ref().is_some_and(|sender| !sender.is_closed())
+                });
+            let next =
+                others.find_map(|(i, core)| Some((i, core.sender.as_ref()?.waker()?.clone())));
+            if let Some((next, waker)) = next {
+                // It may sleep on completions that were meant to wake the one who left.
+                waker.wake();
+                self.set_waker(Submitter(next as u16), waker);
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! [`Staging`]: where requests wait, are merged and put in order before the hardware has room.
+//!
+//! The number of requests in it grows and shrinks with what is submitted; the scheduler decides their
+//! order (SYSTOR'13 section 3.2, software staging queues).
+
+use std::sync::Arc;
+
+use clock::Nanos;
+
+use crate::account::StagingStats;
+use crate::merge::{Merger, Side};
+use crate::sched::Scheduler;
+use crate::{Op, Staged};
+
+/// A staging queue.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Staging {
+    scheduler: Box<dyn Scheduler>,
+    /// Whether an empty queue may be gone past: the scheduler would hold nothing back.
+    plain: bool,
+    /// Requests that the scheduler holds.
+    length: usize,
+    stats: Arc<StagingStats>,
+}
+
+impl Staging {
+    pub(crate) fn new(scheduler: Box<dyn Scheduler>, plain: bool) -> Staging {
+        Staging { scheduler, plain, length: 0, stats: Arc::default() }
+    }
+
+    pub(crate) fn stats(&self) -> Arc<StagingStats> {
+        self.stats.clone()
+    }
+
+    /// Whether a request may go straight to the hardware.
+    #[inline]
+    pub(crate) fn may_bypass(&self) -> bool {
+        self.plain && self.length == 0
+    }
+
+    #[inline]
+    pub(crate) fn bypassed(&self) {
+        self.stats.bypassed.add(1);
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Puts a request in, or merges it with one that is in; `None` in the first case, else on which
+    /// side of it, and that request's name.
+    pub(crate) fn insert(
+        &mut self,
+        now: Nanos,
+        staged: Staged,
+        merger: Option<&Merger>,
+    ) -> Option<(Side, u32)> {
+        if let Some(merger) = merger {
+            let mut merged = None;
+            self.scheduler.find_merge(&staged, &mut |other| {
+                let head = other.request.tag as u32;
+                merged = merger.merge(other, &staged).map(|side| (side, head));
+                merged.is_some()
+            });
+            if merged.is_some() {
+                self.stats.merged.add(1);
+                return merged;
+            }
+        }
+        self.scheduler.insert(now, staged);
+        self.stats.inserted.add(1);
+        self.length += 1;
+        if self.length as u64 > self.stats.peak.get() {
+            self.stats.peak.set(self.length as u64);
+        }
+        None
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<Staged> {
+        let next = self.scheduler.next(now)?;
+        self.length -= 1;
+        Some(next)
+    }
+
+    pub(crate) fn put_back(&mut self, now: Nanos, staged: Staged) {
+        self.scheduler.put_back(now, staged);
+        self.length += 1;
+    }
+
+    /// A request has completed; nothing to tell a plain queue.
+    #[inline]
+    pub(crate) fn completed(&mut self, now: Nanos, staged: &Staged, device: Nanos) {
+        // Flushes go past the scheduler.
+        if !self.plain && staged.request.op != Op::Flush {
+            self.scheduler.completed(now, staged, device);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    #[inline]
+    pub(crate) fn deadline(&self) -> Nanos {
+        if self.length == 0 { Nanos::MAX } else { self.scheduler.deadline() }
+    }
+}

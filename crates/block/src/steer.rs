@@ -1,0 +1,219 @@
+//! Steering: a completion found by one core goes to the core that submitted the request.
+//!
+//! A single-producer, single-consumer ring of three words per completion. Whoever holds the dispatch
+//! queue's lock is the producer; the submitter's core is the consumer. Guarantee: everything sent is
+//! received once, in order. There are as many places as the submitter can have requests, so there is
+//! always one.
+
+use std::sync::{Arc, OnceLock};
+
+use clock::{Nanos, Waker};
+use nvme::Status;
+
+use crate::Submitter;
+use crate::dispatch::Ended;
+use crate::sync::Platform;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const WORDS: usize = 3;
+
+#[derive(Debug)]
+struct Shared {
+    places: Box<[[AtomicU64; WORDS]]>,
+    /// Completions ever sent.
+    sent: Aligned<AtomicU64>,
+    /// Whether the consumer is gone.
+    closed: AtomicBool,
+    /// Who wakes the consumer when it sleeps.
+    waker: OnceLock<Waker>,
+}
+
+/// On a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Aligned<T>(T);
+
+/// The producing end.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    shared: Arc<Shared>,
+    sent: u64,
+}
+
+/// The consuming end.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    shared: Arc<Shared>,
+    received: u64,
+    submitter: Submitter,
+}
+
+/// A ring to `submitter`, which has up to `requests` requests.
+pub(crate) fn ring(submitter: Submitter, requests: usize) -> (Sender, Receiver) {
+    let places = requests.next_power_of_two();
+    let shared = Arc::new(Shared {
+        places: (0..places).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
+        sent: Aligned(AtomicU64::new(0)),
+        closed: AtomicBool::new(false),
+        waker: OnceLock::new(),
+    });
+    (Sender { shared: shared.clone(), sent: 0 }, Receiver { shared, received: 0, submitter })
+}
+
+impl Shared {
+    #[inline]
+    fn place(&self, count: u64) -> &[AtomicU64; WORDS] {
+        &self.places[count as usize & (self.places.len() - 1)]
+    }
+}
+
+impl Sender {
+    /// Sends a completion. The submitter has at most as many requests as there are places, each of
+    /// which ends once, so the place is free.
+    #[inline]
+    pub(crate) fn send<P: Platform>(&mut self, ended: &Ended) {
+        let place = self.shared.place(self.sent);
+        P::wrote(place);
+        let first = u64::from(ended.id) | u64::from(ended.status.to_bits()) << 32;
+        place[0].store(first, Ordering::Relaxed);
+        place[1].store(ended.result, Ordering::Relaxed);
+        place[2].store(ended.device.0, Ordering::Relaxed);
+        self.sent += 1;
+        P::wrote(&self.shared.sent);
+        self.shared.sent.0.store(self.sent, Ordering::Release);
+    }
+
+    /// Who wakes the consumer, if it ever sleeps.
+    pub(crate) fn waker(&self) -> Option<&Waker> {
+        self.shared.waker.get()
+    }
+
+    /// Whether nobody will receive any more.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Relaxed)
+    }
+}
+
+impl Receiver {
+    /// Says who wakes the consumer. Later calls are ignored.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        let _ = self.shared.waker.set(waker);
+    }
+
+    /// The next completion.
+    #[inline]
+    pub(crate) fn receive<P: Platform>(&mut self) -> Option<Ended> {
+        P::read(&self.shared.sent);
+        if self.shared.sent.0.load(Ordering::Acquire) == self.received {
+            return None;
+        }
+        let place = self.shared.place(self.received);
+        P::read(place);
+        let first = place[0].load(Ordering::Relaxed);
+        let ended = Ended {
+            id: first as u32,
+            status: Status::from_bits((first >> 32) as u16),
+            result: place[1].load(Ordering::Relaxed),
+            device: Nanos(place[2].load(Ordering::Relaxed)),
+            submitter: self.submitter,
+        };
+        self.received += 1;
+        Some(ended)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Native;
+
+    #[test]
+    fn what_is_sent_is_received_once_and_in_order_by_another_thread() {
+        const COUNT: u64 = 100_000;
+        let (mut sender, mut receiver) = ring(Submitter(7), 60);
+        let window = Arc::new(AtomicU64::new(0));
+        let received = window.clone();
+        let thread = std::thread::spawn(move || {
+            let mut next = 0;
+            while next < COUNT {
+                let Some(ended) = receiver.receive::<Native>() else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                assert_eq!(ended, end(next));
+                next += 1;
+                received.store(next, Ordering::Release);
+            }
+        });
+        for count in 0..COUNT {
+            while count - window.load(Ordering::Acquire) >= 60 {
+                std::thread::yield_now();
+            }
+            sender.send::<Native>(&end(count));
+        }
+        thread.join().unwrap();
+        assert!(sender.is_closed());
+    }
+
+    fn end(count: u64) -> Ended {
+        let status = if count % 3 == 0 { Status::WRITE_FAULT } else { Status::SUCCESS };
+        Ended {
+            submitter: Submitter(7),
+            id: count as u32,
+            status,
+            result: count << 40,
+            device: Nanos(!count),
+        }
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test -p sluice-block --lib --release loom`.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::Native;
+
+    #[test]
+    fn loom_every_interleaving_receives_each_completion_once_and_whole() {
+        loom::model(|| {
+            let (mut sender, mut receiver) = ring(Submitter(7), 2);
+            let thread = loom::thread::spawn(move || {
+                for id in 0..2 {
+                    sender.send::<Native>(&Ended {
+                        id,
+                        status: Status::from_bits(id as u16 + 1),
+                        result: u64::from(id) + 10,
+                        device: Nanos(u64::from(id) + 20),
+                        submitter: Submitter(7),
+                    });
+                }
+                sender
+            });
+            let mut next = 0;
+            while next < 2 {
+                let Some(ended) = receiver.receive::<Native>() else {
+                    loom::thread::yield_now();
+                    continue;
+                };
+                assert_eq!(ended.id, next);
+                assert_eq!(ended.status.to_bits(), next as u16 + 1);
+                assert_eq!(
+                    (ended.result, ended.device),
+                    (u64::from(next) + 10, Nanos(u64::from(next) + 20))
+                );
+                next += 1;
+            }
+            assert!(receiver.receive::<Native>().is_none());
+            let sender = thread.join().unwrap();
+            drop(receiver);
+            assert!(sender.is_closed());
+        });
+    }
+}

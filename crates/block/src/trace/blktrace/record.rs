@@ -1,0 +1,404 @@
+//! [`Record`]: one record of a blktrace file.
+//!
+//! Facts: `struct blk_io_trace`, `enum blktrace_act` and `enum blktrace_notify`
+//! of `linux/blktrace_api.h`. A record that is encoded and decoded is the same record.
+
+use clock::Nanos;
+
+use super::Category;
+use crate::Op;
+
+/// Bytes of a record before its payload.
+pub const RECORD_BYTES: usize = 48;
+
+/// The magic number: the upper 24 bits of a record's first word.
+pub const MAGIC: u32 = 0x6561_7400;
+
+/// The version: the lower 8 bits of a record's first word.
+pub const VERSION: u8 = 7;
+
+/// Bits of a device number that are the minor number.
+const MINOR_BITS: u32 = 20;
+
+/// Bit of the action code: a control group's 64-bit identifier precedes the payload.
+const CGROUP: u16 = 1 << 8;
+
+/// A block device's number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// Major number, 12 bits.
+    pub major: u16,
+    /// Minor number, 20 bits.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    pub(super) const fn is_valid(self) -> bool {
+        self.major < 1 << (32 - MINOR_BITS) && self.minor < 1 << MINOR_BITS
+    }
+
+    const fn encode(self) -> u32 {
+        (self.major as u32) << MINOR_BITS | self.minor
+    }
+
+    const fn decode(bits: u32) -> DeviceNumber {
+        DeviceNumber { major: (bits >> MINOR_BITS) as u16, minor: bits & ((1 << MINOR_BITS) - 1) }
+    }
+}
+
+/// What a record says, with its payload. Letters are those of [`Action`](crate::trace::Action).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Q: `Queued`.
+    Queued,
+    /// M: `BackMerge`.
+    BackMerge,
+    /// F: `FrontMerge`.
+    FrontMerge,
+    /// G: `GotRequest`.
+    GotRequest,
+    /// S: `Sleep`.
+    Sleep,
+    /// R: `Requeued`.
+    Requeued,
+    /// D: `Issued`.
+    Issued,
+    /// C: `Completed`.
+    Completed,
+    /// P: `Plug`.
+    Plug,
+    /// U: `Unplug`.
+    Unplug {
+        /// How many requests the batch had.
+        requests: u64,
+        /// It was let go because it had waited long enough (blkparse's UT). Only a kernel does.
+        timer: bool,
+    },
+    /// I: `Inserted`.
+    Inserted,
+    /// X: `Split`; the record's sectors are the piece's.
+    Split {
+        /// The first sector after the piece, in units of 512 bytes.
+        rest: u64,
+    },
+    /// A: it came from another device. Only in traces of a kernel.
+    Remapped {
+        /// The device it came from.
+        from: DeviceNumber,
+        /// The device it went to.
+        to: DeviceNumber,
+        /// The sector on the device it came from, in units of 512 bytes.
+        sector: u64,
+    },
+    /// The record's process has this name.
+    Process(String),
+    /// The wall clock at the record's time.
+    Timestamp {
+        /// Seconds since 1970.
+        seconds: u32,
+        /// And nanoseconds.
+        nanos: u32,
+    },
+    /// Text for the reader of the trace.
+    Message(String),
+    /// Anything else.
+    Other {
+        /// The action code.
+        code: u16,
+        /// The payload.
+        payload: Vec<u8>,
+    },
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its number among the records of its core.
+    pub sequence: u32,
+    /// When.
+    pub time: Nanos,
+    /// First sector, in units of 512 bytes.
+    pub sector: u64,
+    /// Length.
+    pub bytes: u32,
+    /// What.
+    pub what: What,
+    /// Of which kinds.
+    pub categories: Category,
+    /// The process whose request it was.
+    pub pid: u32,
+    /// The device.
+    pub device: DeviceNumber,
+    /// The core.
+    pub cpu: u32,
+    /// How it ended: 0, or an error number of Linux, negative in two's complement.
+    pub error: u16,
+    /// The control group whose request it was, if the kernel noted it.
+    pub cgroup: Option<u64>,
+}
+
+/// A record's fixed part, decoded: what is needed to read its payload.
+pub(super) struct Head {
+    record: Record,
+    code: u16,
+    pub(super) payload_bytes: usize,
+}
+
+/// Action codes (`__BLK_TA_*`).
+const QUEUE: u16 = 1;
+const BACK_MERGE: u16 = 2;
+const FRONT_MERGE: u16 = 3;
+const GET_REQUEST: u16 = 4;
+const SLEEP: u16 = 5;
+const REQUEUE: u16 = 6;
+const ISSUE: u16 = 7;
+const COMPLETE: u16 = 8;
+const PLUG: u16 = 9;
+const UNPLUG: u16 = 10;
+const UNPLUG_TIMER: u16 = 11;
+const INSERT: u16 = 12;
+const SPLIT: u16 = 13;
+const REMAP: u16 = 15;
+
+/// Codes of notify records (`__BLK_TN_*`).
+const PROCESS: u16 = 0;
+const TIMESTAMP: u16 = 1;
+const MESSAGE: u16 = 2;
+
+/// Bytes of a process's name with its NUL.
+pub(super) const COMM_BYTES: usize = 16;
+
+impl Record {
+    /// What was asked of the device; `None` for plugging, notify records and commands that passed
+    /// through. Writes of zeros are [`Op::Write`] here.
+    pub fn op(&self) -> Option<Op> {
+        let c = self.categories;
+        let plug = matches!(self.what, What::Plug | What::Unplug { .. });
+        if plug || c.has(Category::NOTIFY) || c.has(Category::PC) {
+            None
+        } else if c.has(Category::DISCARD) {
+            Some(Op::Discard)
+        } else if c.has(Category::FLUSH) && self.bytes == 0 {
+            Some(Op::Flush)
+        } else if c.has(Category::WRITE) {
+            Some(Op::Write)
+        } else {
+            Some(Op::Read)
+        }
+    }
+
+    /// Appends the record to `out`, little endian. A payload longer than its 16-bit length can say
+    /// is cut.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&(MAGIC | u32::from(VERSION)).to_le_bytes());
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.time.0.to_le_bytes());
+        out.extend_from_slice(&self.sector.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+        let code = self.what.code() | if self.cgroup.is_some() { CGROUP } else { 0 };
+        let action = u32::from(self.categories.0) << 16 | u32::from(code);
+        out.extend_from_slice(&action.to_le_bytes());
+        out.extend_from_slice(&self.pid.to_le_bytes());
+        out.extend_from_slice(&self.device.encode().to_le_bytes());
+        out.extend_from_slice(&self.cpu.to_le_bytes());
+        out.extend_from_slice(&self.error.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        if let Some(cgroup) = self.cgroup {
+            out.extend_from_slice(&cgroup.to_le_bytes());
+        }
+        self.what.encode(out);
+        out.truncate(start + RECORD_BYTES + usize::from(u16::MAX));
+        let payload = (out.len() - start - RECORD_BYTES) as u16;
+        out[start + 46..start + 48].copy_from_slice(&payload.to_le_bytes());
+    }
+}
+
+impl What {
+    fn code(&self) -> u16 {
+        match self {
+            What::Queued => QUEUE,
+            What::BackMerge => BACK_MERGE,
+            What::FrontMerge => FRONT_MERGE,
+            What::GotRequest => GET_REQUEST,
+            What::Sleep => SLEEP,
+            What::Requeued => REQUEUE,
+            What::Issued => ISSUE,
+            What::Completed => COMPLETE,
+            What::Plug => PLUG,
+            What::Unplug { timer: false, .. } => UNPLUG,
+            What::Unplug { timer: true, .. } => UNPLUG_TIMER,
+            What::Inserted => INSERT,
+            What::Split { .. } => SPLIT,
+            What::Remapped { .. } => REMAP,
+            What::Process(_) => PROCESS,
+            What::Timestamp { .. } => TIMESTAMP,
+            What::Message(_) => MESSAGE,
+            What::Other { code, .. } => *code,
+        }
+    }
+
+    /// Payloads of actions are big endian, those of notify records like the rest of the record.
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            What::Queued
+            | What::BackMerge
+            | What::FrontMerge
+            | What::GotRequest
+            | What::Sleep
+            | What::Requeued
+            | What::Issued
+            | What::Completed
+            | What::Plug
+            | What::Inserted => {}
+            What::Unplug { requests, .. } => out.extend_from_slice(&requests.to_be_bytes()),
+            What::Split { rest } => out.extend_from_slice(&rest.to_be_bytes()),
+            What::Remapped { from, to, sector } => {
+                out.extend_from_slice(&from.encode().to_be_bytes());
+                out.extend_from_slice(&to.encode().to_be_bytes());
+                out.extend_from_slice(&sector.to_be_bytes());
+            }
+            What::Process(name) => {
+                let mut comm = [0; COMM_BYTES];
+                let length = name.len().min(COMM_BYTES - 1);
+                comm[..length].copy_from_slice(&name.as_bytes()[..length]);
+                out.extend_from_slice(&comm);
+            }
+            What::Timestamp { seconds, nanos } => {
+                out.extend_from_slice(&seconds.to_le_bytes());
+                out.extend_from_slice(&nanos.to_le_bytes());
+            }
+            What::Message(text) => out.extend_from_slice(text.as_bytes()),
+            What::Other { payload, .. } => out.extend_from_slice(payload),
+        }
+    }
+}
+
+/// The byte order of a file: that of the machine on which it was traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    /// That of a file whose first word this is, if it has the magic number at all.
+    pub(super) fn of(word: [u8; 4]) -> Option<Order> {
+        [Order::Little, Order::Big].into_iter().find(|o| o.u32(word) & !0xff == MAGIC)
+    }
+
+    pub(super) fn u32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Order::Little => u32::from_le_bytes(bytes),
+            Order::Big => u32::from_be_bytes(bytes),
+        }
+    }
+
+    fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Order::Little => u16::from_le_bytes(bytes),
+            Order::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    fn u64(self, bytes: [u8; 8]) -> u64 {
+        match self {
+            Order::Little => u64::from_le_bytes(bytes),
+            Order::Big => u64::from_be_bytes(bytes),
+        }
+    }
+}
+
+/// `N` bytes from `at` on; the callers' offsets are constants inside their arrays.
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
+}
+
+impl Head {
+    pub(super) fn decode(bytes: &[u8; RECORD_BYTES], order: Order) -> Head {
+        let action = order.u32(field(bytes, 28));
+        let record = Record {
+            sequence: order.u32(field(bytes, 4)),
+            time: Nanos(order.u64(field(bytes, 8))),
+            sector: order.u64(field(bytes, 16)),
+            bytes: order.u32(field(bytes, 24)),
+            what: What::Other { code: 0, payload: Vec::new() },
+            categories: Category((action >> 16) as u16),
+            pid: order.u32(field(bytes, 32)),
+            device: DeviceNumber::decode(order.u32(field(bytes, 36))),
+            cpu: order.u32(field(bytes, 40)),
+            error: order.u16(field(bytes, 44)),
+            cgroup: None,
+        };
+        let payload_bytes = order.u16(field(bytes, 46)).into();
+        Head { record, code: action as u16, payload_bytes }
+    }
+
+    /// The record with its payload; `None` if the payload is not what the action has.
+    pub(super) fn with_payload(self, payload: &[u8], order: Order) -> Option<Record> {
+        let Head { mut record, code, .. } = self;
+        let mut payload = payload;
+        if code & CGROUP != 0 {
+            let (cgroup, rest) = payload.split_first_chunk()?;
+            record.cgroup = Some(order.u64(*cgroup));
+            payload = rest;
+        }
+        let code = code & !CGROUP;
+        record.what = if record.categories.has(Category::NOTIFY) {
+            What::of_notify(code, payload, order)?
+        } else {
+            What::of_action(code, payload)?
+        };
+        Some(record)
+    }
+}
+
+impl What {
+    fn of_notify(code: u16, payload: &[u8], order: Order) -> Option<What> {
+        Some(match code {
+            PROCESS => {
+                let name = payload.split(|b| *b == 0).next().unwrap_or_default();
+                What::Process(String::from_utf8_lossy(name).into_owned())
+            }
+            TIMESTAMP => {
+                let bytes: [u8; 8] = payload.try_into().ok()?;
+                let (seconds, nanos) = (order.u32(field(&bytes, 0)), order.u32(field(&bytes, 4)));
+                What::Timestamp { seconds, nanos }
+            }
+            MESSAGE => What::Message(String::from_utf8_lossy(payload).into_owned()),
+            _ => What::Other { code, payload: payload.to_vec() },
+        })
+    }
+
+    /// Actions without a payload may carry one (a passed-through command's bytes): it is left out.
+    fn of_action(code: u16, payload: &[u8]) -> Option<What> {
+        let number = || Some(u64::from_be_bytes(payload.try_into().ok()?));
+        Some(match code {
+            QUEUE => What::Queued,
+            BACK_MERGE => What::BackMerge,
+            FRONT_MERGE => What::FrontMerge,
+            GET_REQUEST => What::GotRequest,
+            SLEEP => What::Sleep,
+            REQUEUE => What::Requeued,
+            ISSUE => What::Issued,
+            COMPLETE => What::Completed,
+            PLUG => What::Plug,
+            INSERT => What::Inserted,
+            UNPLUG | UNPLUG_TIMER => {
+                What::Unplug { requests: number()?, timer: code == UNPLUG_TIMER }
+            }
+            SPLIT => What::Split { rest: number()? },
+            REMAP => {
+                let bytes: [u8; 16] = payload.try_into().ok()?;
+                What::Remapped {
+                    from: DeviceNumber::decode(u32::from_be_bytes(field(&bytes, 0))),
+                    to: DeviceNumber::decode(u32::from_be_bytes(field(&bytes, 4))),
+                    sector: u64::from_be_bytes(field(&bytes, 8)),
+                }
+            }
+            _ => What::Other { code, payload: payload.to_vec() },
+        })
+    }
+}

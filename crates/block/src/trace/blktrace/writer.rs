@@ -1,0 +1,360 @@
+//! [`BlktraceWriter`]: events of the block layer, to one file per core.
+//!
+//! Guarantees: in each file times never go back, sequence numbers follow each other from 1, and
+//! all processes are named before the first event. An event that cannot be written is an error and
+//! writes nothing of its call.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clock::Nanos;
+use nvme::{Status, StatusType};
+
+use super::traced::UNIT_BYTES;
+use super::{Category, DeviceNumber, Record, Traced, What};
+use crate::Submitter;
+use crate::trace::{Action, TraceEvent};
+
+/// Why a trace cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The device's name cannot begin a file's name that blkparse finds.
+    #[error(
+        "`{name}` cannot be a device's name in a trace: it is empty, or has `/` or `.blktrace.`"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The device's number has more bits than there is room for.
+    #[error("device number {}:{} has more than 12 or 20 bits", number.major, number.minor)]
+    Number {
+        /// The number.
+        number: DeviceNumber,
+    },
+    /// The sector is not a whole number of the format's sectors.
+    #[error("sectors of {sector_bytes} bytes: a trace needs a multiple of {UNIT_BYTES}")]
+    SectorBytes {
+        /// Bytes of a sector.
+        sector_bytes: u32,
+    },
+    /// Two processes for one submitter.
+    #[error("submitter {} has two processes", submitter.0)]
+    TwoProcesses {
+        /// The submitter.
+        submitter: Submitter,
+    },
+    /// A process's name does not fit.
+    #[error("`{comm}` cannot be a process's name in a trace: at most 15 bytes, none of them 0")]
+    Comm {
+        /// The name.
+        comm: String,
+    },
+    /// As many writers as cores are needed.
+    #[error("{writers} writers for {cores} cores")]
+    Writers {
+        /// Writers.
+        writers: usize,
+        /// Cores.
+        cores: u16,
+    },
+    /// blkparse would take a file of another trace for one of this.
+    #[error("{} is of another trace with the same name and more cores; remove it", path.display())]
+    Stale {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no such core.
+    #[error("events of core {core}, but there are {cores} cores")]
+    UnknownCore {
+        /// The core.
+        core: u16,
+        /// How many there are.
+        cores: u16,
+    },
+    /// An event of another core than the one it was written for.
+    #[error("an event of core {found} among those of core {core}")]
+    OtherCore {
+        /// The core that was said.
+        core: u16,
+        /// The event's.
+        found: u16,
+    },
+    /// There is no process for a submitter.
+    #[error("submitter {} has no process", submitter.0)]
+    UnknownSubmitter {
+        /// The submitter.
+        submitter: Submitter,
+    },
+    /// An event is earlier than what is in the file already.
+    #[error("an event of core {core} at {} ns, after one at {} ns was written", at.0, last.0)]
+    Backwards {
+        /// The core.
+        core: u16,
+        /// The event's time.
+        at: Nanos,
+        /// The time of the last event in the file.
+        last: Nanos,
+    },
+    /// A file cannot be written. It may end inside a record.
+    #[error("cannot write the trace of core {core}")]
+    Io {
+        /// The core.
+        core: u16,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a finished trace has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Events.
+    pub events: u64,
+    /// Of them, those whose place or length is more than the format can say (64 bits of 512-byte
+    /// sectors, 32 bits of bytes) and is written as the largest it can.
+    pub clamped: u64,
+}
+
+/// Writes `NAME.blktrace.0`, `NAME.blktrace.1`, …
+///
+/// Times in the files are later than those of the events by [`origin`](BlktraceWriter::origin):
+/// records that name processes come before the first event, and blkparse takes time 0 for "not
+/// known yet".
+#[derive(Debug)]
+pub struct BlktraceWriter<W: Write> {
+    cores: Vec<CoreFile<W>>,
+    device: DeviceNumber,
+    /// The format's sectors in one of the device's.
+    units: u32,
+    /// By submitter.
+    pids: Vec<Option<u32>>,
+    origin: Nanos,
+    written: Written,
+    /// Scratch: records to be written, and events to be sorted.
+    buffer: Vec<u8>,
+    sorted: Vec<TraceEvent>,
+}
+
+#[derive(Debug)]
+struct CoreFile<W> {
+    out: W,
+    sequence: u32,
+    last: Nanos,
+}
+
+impl BlktraceWriter<BufWriter<File>> {
+    /// Creates the files in `dir`, or empties them.
+    ///
+    /// # Errors
+    /// A description that the format cannot hold, files of an earlier trace of more cores, or what
+    /// the system says.
+    pub fn create(dir: &Path, traced: &Traced) -> Result<Self, WriteError> {
+        traced.check()?;
+        let path = |core: u32| dir.join(format!("{}.blktrace.{core}", traced.name));
+        let stale = path(traced.cores.into());
+        if stale.exists() {
+            return Err(WriteError::Stale { path: stale });
+        }
+        let mut writers = Vec::new();
+        for core in 0..traced.cores {
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create(true).truncate(true).open(path(core.into()));
+            writers.push(BufWriter::new(file.map_err(|source| WriteError::Io { core, source })?));
+        }
+        BlktraceWriter::new(writers, traced)
+    }
+}
+
+impl<W: Write> BlktraceWriter<W> {
+    /// Writes to `writers`, one for each core.
+    ///
+    /// # Errors
+    /// As [`create`](BlktraceWriter::create).
+    pub fn new(writers: Vec<W>, traced: &Traced) -> Result<BlktraceWriter<W>, WriteError> {
+        let pids = traced.check()?;
+        if writers.len() != usize::from(traced.cores) {
+            return Err(WriteError::Writers { writers: writers.len(), cores: traced.cores });
+        }
+        let core = |out| CoreFile { out, sequence: 0, last: Nanos::ZERO };
+        let mut writer = BlktraceWriter {
+            cores: writers.into_iter().map(core).collect(),
+            device: traced.number,
+            units: traced.sector_bytes / UNIT_BYTES,
+            pids,
+            origin: Nanos(traced.processes.len() as u64 + 2),
+            written: Written::default(),
+            buffer: Vec::new(),
+            sorted: Vec::new(),
+        };
+        writer.introduce(traced)?;
+        Ok(writer)
+    }
+
+    /// How much later times are in the files.
+    pub fn origin(&self) -> Nanos {
+        self.origin
+    }
+
+    /// Writes events of one core: those of its [`Tracer`](crate::trace::Tracer), or of several
+    /// joined. They are put in the order of their times first, if they are not.
+    ///
+    /// # Errors
+    /// Events of another core or of a submitter without a process; events earlier than those
+    /// written by an earlier call; what the system says.
+    pub fn write(&mut self, core: u16, events: &[TraceEvent]) -> Result<(), WriteError> {
+        let cores = self.cores.len() as u16;
+        let Some(file) = self.cores.get(usize::from(core)) else {
+            return Err(WriteError::UnknownCore { core, cores });
+        };
+        let mut sorted = std::mem::take(&mut self.sorted);
+        sorted.clear();
+        sorted.extend_from_slice(events);
+        sorted.sort_by_key(|e| e.at);
+        self.buffer.clear();
+        let (mut written, mut sequence, last) = (self.written, file.sequence, file.last);
+        for event in &sorted {
+            if event.core != core {
+                return Err(WriteError::OtherCore { core, found: event.core });
+            }
+            if event.at < last {
+                return Err(WriteError::Backwards { core, at: event.at, last });
+            }
+            sequence = sequence.wrapping_add(1);
+            let mut record = self.record(event, sequence)?;
+            written.events += 1;
+            written.clamped += u64::from(self.place(event, &mut record));
+            record.encode(&mut self.buffer);
+        }
+        let file = &mut self.cores[usize::from(core)];
+        file.out.write_all(&self.buffer).map_err(|source| WriteError::Io { core, source })?;
+        file.sequence = sequence;
+        file.last = sorted.last().map_or(last, |e| e.at);
+        self.written = written;
+        self.sorted = sorted;
+        Ok(())
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn finish(mut self) -> Result<Written, WriteError> {
+        for (core, file) in self.cores.iter_mut().enumerate() {
+            file.out.flush().map_err(|source| WriteError::Io { core: core as u16, source })?;
+        }
+        Ok(self.written)
+    }
+
+    /// The records before the first event, all in the first core's file: blkparse reads it first.
+    fn introduce(&mut self, traced: &Traced) -> Result<(), WriteError> {
+        let Some(file) = self.cores.first_mut() else { return Ok(()) };
+        let (seconds, nanos) = traced.started;
+        let timestamp = (0, What::Timestamp { seconds, nanos });
+        let named = traced.processes.iter().map(|p| (p.pid, What::Process(p.comm.clone())));
+        for (pid, what) in std::iter::once(timestamp).chain(named) {
+            file.sequence += 1;
+            let record = Record {
+                sequence: file.sequence,
+                time: Nanos(file.sequence.into()),
+                sector: 0,
+                bytes: 0,
+                what,
+                categories: Category::NOTIFY,
+                pid,
+                device: self.device,
+                cpu: 0,
+                error: 0,
+                cgroup: None,
+            };
+            record.encode(&mut self.buffer);
+        }
+        file.out.write_all(&self.buffer).map_err(|source| WriteError::Io { core: 0, source })
+    }
+
+    /// The record of an event, without its place.
+    fn record(&self, event: &TraceEvent, sequence: u32) -> Result<Record, WriteError> {
+        let submitter = event.submitter;
+        let pid = self.pids.get(usize::from(submitter.0)).copied().flatten();
+        let what = match event.action {
+            Action::Queued => What::Queued,
+            Action::GotRequest => What::GotRequest,
+            Action::Sleep => What::Sleep,
+            Action::Plug => What::Plug,
+            Action::Unplug => What::Unplug { requests: event.sectors.into(), timer: false },
+            Action::BackMerge => What::BackMerge,
+            Action::FrontMerge => What::FrontMerge,
+            Action::Split => What::Split { rest: 0 },
+            Action::Inserted => What::Inserted,
+            Action::Issued => What::Issued,
+            Action::Requeued => What::Requeued,
+            Action::Completed => What::Completed,
+        };
+        Ok(Record {
+            sequence,
+            time: event.at + self.origin,
+            sector: 0,
+            bytes: 0,
+            what,
+            categories: Category::of(event.action, event.op, event.fua),
+            pid: pid.ok_or(WriteError::UnknownSubmitter { submitter })?,
+            device: self.device,
+            cpu: event.core.into(),
+            error: if event.action == Action::Completed { error_of(event.status) } else { 0 },
+            cgroup: None,
+        })
+    }
+
+    /// Says in `record` where the event was; `true` if that is more than it can say. Plugging is
+    /// nowhere, and a command that passes through has no length.
+    fn place(&self, event: &TraceEvent, record: &mut Record) -> bool {
+        if matches!(event.action, Action::Plug | Action::Unplug) {
+            return false;
+        }
+        let unit = |lba: u64| lba.checked_mul(self.units.into());
+        let sector = unit(event.lba);
+        record.sector = sector.unwrap_or(u64::MAX);
+        if record.categories.has(Category::PC) {
+            return sector.is_none();
+        }
+        let sector_bytes = u64::from(self.units) * u64::from(UNIT_BYTES);
+        let bytes = u64::from(event.sectors) * sector_bytes;
+        // Whole sectors, so that no program that counts them is left with a part of one.
+        let largest = u64::from(u32::MAX) / sector_bytes * sector_bytes;
+        record.bytes = bytes.min(largest) as u32;
+        let end = unit(event.lba.saturating_add(event.sectors.into()));
+        if let What::Split { rest } = &mut record.what {
+            *rest = end.unwrap_or(u64::MAX);
+        }
+        end.is_none() || bytes > largest
+    }
+}
+
+/// The error number that Linux's NVMe driver and block layer make of a status, negative, in two's
+/// complement; 0 for success.
+fn error_of(status: Status) -> u16 {
+    const EIO: i16 = 5;
+    const ENOSPC: i16 = 28;
+    const ENODATA: i16 = 61;
+    const EOPNOTSUPP: i16 = 95;
+    const EREMOTEIO: i16 = 121;
+    let unsupported = [Status::INVALID_OPCODE, Status::INVALID_FIELD, Status::INVALID_NAMESPACE];
+    let refused = [Status::LBA_OUT_OF_RANGE, Status::NOT_READY];
+    let errno = if status.is_success() {
+        0
+    } else if unsupported.iter().any(|s| status.is(*s)) || status.is(Status::CONFLICTING_ATTRIBUTES)
+    {
+        EOPNOTSUPP
+    } else if refused.iter().any(|s| status.is(*s)) {
+        EREMOTEIO
+    } else if status.is(Status::CAPACITY_EXCEEDED) {
+        ENOSPC
+    } else if status.kind() == StatusType::Media {
+        ENODATA
+    } else {
+        EIO
+    };
+    (-errno) as u16
+}

@@ -1,0 +1,15 @@
+//! Schedulers, judged by numbers: each does what it is for, in virtual time, before a small device.
+
+mod deadline;
+mod fair;
+mod kyber;
+mod limit;
+mod model;
+mod properties;
+
+use sluice_block::sched::{Scheduler, SchedulerConfig};
+
+/// A scheduler with its defaults.
+fn build(name: &str, depth: u16) -> Box<dyn Scheduler> {
+    name.parse::<SchedulerConfig>().unwrap().build(depth).unwrap()
+}

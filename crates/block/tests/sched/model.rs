@@ -1,0 +1,267 @@
+//! A device and its users in virtual time: what a scheduler is judged by.
+//!
+//! The device takes `depth` requests at once, first come first served, and works on as many of them as
+//! it has servers. Users are closed loops of a queue depth, or open ones of a rate. One event happens
+//! at a time, in one order: the same test gives the same numbers.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use clock::Nanos;
+use rng::Rng;
+use sluice_block::sched::Scheduler;
+use sluice_block::{Group, Op, Payload, Request, Staged, Submitter};
+
+pub(crate) const US: Nanos = Nanos::from_micros(1);
+pub(crate) const MS: Nanos = Nanos::from_millis(1);
+pub(crate) const SEC: Nanos = Nanos::from_secs(1);
+
+/// When a user submits.
+#[derive(Clone, Copy)]
+pub(crate) enum Pace {
+    /// As many outstanding as this, always.
+    Closed(usize),
+    /// One every so often.
+    Every(Nanos),
+}
+
+/// Where a user's requests go.
+#[derive(Clone, Copy)]
+pub(crate) enum Places {
+    /// Anywhere on a device of so many sectors.
+    Random(u64),
+    /// Upwards from a sector.
+    Ascending(u64),
+    /// Downwards from a sector.
+    Descending(u64),
+}
+
+/// A user.
+#[derive(Clone, Copy)]
+pub(crate) struct User {
+    pub(crate) submitter: u16,
+    pub(crate) group: u16,
+    pub(crate) op: Op,
+    pub(crate) sectors: u32,
+    pub(crate) pace: Pace,
+    pub(crate) places: Places,
+    /// Between a completion and the next submission of a closed loop.
+    pub(crate) think: Nanos,
+    pub(crate) from: Nanos,
+    pub(crate) until: Nanos,
+}
+
+impl User {
+    /// One-sector requests all over the device, all the time.
+    pub(crate) fn new(submitter: u16, op: Op, pace: Pace) -> User {
+        User {
+            submitter,
+            group: 0,
+            op,
+            sectors: 1,
+            pace,
+            places: Places::Random(1 << 20),
+            think: Nanos::ZERO,
+            from: Nanos::ZERO,
+            until: Nanos::MAX,
+        }
+    }
+}
+
+/// What became of a user's requests.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// Completed: when, and how long it took since submission.
+    pub(crate) done: Vec<(Nanos, Nanos)>,
+}
+
+impl Outcome {
+    /// Requests completed from `from` on.
+    pub(crate) fn count(&self, from: Nanos) -> usize {
+        self.done.iter().filter(|(at, _)| *at >= from).count()
+    }
+
+    /// The latency that `percent` of the requests completed from `from` on do not exceed.
+    pub(crate) fn percentile(&self, percent: f64, from: Nanos) -> Nanos {
+        let mut all: Vec<_> =
+            self.done.iter().filter(|(at, _)| *at >= from).map(|(_, latency)| *latency).collect();
+        all.sort_unstable();
+        assert!(!all.is_empty(), "nothing completed");
+        all[((all.len() as f64 * percent / 100.0).ceil() as usize).clamp(1, all.len()) - 1]
+    }
+
+    pub(crate) fn max(&self) -> Nanos {
+        self.percentile(100.0, Nanos::ZERO)
+    }
+}
+
+/// What happens next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Done(u64),
+    Submit(usize),
+    Look,
+}
+
+/// A device, its scheduler and its users.
+pub(crate) struct Simulation<'a> {
+    scheduler: Box<dyn Scheduler>,
+    depth: usize,
+    servers: usize,
+    service: Box<dyn FnMut(&Staged) -> Nanos + 'a>,
+    users: Vec<User>,
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) now: Nanos,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    order: u64,
+    /// At the device: the request, since when, whose it is.
+    at_device: BTreeMap<u64, (Staged, Nanos)>,
+    queued: VecDeque<u64>,
+    busy: usize,
+    owners: BTreeMap<u64, usize>,
+    placed: Vec<u64>,
+    rng: Rng,
+    tags: u64,
+    /// When the scheduler is looked at next because it said so.
+    look: Nanos,
+}
+
+impl<'a> Simulation<'a> {
+    pub(crate) fn new(
+        scheduler: Box<dyn Scheduler>,
+        depth: usize,
+        servers: usize,
+        service: impl FnMut(&Staged) -> Nanos + 'a,
+        users: &[User],
+    ) -> Simulation<'a> {
+        let mut simulation = Simulation {
+            scheduler,
+            depth,
+            servers,
+            service: Box::new(service),
+            users: users.to_vec(),
+            outcomes: users.iter().map(|_| Outcome::default()).collect(),
+            now: Nanos::ZERO,
+            events: BinaryHeap::new(),
+            order: 0,
+            at_device: BTreeMap::new(),
+            queued: VecDeque::new(),
+            busy: 0,
+            owners: BTreeMap::new(),
+            placed: vec![0; users.len()],
+            rng: Rng::new(1),
+            tags: 0,
+            look: Nanos::MAX,
+        };
+        for (index, user) in users.iter().enumerate() {
+            let first = match user.pace {
+                Pace::Closed(depth) => depth,
+                Pace::Every(_) => 1,
+            };
+            (0..first).for_each(|_| simulation.push(user.from, Event::Submit(index)));
+        }
+        simulation
+    }
+
+    fn push(&mut self, at: Nanos, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((at, self.order, event)));
+    }
+
+    fn submit(&mut self, index: usize) {
+        let user = self.users[index];
+        if self.now >= user.until {
+            return;
+        }
+        let place = match user.places {
+            Places::Random(sectors) => self.rng.below(sectors),
+            Places::Ascending(from) => from + self.placed[index] * u64::from(user.sectors),
+            Places::Descending(from) => from - self.placed[index] * u64::from(user.sectors),
+        };
+        self.placed[index] += 1;
+        let tag = self.tags;
+        self.tags += 1;
+        self.owners.insert(tag, index);
+        let read = Request::read(place, user.sectors, Payload::BitBucket, tag);
+        let staged = Staged {
+            request: Request { op: user.op, ..read },
+            since: self.now,
+            submitter: Submitter(user.submitter),
+            group: Group(user.group),
+            merged: 1,
+            requeues: 0,
+        };
+        self.scheduler.insert(self.now, staged);
+        if let Pace::Every(gap) = user.pace {
+            self.push(self.now + gap, Event::Submit(index));
+        }
+    }
+
+    fn done(&mut self, tag: u64) {
+        let (staged, since) = self.at_device.remove(&tag).expect("at the device");
+        self.busy -= 1;
+        self.scheduler.completed(self.now, &staged, self.now.since(since));
+        let index = self.owners.remove(&tag).expect("somebody's");
+        self.outcomes[index].done.push((self.now, self.now.since(staged.since)));
+        if let Pace::Closed(_) = self.users[index].pace {
+            self.push(self.now + self.users[index].think, Event::Submit(index));
+        }
+    }
+
+    fn dispatch(&mut self) {
+        while self.at_device.len() < self.depth {
+            let Some(staged) = self.scheduler.next(self.now) else { break };
+            self.at_device.insert(staged.request.tag, (staged, self.now));
+            self.queued.push_back(staged.request.tag);
+        }
+        while self.busy < self.servers {
+            let Some(tag) = self.queued.pop_front() else { break };
+            let took = (self.service)(&self.at_device[&tag].0);
+            self.busy += 1;
+            self.push(self.now + took, Event::Done(tag));
+        }
+        let look = self.scheduler.deadline();
+        if !self.scheduler.is_empty() && look > self.now && look < self.look {
+            self.look = look;
+            self.push(look, Event::Look);
+        }
+    }
+
+    /// Lets time pass until `end`.
+    pub(crate) fn run(&mut self, end: Nanos) {
+        while let Some(&Reverse((at, _, _))) = self.events.peek() {
+            if at > end {
+                break;
+            }
+            self.now = at;
+            // Everything of this instant happens before the scheduler is asked again.
+            while let Some(&Reverse((next, _, event))) = self.events.peek() {
+                if next > at {
+                    break;
+                }
+                self.events.pop();
+                match event {
+                    Event::Done(tag) => self.done(tag),
+                    Event::Submit(index) => self.submit(index),
+                    Event::Look => self.look = Nanos::MAX,
+                }
+            }
+            self.dispatch();
+        }
+        self.now = end;
+    }
+}
+
+/// How `config` does.
+pub(crate) fn simulate<'a>(
+    scheduler: Box<dyn Scheduler>,
+    depth: usize,
+    servers: usize,
+    service: impl FnMut(&Staged) -> Nanos + 'a,
+    users: &[User],
+    end: Nanos,
+) -> Vec<Outcome> {
+    let mut simulation = Simulation::new(scheduler, depth, servers, service, users);
+    simulation.run(end);
+    simulation.outcomes
+}

@@ -1,0 +1,157 @@
+//! What schedulers ask of the allocator: nothing in steady state, and little after a spike.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use clock::Nanos;
+use sluice_block::sched::{
+    DirectionLimits, GroupLimits, LimitsConfig, Rate, Scheduler, SchedulerConfig, Scheduling,
+};
+use sluice_block::{Group, Op, Payload, Request, Staged, Submitter};
+
+/// The system's allocator, counting what each thread asks for.
+struct Counting;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+fn count(bytes: i64, calls: u64) {
+    // A thread that is ending has no counters any more, and nobody looks at them.
+    let _ = CALLS.try_with(|c| c.set(c.get() + calls));
+    let _ = BYTES.try_with(|b| b.set(b.get() + bytes));
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing, because
+// the counters are constants without destructors.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64, 1);
+        // SAFETY: the caller's promises are those of the allocator that is called.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64), 1);
+        // SAFETY: as above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count(new_size as i64 - layout.size() as i64, 1);
+        // SAFETY: as above.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const DEPTH: u16 = 32;
+
+fn schedulings() -> Vec<Scheduling> {
+    let rate = Some(Rate::per_sec(1_000_000_000));
+    let direction = DirectionLimits { operations: rate, bytes: Some(Rate::per_sec(1 << 40)) };
+    let groups =
+        [0, 1, 2, 3].map(|group| (Group(group), GroupLimits { read: direction, write: direction }));
+    let limits = LimitsConfig { sector_bytes: 4096, groups: groups.to_vec() };
+    ["none", "deadline", "kyber", "fair"]
+        .map(|name| name.parse::<SchedulerConfig>().unwrap())
+        .into_iter()
+        .flat_map(|scheduler| {
+            let limited = Scheduling { scheduler: scheduler.clone(), limits: Some(limits.clone()) };
+            [Scheduling::from(scheduler), limited]
+        })
+        .collect()
+}
+
+fn request(tag: u64) -> Staged {
+    let op = [Op::Read, Op::Write, Op::Read, Op::Discard, Op::Write][tag as usize % 5];
+    let read =
+        Request::read(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40, 8, Payload::BitBucket, tag);
+    Staged {
+        request: Request { op, ..read },
+        since: Nanos(tag),
+        submitter: Submitter(tag as u16 % 3),
+        group: Group(tag as u16 % 4),
+        merged: 1,
+        requeues: 0,
+    }
+}
+
+/// Passes requests through with `waiting` in it and up to [`DEPTH`] at the device, from `from` on.
+fn pass(
+    scheduler: &mut dyn Scheduler,
+    given: &mut Vec<Staged>,
+    waiting: usize,
+    from: u64,
+    count: u64,
+) {
+    for tag in from..from + count {
+        let now = Nanos(tag * 1000);
+        let new = request(tag);
+        scheduler.find_merge(&new, &mut |_| false);
+        scheduler.insert(now, new);
+        while scheduler.len() > waiting && given.len() < DEPTH.into() {
+            let Some(mut next) = scheduler.next(now) else { break };
+            if tag % 7 == 0 {
+                scheduler.put_back(now, next);
+                next = scheduler.next(now).expect("what was put back");
+            }
+            given.push(next);
+        }
+        if given.len() >= 4 {
+            for staged in given.drain(..) {
+                scheduler.completed(now, &staged, Nanos(500));
+            }
+        }
+    }
+}
+
+#[test]
+fn steady_state_does_not_allocate() {
+    for scheduling in schedulings() {
+        for waiting in [0, 100, 1000] {
+            let mut scheduler = scheduling.build(DEPTH).unwrap();
+            let mut given = Vec::with_capacity(DEPTH.into());
+            pass(scheduler.as_mut(), &mut given, waiting, 0, 20_000);
+            let before = CALLS.get();
+            pass(scheduler.as_mut(), &mut given, waiting, 20_000, 20_000);
+            let calls = CALLS.get() - before;
+            assert_eq!(calls, 0, "{} with {waiting} waiting", scheduling.scheduler.name());
+        }
+    }
+}
+
+#[test]
+fn memory_comes_back_after_a_spike() {
+    for scheduling in schedulings() {
+        let name = scheduling.scheduler.name();
+        let mut given = Vec::with_capacity(DEPTH.into());
+        let before = BYTES.get();
+        let mut scheduler = scheduling.build(DEPTH).unwrap();
+        for tag in 0..100_000 {
+            scheduler.insert(Nanos::ZERO, request(tag));
+        }
+        let spike = BYTES.get() - before;
+        assert!(spike >= 100_000 * size_of::<Staged>() as i64);
+        let mut now = Nanos::ZERO;
+        while !scheduler.is_empty() {
+            now += Nanos(1_000_000);
+            while given.len() < DEPTH.into() {
+                let Some(staged) = scheduler.next(now) else { break };
+                given.push(staged);
+            }
+            given.drain(..).for_each(|staged| scheduler.completed(now, &staged, Nanos(500)));
+        }
+        let drained = BYTES.get() - before;
+        pass(scheduler.as_mut(), &mut given, 0, 1_000_000_000, 20_000);
+        let after = BYTES.get() - before;
+        println!(
+            "{name}: {spike} bytes for 100,000, {drained} when drained, {after} a little later"
+        );
+        assert!(drained <= spike / 4, "{name}: {drained} of {spike}");
+        assert!(after <= 100 << 10, "{name}: {after}");
+    }
+}
