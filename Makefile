@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
-TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs
+TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace
 
 .PHONY: help demo test test-long test-sanitizer test-packages bench fmt lint docs
 

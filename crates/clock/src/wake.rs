@@ -108,6 +108,15 @@ impl Waker {
     }
 }
 
+impl AsFd for Waker {
+    /// The parker's eventfd, for a kernel that writes to it by itself (io_uring, an interrupt of a
+    /// real device). It does so whether the runner is parked or not, so such a runner's sleep can
+    /// end once without cause.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,7 @@
 //! | `flash`, `operation`, `pu` | parallel units and channels in time |
 //! | [`stats`](DriveStats), [`trace`](Span) | what was done, and when |
 //! | [`power`](PoweredOff) | power cuts |
+//! | [`ahci`](AhciController) | another kind of controller: AHCI, with SATA drives |
 //!
 //! # The path of a read
 //!
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod ahci;
 mod block;
 mod carry_out;
 mod commands;
@@ -47,6 +49,10 @@ mod station;
 mod stats;
 mod trace;
 
+pub use ahci::{
+    AhciConfig, AhciConfigError, AhciController, AhciStats, SataData, SataDriveConfig,
+    SataDriveStats, SectorFault,
+};
 pub use config::{
     Arbitration, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuPolicy,
     SuspendConfig, WriteBuffer,

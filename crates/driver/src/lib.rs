@@ -7,6 +7,9 @@
 //! | [`tag`](Tag) | which commands of a queue are under way, and whose they are |
 //! | [`null`](Null) | a device that acknowledges at once |
 //! | [`emulated`](Emulated) | queue pairs to a drive on the other side of a port |
+//! | [`ahci`](AhciHost) | an AHCI controller and its SATA drives |
+//! | [`uring`](Uring) | a file or block device of the host, through io_uring |
+//! | [`interrupt`](InterruptContext) | a thread that stands in for the hard interrupt's context |
 //!
 //! What the emulated driver is made of, for who speaks NVMe itself (a target such as pblk):
 //!
@@ -22,26 +25,34 @@
 //! A drive is not trusted: whatever it writes into a completion queue or returns from Identify is
 //! an error or a count here, never a panic, a hang or a command completed twice.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod admin;
+mod ahci;
 mod controller;
 mod emulated;
 mod error;
 pub mod hal;
 mod info;
+mod interrupt;
 mod memory;
 mod null;
 mod queue_pair;
 mod request;
 mod tag;
+mod uring;
 
+pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
 pub use controller::Controller;
 pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;
 pub use hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 pub use info::{DriveInfo, OpenChannel};
+pub use interrupt::{InterruptContext, InterruptOptions, InterruptStats, RunLengths};
 pub use null::{Null, NullQueue};
 pub use queue_pair::{Completed, QueueFull, QueuePair};
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};
 pub use tag::{Detached, Tag, TagError, TagSet, TagState};
+pub use uring::{
+    Polling, SubmissionThread, TaskWork, Uring, UringConfig, UringError, UringQueue, UringStats,
+};

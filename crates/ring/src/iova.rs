@@ -47,6 +47,9 @@ pub struct Buffer<'a> {
     pub region: &'a Arc<Region>,
     /// Where in the region the range starts.
     pub offset: usize,
+    /// Which of the [`CAPACITY`](AddressSpace::CAPACITY) registrations it is: what a driver files
+    /// its own facts about the region under.
+    pub slot: usize,
 }
 
 /// The range is not registered, or not all of it.
@@ -80,6 +83,9 @@ impl Default for AddressSpace {
 }
 
 impl AddressSpace {
+    /// Registrations at most.
+    pub const CAPACITY: usize = MAX_REGIONS;
+
     /// Registers a region and returns the address of its first byte.
     ///
     /// # Errors
@@ -107,7 +113,7 @@ impl AddressSpace {
         let slot = ((iova.0 >> SHIFT) as usize).wrapping_sub(1);
         match self.regions.get(slot).and_then(OnceLock::get) {
             Some(region) if offset.saturating_add(len) <= region.len() as u64 => {
-                Ok(Buffer { region, offset: offset as usize })
+                Ok(Buffer { region, offset: offset as usize, slot })
             }
             _ => Err(Unregistered { iova, len }),
         }

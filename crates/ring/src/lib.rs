@@ -8,6 +8,7 @@
 //! | [`submission`](SubmissionHost) | the submission ring, host's end and drive's end |
 //! | [`completion`](CompletionHost) | the completion ring, drive's end and host's end |
 //! | `entries` | the memory of one ring, and its doorbell |
+//! | [`function`](PciFunction) | a device with registers and an interrupt line |
 //! | [`port`](Port) | one host's connection to a drive: address space, doorbells, interrupt vectors |
 //!
 //! Rings hold real NVMe entries. Every word of a ring that both sides touch is an atomic; a ring
@@ -15,6 +16,7 @@
 
 mod completion;
 mod entries;
+mod function;
 mod iova;
 mod port;
 mod region;
@@ -22,6 +24,7 @@ mod submission;
 mod table;
 
 pub use completion::{CompletionDrive, CompletionFull, CompletionHost};
+pub use function::PciFunction;
 pub use iova::{AddressSpace, Buffer, Iova, RegisterError, Unregistered};
 pub use port::{DOORBELL_STRIDE, MAX_QUEUES, Port};
 pub use region::Region;

@@ -112,6 +112,16 @@ impl Region {
         self.base.as_ptr()
     }
 
+    /// Where a range is in this process: what a system call is told that reads or writes it. Valid
+    /// for `len` bytes as long as the region is; whoever lets anybody use it keeps the region.
+    ///
+    /// Memory that is pinned for a device by its address must not be given back
+    /// ([`discard`](Region::discard)) while it is: the device would go on using the old pages.
+    #[inline]
+    pub fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
+        self.at(offset, len)
+    }
+
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(

@@ -10,6 +10,7 @@
 //! | [`sim`] | group `sim`: simulated I/Os per second of wall time |
 //! | [`live`] | group `live`: real-time IOPS, and how late they are |
 //! | [`ring`] | group `ring`: nanoseconds per command through a queue pair |
+//! | [`uring`] | group `uring`: a real file through io_uring, with fio beside it |
 //!
 //! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
 //! line in the table of groups.
@@ -36,6 +37,7 @@ pub mod ring;
 mod samples;
 pub mod sim;
 mod sink;
+pub mod uring;
 
 use std::io;
 
@@ -84,6 +86,22 @@ pub enum BenchError {
     /// The path to the drive could not be set up.
     #[error("the raw path: {0}")]
     Raw(#[from] driver::EmulatedError),
+    /// A file or device of the host could not be opened.
+    #[error(transparent)]
+    Uring(#[from] driver::UringError),
+    /// A request of a measurement failed.
+    #[error("a request ended with: {0}")]
+    Status(nvme::Status),
+    /// A program that is measured beside Sluice is not installed.
+    #[error("{program} is not installed, and {why}: install it ({install})")]
+    Program {
+        /// What it is called.
+        program: &'static str,
+        /// What it is needed for.
+        why: &'static str,
+        /// How.
+        install: &'static str,
+    },
     /// A measurement came out as no number.
     #[error("{case}, {metric}: no finite value was measured")]
     NoValue {
@@ -106,8 +124,12 @@ impl From<BenchError> for Failure {
 /// Measures one group.
 pub type Group = fn(Effort, &mut Sink<'_>) -> Result<(), BenchError>;
 
-const GROUPS: &[(BenchGroup, Group)] =
-    &[(BenchGroup::Sim, sim::run), (BenchGroup::Live, live::run), (BenchGroup::Ring, ring::run)];
+const GROUPS: &[(BenchGroup, Group)] = &[
+    (BenchGroup::Sim, sim::run),
+    (BenchGroup::Live, live::run),
+    (BenchGroup::Ring, ring::run),
+    (BenchGroup::Uring, uring::run),
+];
 
 /// A group's name on the command line.
 fn word(group: BenchGroup) -> String {

@@ -114,6 +114,8 @@ pub enum BenchGroup {
     Live,
     /// Nanoseconds per command through a queue pair.
     Ring,
+    /// Real-time IOPS and CPU per I/O of a real file through io_uring, with fio beside it.
+    Uring,
 }
 
 #[cfg(test)]

@@ -8,9 +8,14 @@
 //! Events go through a buffer of fixed size to the file: memory does not grow with the run. The
 //! array is closed by [`TraceFile::finish`], or, when the run stops early, when the writer is
 //! dropped.
+//!
+//! [`BlockTracks`] draws what the block layer did beside what the drive did.
 
+mod block_tracks;
 #[cfg(test)]
 mod tests;
+
+pub use block_tracks::BlockTracks;
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -108,15 +113,40 @@ impl<W: Write> TraceFile<W> {
     }
 
     /// Begins a span that may overlap others: an I/O. `id` is unique among the open ones of its
-    /// `category`.
+    /// `category`; spans of the same `id` nest.
     pub fn begin_async(&mut self, track: Track, category: &str, name: &str, id: u64, at: Nanos) {
         self.asynchronous('b', track, category, name, id, at);
+        self.end();
+    }
+
+    /// The same, with numbers that say more of it.
+    pub fn begin_async_with(
+        &mut self,
+        track: Track,
+        category: &str,
+        name: &str,
+        id: u64,
+        at: Nanos,
+        arguments: &[(&str, u64)],
+    ) {
+        self.asynchronous('b', track, category, name, id, at);
+        self.buffer.push_str(",\"args\":{");
+        for (i, (key, value)) in arguments.iter().enumerate() {
+            if i > 0 {
+                self.buffer.push(',');
+            }
+            quote(&mut self.buffer, key);
+            let _ = write!(self.buffer, ":{value}");
+        }
+        self.buffer.push('}');
+        self.end();
     }
 
     /// Ends the span that [`begin_async`](TraceFile::begin_async) began with the same category, name
     /// and id.
     pub fn end_async(&mut self, track: Track, category: &str, name: &str, id: u64, at: Nanos) {
         self.asynchronous('e', track, category, name, id, at);
+        self.end();
     }
 
     /// Something that takes no time.
@@ -148,6 +178,7 @@ impl<W: Write> TraceFile<W> {
         }
     }
 
+    /// An asynchronous event, without the closing brace.
     fn asynchronous(
         &mut self,
         phase: char,
@@ -162,7 +193,6 @@ impl<W: Write> TraceFile<W> {
         quote(&mut self.buffer, category);
         // Writing to a string cannot fail.
         let _ = write!(self.buffer, ",\"id\":\"{id:#x}\"");
-        self.end();
     }
 
     /// Everything that all events have, without the closing brace.

@@ -1,0 +1,377 @@
+//! [`AhciController`]: the controller.
+
+use std::sync::Arc;
+
+use clock::{Component, Nanos, TimerQueue};
+use ring::PciFunction;
+use sata::SLOTS;
+use sata::ata::status;
+use sata::hba::{self, cap, ghc};
+use sata::port::{self, cmd, sctl};
+
+use super::config::{AhciConfig, AhciConfigError};
+use super::disk::{Disk, SectorFault};
+use super::port::Port;
+use super::stats::AhciStats;
+use super::take::{Kind, Next};
+use crate::stats::LatenessRecord;
+
+/// How far a command is.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A read's data is with the drive's processor.
+    Array,
+    /// The data has passed the link.
+    Link,
+    /// The data of a write has passed the uplink.
+    Uplink,
+    /// Everything is done.
+    Done,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    LinkUp { inserted: bool },
+    Command { slot: u8, step: Step },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    port: u8,
+    epoch: u32,
+    event: Event,
+}
+
+/// An AHCI controller and its SATA drives.
+///
+/// Reads and writes registers of its [`PciFunction`] and memory registered there, and calls nobody:
+/// whoever polls it gives it a runner's waker by [`PciFunction::set_device_waker`].
+///
+/// # The line
+/// The controller sets a port's bit of IS when one of PxIS is set that PxIE enables, and sets it again
+/// if the host cleared it while that is still so. If GHC.IE is set it raises the line when a bit
+/// appears in IS, when a port has something new after it had nothing, and when the host has cleared
+/// some bits and left others (AHCI 1.3.1 section 10.7, as for message signalled interrupts). Enabling
+/// interrupts with bits set raises it too.
+#[derive(Debug)]
+pub struct AhciController {
+    function: Arc<PciFunction>,
+    ports: Vec<Port>,
+    /// Drives that were unplugged, by port.
+    drawer: Vec<Option<Disk>>,
+    link_up: Nanos,
+    uplink_bytes_per_sec: u64,
+    /// When the uplink is free.
+    uplink: Nanos,
+    events: TimerQueue<Timed>,
+    /// Bits of IS that the line was raised for.
+    signalled: u32,
+    stats: AhciStats,
+    late: LatenessRecord,
+}
+
+impl AhciController {
+    /// A controller at one end of `function`, powered on at time zero.
+    ///
+    /// # Errors
+    /// [`AhciConfigError`].
+    pub fn new(
+        function: Arc<PciFunction>,
+        config: &AhciConfig,
+    ) -> Result<AhciController, AhciConfigError> {
+        config.check()?;
+        let count = config.drives.len();
+        if function.register_bytes() < hba::bytes(count) {
+            let bytes = function.register_bytes();
+            return Err(AhciConfigError::Registers { bytes, ports: count });
+        }
+        let mut ports = Vec::with_capacity(count);
+        for (index, drive) in config.drives.iter().enumerate() {
+            let disk = drive.as_ref().map(Disk::new).transpose()?;
+            ports.push(Port::new(index as u8, disk));
+        }
+        let mut controller = AhciController {
+            drawer: (0..count).map(|_| None).collect(),
+            ports,
+            link_up: config.link_up,
+            uplink_bytes_per_sec: config.uplink_bytes_per_sec,
+            uplink: Nanos::ZERO,
+            events: TimerQueue::with_capacity(count * (SLOTS + 2)),
+            signalled: 0,
+            stats: AhciStats::default(),
+            late: LatenessRecord::new(),
+            function,
+        };
+        controller.reset(Nanos::ZERO);
+        Ok(controller)
+    }
+
+    /// The connection to the host.
+    pub fn function(&self) -> &Arc<PciFunction> {
+        &self.function
+    }
+
+    /// What was done.
+    pub fn stats(&self) -> AhciStats {
+        let drives = self.ports.iter().zip(&self.drawer);
+        let drives = drives.map(|(port, drawer)| {
+            port.disk.as_ref().or(drawer.as_ref()).map_or_else(Default::default, |disk| disk.stats)
+        });
+        AhciStats { late: self.late.read(), drives: drives.collect(), ..self.stats.clone() }
+    }
+
+    /// Counts from zero again.
+    pub fn reset_stats(&mut self) {
+        self.stats = AhciStats::default();
+        self.late.reset();
+        let drawers = self.drawer.iter_mut().flatten();
+        for disk in self.ports.iter_mut().filter_map(|port| port.disk.as_mut()).chain(drawers) {
+            disk.stats = Default::default();
+        }
+    }
+
+    /// Makes sectors of the drive at `port` fail from now on. Returns whether there is one.
+    pub fn fail_sectors(&mut self, port: usize, fault: SectorFault) -> bool {
+        let disk = self.ports.get_mut(port).and_then(|port| port.disk.as_mut());
+        disk.map(|disk| disk.faults.push(fault)).is_some()
+    }
+
+    /// Makes all sectors of the drive at `port` good again.
+    pub fn heal_sectors(&mut self, port: usize) {
+        if let Some(disk) = self.ports.get_mut(port).and_then(|port| port.disk.as_mut()) {
+            disk.faults.clear();
+        }
+    }
+
+    /// Pulls the drive at `port` out; it keeps what it stores. Returns whether there was one.
+    pub fn unplug(&mut self, port: usize, now: Nanos) -> bool {
+        let Some(place) = self.ports.get_mut(port) else { return false };
+        if place.disk.is_none() {
+            return false;
+        }
+        place.link_down(&self.function, now);
+        self.drawer[port] = place.disk.take();
+        self.function.write(place.at(port::SSTS), 0);
+        place.change(&self.function, false);
+        true
+    }
+
+    /// Puts the drive that was pulled out of `port` back. Returns whether there was one.
+    pub fn plug(&mut self, port: usize, now: Nanos) -> bool {
+        let Some(disk) = self.drawer.get_mut(port).and_then(Option::take) else { return false };
+        let place = &mut self.ports[port];
+        place.disk = Some(disk);
+        place.link_down(&self.function, now);
+        let event = Event::LinkUp { inserted: true };
+        self.schedule(now + self.link_up, port, event);
+        true
+    }
+
+    fn schedule(&mut self, at: Nanos, port: usize, event: Event) {
+        let epoch = match event {
+            Event::LinkUp { .. } => self.ports[port].link_epoch,
+            Event::Command { .. } => self.ports[port].epoch,
+        };
+        self.events.push(at, Timed { port: port as u8, epoch, event });
+    }
+
+    /// Reset of the whole controller (AHCI 1.3.1 section 10.4.3).
+    fn reset(&mut self, now: Nanos) {
+        for index in 0..self.ports.len() {
+            let port = &mut self.ports[index];
+            port.clear_registers(&self.function);
+            port.link_down(&self.function, now);
+            if port.disk.is_some() {
+                self.schedule(now + self.link_up, index, Event::LinkUp { inserted: false });
+            }
+        }
+        let count = self.ports.len() as u32;
+        let implemented = u32::MAX >> (32 - count);
+        let capabilities = cap::of(count, SLOTS as u32)
+            | cap::SNCQ
+            | cap::S64A
+            | cap::SAM
+            | cap::SCLO
+            | cap::ISS_GEN3;
+        self.function.write(hba::CAP, capabilities);
+        self.function.write(hba::PI, implemented);
+        self.function.write(hba::VS, hba::VERSION_1_3_1);
+        self.function.write(hba::IS, 0);
+        self.signalled = 0;
+        // Last: HR, which this clears, tells the host that the rest is done.
+        self.function.write(hba::GHC, ghc::AE);
+    }
+
+    /// `bytes` pass the uplink from `now` on: when they have.
+    #[inline]
+    fn transfer(&mut self, now: Nanos, bytes: u64) -> Nanos {
+        let time = Nanos::transfer(bytes, self.uplink_bytes_per_sec);
+        self.stats.uplink_busy += time;
+        self.uplink = self.uplink.max(now) + time;
+        self.uplink
+    }
+
+    /// Something is due at `at`, which is `now` or, when nobody polled in time, earlier.
+    #[inline]
+    fn happen(&mut self, at: Nanos, now: Nanos, Timed { port: index, epoch, event }: Timed) {
+        let index = usize::from(index);
+        let port = &mut self.ports[index];
+        let (slot, step) = match event {
+            Event::LinkUp { inserted } => {
+                if epoch == port.link_epoch {
+                    port.link_up(&self.function, inserted);
+                }
+                return;
+            }
+            Event::Command { slot, step } => (slot, step),
+        };
+        if epoch != port.epoch {
+            return;
+        }
+        let command = port.commands[usize::from(slot)];
+        let write = matches!(command.kind, Kind::Write { .. });
+        let next = match step {
+            Step::Array if port.fails(&self.function, slot) => None,
+            Step::Array | Step::Uplink => {
+                let disk = port.disk.as_mut();
+                disk.map(|disk| (disk.transfer(at, command.bytes), Step::Link))
+            }
+            Step::Link if write => {
+                port.store(&self.function, at, slot).map(|done| (done, Step::Done))
+            }
+            Step::Link => Some((self.transfer(at, command.bytes), Step::Done)),
+            Step::Done => {
+                port.finish(&self.function, slot);
+                self.late.record(now.since(at));
+                None
+            }
+        };
+        if let Some((at, step)) = next {
+            self.schedule(at, index, Event::Command { slot, step });
+        }
+    }
+
+    /// Does what the host has written into a port's registers. Returns whether there was anything.
+    #[inline]
+    fn look(&mut self, index: usize, now: Nanos) -> bool {
+        let port = &mut self.ports[index];
+        let function = &self.function;
+        let command = port.read(function, port::CMD);
+        let mut moved = false;
+        let comreset = sctl::det(port.read(function, port::SCTL)) != 0;
+        if comreset != port.comreset {
+            port.comreset = comreset;
+            moved = true;
+            if comreset {
+                port.link_down(function, now);
+            }
+            if let Some(disk) = &mut port.disk {
+                disk.stats.resets += u64::from(comreset);
+                if !comreset {
+                    self.schedule(now + self.link_up, index, Event::LinkUp { inserted: false });
+                }
+            }
+        }
+        let port = &mut self.ports[index];
+        let function = &self.function;
+        if (command & cmd::FRE != 0) != (command & cmd::FR != 0) {
+            moved = true;
+            match command & cmd::FRE != 0 {
+                true => function.set(port.at(port::CMD), cmd::FR),
+                false => function.clear(port.at(port::CMD), cmd::FR),
+            };
+        }
+        if command & cmd::CLO != 0 {
+            moved = true;
+            let busy = u32::from(status::BSY | status::DRQ);
+            function.clear(port.at(port::TFD), busy);
+            function.clear(port.at(port::CMD), cmd::CLO);
+        }
+        if port.running && command & cmd::ST == 0 {
+            moved = true;
+            port.stopped(function);
+        } else if !port.running && command & cmd::ST != 0 && port.up {
+            moved = true;
+            port.running = true;
+            function.set(port.at(port::CMD), cmd::CR);
+        }
+        if !port.running || !port.up {
+            return moved;
+        }
+        // A drive that is busy with a command that is not queued is sent no other one.
+        let mut issued = port.read(function, port::CI);
+        while issued != 0 && !self.ports[index].stuck && self.ports[index].alone.is_none() {
+            moved = true;
+            let slot = issued.trailing_zeros() as u8;
+            issued &= issued - 1;
+            match self.ports[index].take(&self.function, now, slot) {
+                Some(Next::At(at)) => {
+                    let queued = self.ports[index].alone.is_none();
+                    let step = if queued { Step::Array } else { Step::Done };
+                    self.schedule(at, index, Event::Command { slot, step });
+                }
+                Some(Next::Uplink) => {
+                    let bytes = self.ports[index].commands[usize::from(slot)].bytes;
+                    let at = self.transfer(now, bytes);
+                    self.schedule(at, index, Event::Command { slot, step: Step::Uplink });
+                }
+                None => {}
+            }
+        }
+        moved
+    }
+
+    /// Sets the bits of IS that have a reason, and raises the line if it must be. Returns whether it
+    /// was.
+    #[inline]
+    fn signal(&mut self) -> bool {
+        let (mut reasons, mut edge) = (0, false);
+        for port in &mut self.ports {
+            edge |= std::mem::take(&mut port.edge);
+            if port.read(&self.function, port::IS) & port.read(&self.function, port::IE) != 0 {
+                reasons |= 1 << port.index;
+            }
+        }
+        let set = self.function.read(hba::IS);
+        let missing = reasons & !set;
+        let appeared =
+            if missing == 0 { 0 } else { missing & !self.function.set(hba::IS, missing) };
+        let set = set | appeared;
+        if self.function.read(hba::GHC) & ghc::IE == 0 {
+            self.signalled = 0;
+            return false;
+        }
+        let enabled_late = set & !self.signalled != 0;
+        let some_cleared = set != 0 && self.signalled & !set != 0;
+        self.signalled = set;
+        let raise = appeared != 0 || edge || enabled_late || some_cleared;
+        if raise {
+            self.stats.interrupts += 1;
+            self.function.raise();
+        }
+        raise
+    }
+}
+
+impl Component for AhciController {
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        if self.function.read(hba::GHC) & ghc::HR != 0 {
+            self.reset(now);
+            moved = true;
+        }
+        // What was due happens when it was due; then what the host asks for, which is now.
+        while let Some((at, timed)) = self.events.pop_due(now) {
+            self.happen(at, now, timed);
+            moved = true;
+        }
+        for index in 0..self.ports.len() {
+            moved |= self.look(index, now);
+        }
+        moved | self.signal()
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.events.next_at()
+    }
+}

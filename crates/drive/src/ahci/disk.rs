@@ -1,0 +1,152 @@
+//! [`Disk`]: a SATA drive: what it stores, how long it takes, and how it fails.
+
+use std::ops::Range;
+
+use clock::Nanos;
+use sata::Identify;
+use sata::ata::QueuedErrorLog;
+
+use super::config::AhciConfigError;
+use super::sectors::Sectors;
+use super::{SataDriveConfig, SataDriveStats};
+
+/// Sectors that a drive cannot read, or write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SectorFault {
+    /// Which.
+    pub sectors: Range<u64>,
+    /// Reads of them fail.
+    pub reads: bool,
+    /// Writes of them fail.
+    pub writes: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) config: SataDriveConfig,
+    pub(super) sectors: Sectors,
+    pub(super) stats: SataDriveStats,
+    pub(super) faults: Vec<SectorFault>,
+    /// A queued command failed: until this log is read no other one is taken.
+    pub(super) failed: Option<QueuedErrorLog>,
+    /// When the processor, each unit and the link are free.
+    processor: Nanos,
+    units: Vec<Nanos>,
+    link: Nanos,
+    /// When everything in the cache is on flash.
+    drained: Nanos,
+}
+
+impl Disk {
+    pub(super) fn new(config: &SataDriveConfig) -> Result<Disk, AhciConfigError> {
+        Ok(Disk {
+            sectors: Sectors::new(config)?,
+            config: config.clone(),
+            stats: SataDriveStats::default(),
+            faults: Vec::new(),
+            failed: None,
+            processor: Nanos::ZERO,
+            units: vec![Nanos::ZERO; config.units as usize],
+            link: Nanos::ZERO,
+            drained: Nanos::ZERO,
+        })
+    }
+
+    pub(super) fn identify(&self) -> Identify {
+        let SataDriveConfig { serial, firmware, model, sectors, sector_bytes, .. } = &self.config;
+        Identify {
+            serial: serial.clone(),
+            firmware: firmware.clone(),
+            model: model.clone(),
+            sectors: *sectors,
+            sector_bytes: *sector_bytes,
+            queue_depth: self.config.queue_depth,
+            queuing: true,
+            write_cache: self.config.cache_bytes > 0,
+            trim: true,
+            trim_blocks: 8,
+            trim_zeroes: true,
+        }
+    }
+
+    /// The bytes of a range of sectors; `None` if it is not all the drive's.
+    #[inline]
+    pub(super) fn bytes(&self, lba: u64, sectors: u32) -> Option<Range<u64>> {
+        let end = lba.checked_add(sectors.into()).filter(|end| *end <= self.config.sectors)?;
+        let each = u64::from(self.config.sector_bytes);
+        Some(lba * each..end * each)
+    }
+
+    /// The first sector of the range that fails.
+    #[inline]
+    pub(super) fn fault(&self, lba: u64, sectors: u32, write: bool) -> Option<u64> {
+        let end = lba + u64::from(sectors);
+        self.faults
+            .iter()
+            .filter(|fault| if write { fault.writes } else { fault.reads })
+            .filter(|fault| fault.sectors.start < end && lba < fault.sectors.end)
+            .map(|fault| fault.sectors.start.max(lba))
+            .min()
+    }
+
+    #[inline]
+    fn process(&mut self, now: Nanos, command: Nanos, bytes: u64) -> Nanos {
+        let time = command + Nanos::transfer(bytes, self.config.processor_bytes_per_sec);
+        self.processor = self.processor.max(now) + time;
+        self.processor
+    }
+
+    /// A read of these bytes of the drive was taken at `now`: when it has them.
+    #[inline]
+    pub(super) fn read_ready(&mut self, now: Nanos, bytes: Range<u64>) -> Nanos {
+        let command = self.config.read_command;
+        let start = self.process(now, command, bytes.end - bytes.start);
+        let each = u64::from(self.config.unit_bytes);
+        let mut ready = start;
+        for page in bytes.start / each..bytes.end.div_ceil(each) {
+            let count = self.units.len() as u64;
+            if let Some(unit) = self.units.get_mut((page % count) as usize) {
+                *unit = start.max(*unit) + self.config.array_read;
+                ready = ready.max(*unit);
+            }
+        }
+        ready
+    }
+
+    /// `bytes` pass the link from `now` on: when they have.
+    #[inline]
+    pub(super) fn transfer(&mut self, now: Nanos, bytes: u64) -> Nanos {
+        let time =
+            self.config.link_command + Nanos::transfer(bytes, self.config.link_bytes_per_sec);
+        self.stats.link_busy += time;
+        self.link = self.link.max(now) + time;
+        self.link
+    }
+
+    /// The data of a write arrived at `now`: when the write has ended, which is when the cache has
+    /// room for it, or when it is on flash if it must be.
+    #[inline]
+    pub(super) fn write_ready(&mut self, now: Nanos, bytes: u64, durable: bool) -> Nanos {
+        let taken = self.process(now, self.config.write_command, bytes);
+        let rate = self.config.drain_bytes_per_sec;
+        self.drained = self.drained.max(taken) + Nanos::transfer(bytes, rate);
+        let cache = Nanos::transfer(self.config.cache_bytes, rate);
+        if durable || self.config.cache_bytes == 0 {
+            self.drained
+        } else {
+            taken.max(self.drained - cache)
+        }
+    }
+
+    /// A flush was taken at `now`: when it has ended.
+    pub(super) fn flush_ready(&self, now: Nanos) -> Nanos {
+        self.drained.max(now) + self.config.flush_time
+    }
+
+    /// The drive forgets its commands; what it has been told to read or write is not undone.
+    pub(super) fn forget(&mut self, now: Nanos) {
+        self.processor = now;
+        self.units.fill(now);
+        self.link = now;
+    }
+}

@@ -1,0 +1,9 @@
+//! The AHCI controller of `drive` and the AHCI driver of `driver`, against each other.
+
+mod data;
+mod errors;
+mod interrupts;
+mod rates;
+mod registers;
+mod rig;
+mod threads;

@@ -1,0 +1,198 @@
+//! The FIS and the physical regions of a request.
+
+use nvme::Status;
+use ring::{AddressSpace, Iova};
+use sata::ata::{TrimRange, command};
+use sata::{PrdtEntry, RegisterH2d};
+
+use super::memory::{PortMemory, REGIONS, SCRATCH, TRIM_BLOCKS};
+use crate::hal::Limits;
+use crate::{Op, Payload, Request, Segment};
+
+/// A request made into a command, lying in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Command {
+    /// Its FIS.
+    pub(super) fis: RegisterH2d,
+    /// Data goes to the drive.
+    pub(super) write: bool,
+    /// Physical regions.
+    pub(super) regions: u16,
+}
+
+impl Command {
+    /// Whether it goes with others (native command queuing), or needs the drive for itself.
+    pub(super) fn is_queued(&self) -> bool {
+        command::is_queued(self.fis.command)
+    }
+}
+
+/// What a drive takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Abilities {
+    pub(super) limits: Limits,
+    /// Blocks of 512 bytes of ranges of a trim; 0 for a drive without.
+    pub(super) trim_blocks: u16,
+}
+
+/// Makes a command of a request and puts it into the command table of slot `slot`. A drive would stop and
+/// forget all its commands over an address that is nobody's, so addresses are checked here too.
+///
+/// # Errors
+/// How the request ends: it asks for what such a drive cannot do.
+#[inline]
+pub(super) fn prepare(
+    memory: &PortMemory,
+    space: &AddressSpace,
+    abilities: Abilities,
+    slot: u8,
+    request: &Request,
+) -> Result<Command, Status> {
+    let Request { op, lba, sectors, fua, .. } = *request;
+    let limits = abilities.limits;
+    let command = match op {
+        Op::Read | Op::Write => {
+            if sectors == 0 || sectors > limits.max_sectors || lba >> 48 != 0 {
+                return Err(Status::INVALID_FIELD);
+            }
+            let bytes = u64::from(sectors) * u64::from(limits.sector_bytes);
+            let regions = payload(memory, space, slot, request.data, bytes)?;
+            if op == Op::Write {
+                let fis = RegisterH2d::write_queued(lba, sectors, slot, fua);
+                Command { fis, write: true, regions }
+            } else {
+                Command { fis: RegisterH2d::read_queued(lba, sectors, slot), write: false, regions }
+            }
+        }
+        Op::Flush => Command { fis: RegisterH2d::flush(), write: false, regions: 0 },
+        Op::Discard => trim(memory, abilities, slot, lba, sectors)?,
+        // The command set has no such command for drives of this class.
+        Op::WriteZeroes | Op::Extents => return Err(Status::INVALID_OPCODE),
+    };
+    memory.put_fis(slot.into(), &command.fis);
+    Ok(command)
+}
+
+/// The physical regions that are written so far.
+struct Regions<'a> {
+    memory: &'a PortMemory,
+    table: usize,
+    count: usize,
+}
+
+impl Regions<'_> {
+    #[inline]
+    fn push(&mut self, at: Iova, bytes: u64) -> Result<(), Status> {
+        let (mut at, mut left) = (at, bytes);
+        while left > 0 {
+            if self.count == REGIONS {
+                return Err(Status::INVALID_FIELD);
+            }
+            let piece = left.min(PrdtEntry::MAX.into()) as u32;
+            self.memory.put_region(self.table, self.count, PrdtEntry::new(at.0, piece));
+            self.count += 1;
+            at = at.offset(piece.into());
+            left -= u64::from(piece);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn push_checked(&mut self, space: &AddressSpace, at: Iova, bytes: u64) -> Result<(), Status> {
+        // Regions are made of whole 16-bit words (AHCI 1.3.1 section 4.2.3.3).
+        if !at.0.is_multiple_of(2) {
+            return Err(Status::INVALID_FIELD);
+        }
+        if space.find(at, bytes).is_err() {
+            return Err(Status::DATA_TRANSFER_ERROR);
+        }
+        self.push(at, bytes)
+    }
+
+    fn push_scratch(&mut self, bytes: u64) -> Result<(), Status> {
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(SCRATCH as u64);
+            self.push(self.memory.scratch(), piece)?;
+            left -= piece;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the physical regions of a payload of `bytes` bytes; returns how many.
+#[inline]
+fn payload(
+    memory: &PortMemory,
+    space: &AddressSpace,
+    slot: u8,
+    data: Payload,
+    bytes: u64,
+) -> Result<u16, Status> {
+    let mut regions = Regions { memory, table: slot.into(), count: 0 };
+    match data {
+        Payload::At(at) => regions.push_checked(space, at, bytes)?,
+        Payload::BitBucket => regions.push_scratch(bytes)?,
+        Payload::Scattered { table, segments } => {
+            let length = usize::from(segments) * Segment::BYTES;
+            let found = space.find(table, length as u64);
+            let found = found.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+            let mut left = bytes;
+            for i in 0..usize::from(segments) {
+                let mut raw = [0; Segment::BYTES];
+                found.region.read(found.offset + i * Segment::BYTES, &mut raw);
+                let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = raw;
+                let words = [[a, b, c, d, e, f, g, h], [i, j, k, l, m, n, o, p]];
+                let segment = Segment::decode(words.map(u64::from_le_bytes));
+                let Segment { at, bytes } = segment.ok_or(Status::SGL_TYPE_INVALID)?;
+                let bytes = u64::from(bytes).min(left);
+                if bytes == 0 {
+                    continue;
+                }
+                if !bytes.is_multiple_of(2) {
+                    return Err(Status::SGL_LENGTH_INVALID);
+                }
+                match at {
+                    Some(at) => regions.push_checked(space, at, bytes)?,
+                    None => regions.push_scratch(bytes)?,
+                }
+                left -= bytes;
+            }
+            if left > 0 {
+                return Err(Status::SGL_LENGTH_INVALID);
+            }
+        }
+    }
+    Ok(regions.count as u16)
+}
+
+/// DATA SET MANAGEMENT with ranges of 65,535 sectors.
+fn trim(
+    memory: &PortMemory,
+    abilities: Abilities,
+    slot: u8,
+    lba: u64,
+    sectors: u32,
+) -> Result<Command, Status> {
+    const EACH: u32 = u16::MAX as u32;
+    if abilities.trim_blocks == 0 {
+        return Err(Status::INVALID_OPCODE);
+    }
+    let ranges = sectors.div_ceil(EACH) as usize;
+    let blocks = ranges.div_ceil(TrimRange::PER_BLOCK).max(1);
+    if blocks > usize::from(abilities.trim_blocks).min(TRIM_BLOCKS) {
+        return Err(Status::INVALID_FIELD);
+    }
+    let index = usize::from(slot);
+    for i in 0..blocks * TrimRange::PER_BLOCK {
+        let done = i as u64 * u64::from(EACH);
+        let left = u64::from(sectors).saturating_sub(done).min(EACH.into());
+        // A range of no sectors is none.
+        let lba = if left == 0 { 0 } else { lba.saturating_add(done) };
+        memory.put_range(index, i, TrimRange { lba, sectors: left as u16 });
+    }
+    let mut regions = Regions { memory, table: index, count: 0 };
+    regions.push(memory.ranges(index), blocks as u64 * 512)?;
+    let fis = RegisterH2d::trim(blocks as u16);
+    Ok(Command { fis, write: true, regions: regions.count as u16 })
+}

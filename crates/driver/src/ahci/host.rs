@@ -1,0 +1,237 @@
+//! [`AhciHost`]: bring-up, and the controller as a low-level driver.
+
+use std::sync::Arc;
+
+use ring::{AddressSpace, PciFunction};
+use sata::hba::{self, cap, ghc};
+use sata::port::{cmd, is, ssts};
+use sata::{Identify, PORTS, SLOTS, port};
+
+use super::command::Abilities;
+use super::line::Shared;
+use super::memory::{PortMemory, REGIONS, SCRATCH, TRIM_BLOCKS};
+use super::port::{ENABLED, Wiring};
+use super::{AhciError, AhciInterrupt, AhciPort};
+use crate::hal::{Features, Limits, LowLevelDriver};
+
+/// Sectors of a request at most: what a bit bucket's regions cover, whatever the sector size.
+const MAX_BYTES: usize = 4 << 20;
+const _: () = assert!(MAX_BYTES / SCRATCH <= REGIONS);
+
+/// What a drive of the controller is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveIdentity {
+    /// The port that it is at.
+    pub port: u8,
+    /// What it says about itself.
+    pub identify: Identify,
+    /// What it can do, as its queue sees it.
+    pub limits: Limits,
+}
+
+/// A controller that has been brought up, and its drives.
+///
+/// As a [`LowLevelDriver`] it has as many hardware queues as drives, **and queue `i` is drive `i`**:
+/// a request goes to the queue of the drive that has its sectors. Whoever owns all of them spreads
+/// sectors over them (HIOPS section 4 stripes by software RAID 0); nothing below does, and
+/// [`map_queue`](LowLevelDriver::map_queue) means nothing here. [`limits`](LowLevelDriver::limits)
+/// is what holds for every drive: the smallest one's.
+#[derive(Debug)]
+pub struct AhciHost {
+    shared: Arc<Shared>,
+    drives: Vec<DriveIdentity>,
+    queues: Vec<Option<AhciPort>>,
+    limits: Limits,
+    discard: bool,
+}
+
+/// Looks at the controller until something is so.
+struct Patience<'a> {
+    pump: &'a mut dyn FnMut(),
+    polls: u64,
+}
+
+impl Patience<'_> {
+    fn wait(
+        &mut self,
+        step: &'static str,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), AhciError> {
+        for _ in 0..self.polls {
+            if done() {
+                return Ok(());
+            }
+            (self.pump)();
+        }
+        if done() { Ok(()) } else { Err(AhciError::Timeout { step, polls: self.polls }) }
+    }
+}
+
+impl AhciHost {
+    /// Resets the controller at the other end of `function` and brings it and its drives up (AHCI
+    /// 1.3.1 section 10.1.2). `pump` is called between two looks at the controller: in virtual time
+    /// it lets time pass, in real time it yields; one step may take `timeout_polls` of them.
+    ///
+    /// Afterwards interrupts are enabled.
+    ///
+    /// # Errors
+    /// [`AhciError`]: the controller does not react, describes itself as something else, has no
+    /// drive, or a drive of it cannot be used (it must have native command queuing).
+    pub fn attach(
+        function: Arc<PciFunction>,
+        pump: &mut dyn FnMut(),
+        timeout_polls: u64,
+    ) -> Result<AhciHost, AhciError> {
+        if function.register_bytes() < hba::bytes(1) {
+            return Err(AhciError::Unsupported("it has no port registers"));
+        }
+        let mut patience = Patience { pump, polls: timeout_polls };
+        function.set(hba::GHC, ghc::AE);
+        function.set(hba::GHC, ghc::HR);
+        function.wake_device();
+        patience.wait("the reset of the controller", || function.read(hba::GHC) & ghc::HR == 0)?;
+        function.set(hba::GHC, ghc::AE);
+        let capabilities = function.read(hba::CAP);
+        if capabilities & cap::SNCQ == 0 || capabilities & cap::S64A == 0 {
+            return Err(AhciError::Unsupported("no native command queuing, or 32-bit addresses"));
+        }
+        let implemented = function.read(hba::PI);
+        let there = (function.register_bytes() - hba::PORT_BASE) / hba::PORT_BYTES;
+        if implemented.checked_shr(there as u32).unwrap_or(0) != 0 {
+            return Err(AhciError::Unsupported("ports without registers"));
+        }
+        let slots = cap::slots(capabilities);
+        let shared = Arc::new(Shared::new(function.clone()));
+        let (mut drives, mut queues) = (Vec::new(), Vec::new());
+        for index in (0..PORTS as u8).filter(|i| implemented >> i & 1 != 0) {
+            if let Some((drive, queue)) = bring_up(&shared, index, slots, &mut patience)? {
+                drives.push(drive);
+                queues.push(Some(queue));
+            }
+        }
+        let every = drives.iter().map(|drive| drive.limits).reduce(|a, b| Limits {
+            sector_bytes: a.sector_bytes,
+            sectors: a.sectors.min(b.sectors),
+            max_sectors: a.max_sectors.min(b.max_sectors),
+            optimal_sectors: a.optimal_sectors.max(b.optimal_sectors),
+            queue_depth: a.queue_depth.min(b.queue_depth),
+            volatile_cache: a.volatile_cache || b.volatile_cache,
+        });
+        let limits = every.ok_or(AhciError::NoDrive { ports: implemented.count_ones() })?;
+        if let Some(odd) = drives.iter().find(|d| d.limits.sector_bytes != limits.sector_bytes) {
+            let reason = "its sectors have another size than those of the drives before it";
+            return Err(AhciError::Drive { port: odd.port, reason });
+        }
+        let discard = drives.iter().all(|drive| drive.identify.trim);
+        function.set(hba::GHC, ghc::IE);
+        function.wake_device();
+        Ok(AhciHost { shared, drives, queues, limits, discard })
+    }
+
+    /// The drives, by queue.
+    pub fn drives(&self) -> &[DriveIdentity] {
+        &self.drives
+    }
+
+    /// The controller's interrupt.
+    pub fn interrupt(&self) -> AhciInterrupt {
+        AhciInterrupt::new(self.shared.clone())
+    }
+
+    /// Hands out all queues that are left, in order.
+    pub fn take_queues(&mut self) -> Vec<AhciPort> {
+        self.queues.iter_mut().filter_map(Option::take).collect()
+    }
+}
+
+/// Brings a port up (AHCI 1.3.1 section 10.1.2); `None` if it has no drive.
+fn bring_up(
+    shared: &Arc<Shared>,
+    index: u8,
+    slots: u32,
+    patience: &mut Patience<'_>,
+) -> Result<Option<(DriveIdentity, AhciPort)>, AhciError> {
+    let function = shared.function.clone();
+    let wiring = Wiring { shared: shared.clone(), index };
+    if ssts::det(wiring.read(port::SSTS)) == 0 {
+        return Ok(None);
+    }
+    let memory = PortMemory::new(function.memory())?;
+    wiring.place(memory.list(), memory.received());
+    wiring.set(port::CMD, cmd::FRE | cmd::SUD | cmd::POD);
+    function.wake_device();
+    patience.wait("the link of a port", || ssts::det(wiring.read(port::SSTS)) == ssts::DET_UP)?;
+    patience.wait("a drive's readiness", || !wiring.is_busy())?;
+    wiring.forget_errors();
+    wiring.set(port::CMD, cmd::ST);
+    function.wake_device();
+    patience.wait("the start of a port", || wiring.read(port::CMD) & cmd::CR != 0)?;
+    wiring.ask_identify(&memory);
+    patience.wait("IDENTIFY DEVICE", || {
+        wiring.read(port::CI) & 1 == 0 || wiring.read(port::IS) & is::FATAL != 0
+    })?;
+    let failed = |reason| AhciError::Drive { port: index, reason };
+    if wiring.read(port::IS) & is::FATAL != 0 {
+        return Err(failed("it refused IDENTIFY DEVICE"));
+    }
+    let identify = Identify::from_bytes(&memory.read_page());
+    let identify = identify.ok_or(failed("the checksum of its IDENTIFY DEVICE is wrong"))?;
+    let limits = limits(&identify, slots).map_err(failed)?;
+    wiring.forget_errors();
+    wiring.write(port::IE, ENABLED);
+    let trim_blocks =
+        if identify.trim { identify.trim_blocks.clamp(1, TRIM_BLOCKS as u16) } else { 0 };
+    let queue = AhciPort::new(wiring, memory, Abilities { limits, trim_blocks });
+    Ok(Some((DriveIdentity { port: index, identify, limits }, queue)))
+}
+
+fn limits(identify: &Identify, slots: u32) -> Result<Limits, &'static str> {
+    if !identify.queuing {
+        return Err("it has no native command queuing");
+    }
+    let sector_bytes = identify.sector_bytes;
+    if !sector_bytes.is_power_of_two() || !(512..=65_536).contains(&sector_bytes) {
+        return Err("the size of its sectors is not a power of two from 512 to 65,536");
+    }
+    if identify.sectors == 0 || identify.sectors >> 48 != 0 {
+        return Err("it has no sectors, or more than 48 bits can name");
+    }
+    Ok(Limits {
+        sector_bytes,
+        sectors: identify.sectors,
+        max_sectors: MAX_BYTES as u32 / sector_bytes,
+        optimal_sectors: (4096 / sector_bytes).max(1),
+        queue_depth: identify.queue_depth.min(slots).clamp(1, SLOTS as u32),
+        volatile_cache: identify.write_cache,
+    })
+}
+
+impl LowLevelDriver for AhciHost {
+    type Queue = AhciPort;
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            segments: REGIONS as u16,
+            fua: true,
+            discard: self.discard,
+            write_zeroes: false,
+            extents: false,
+        }
+    }
+
+    fn queues(&self) -> u16 {
+        self.drives.len() as u16
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.shared.function.memory()
+    }
+
+    fn take_queue(&mut self, index: u16) -> Option<AhciPort> {
+        self.queues.get_mut(usize::from(index))?.take()
+    }
+}

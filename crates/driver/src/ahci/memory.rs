@@ -1,0 +1,117 @@
+//! [`PortMemory`]: what the controller reads and writes of a port, besides payloads (AHCI 1.3.1
+//! section 4.2): command list, received FISes, command tables, trim ranges, pages that the driver
+//! reads for itself, and the scratch that bit buckets are transferred to.
+
+use std::sync::Arc;
+
+use ring::{AddressSpace, Iova, PAGE, Region};
+use sata::ata::TrimRange;
+use sata::{CommandHeader, CommandTable, PrdtEntry, RegisterH2d, SLOTS, received};
+use zerocopy::IntoBytes;
+
+use super::AhciError;
+
+/// Physical regions of a command at most: what makes a table a multiple of 128 bytes, and what other
+/// drivers of such controllers use.
+pub(super) const REGIONS: usize = 168;
+
+/// Blocks of 512 bytes of trim ranges of a command at most.
+pub(super) const TRIM_BLOCKS: usize = 8;
+
+/// Bytes of scratch: reads to nowhere and writes of nothing in particular go here, piece by piece.
+pub(super) const SCRATCH: usize = 64 << 10;
+
+/// The table that no tag has: for commands of the driver itself.
+pub(super) const OWN_TABLE: usize = SLOTS;
+
+const LIST: usize = 0;
+const RECEIVED: usize = LIST + SLOTS * CommandHeader::BYTES;
+/// 512 bytes that the driver's own commands read into.
+const PAGE_READ: usize = 2048;
+const RANGES: usize = PAGE;
+const RANGES_EACH: usize = TRIM_BLOCKS * 512;
+const TABLES: usize = RANGES + SLOTS * RANGES_EACH;
+const TABLE_EACH: usize = CommandTable::bytes(REGIONS);
+const SCRATCH_AT: usize = (TABLES + (SLOTS + 1) * TABLE_EACH).next_multiple_of(PAGE);
+const BYTES: usize = SCRATCH_AT + SCRATCH;
+
+const _: () = assert!(RECEIVED.is_multiple_of(received::BYTES));
+const _: () = assert!(RECEIVED + received::BYTES <= PAGE_READ && PAGE_READ + 512 <= RANGES);
+const _: () = assert!(TABLES.is_multiple_of(CommandTable::ALIGN as usize));
+const _: () = assert!(SCRATCH as u32 <= PrdtEntry::MAX);
+
+#[derive(Debug)]
+pub(super) struct PortMemory {
+    region: Arc<Region>,
+    at: Iova,
+}
+
+impl PortMemory {
+    pub(super) fn new(space: &AddressSpace) -> Result<PortMemory, AhciError> {
+        let region = Region::anonymous(BYTES)?;
+        let at = space.register(&region)?;
+        Ok(PortMemory { region, at })
+    }
+
+    /// Where the command list is.
+    pub(super) fn list(&self) -> Iova {
+        self.at.offset(LIST as u64)
+    }
+
+    /// Where received FISes go.
+    pub(super) fn received(&self) -> Iova {
+        self.at.offset(RECEIVED as u64)
+    }
+
+    /// Where the scratch is.
+    #[inline]
+    pub(super) fn scratch(&self) -> Iova {
+        self.at.offset(SCRATCH_AT as u64)
+    }
+
+    /// Where the trim ranges of a slot are.
+    pub(super) fn ranges(&self, slot: usize) -> Iova {
+        self.at.offset((RANGES + slot * RANGES_EACH) as u64)
+    }
+
+    /// Where the page of the driver's own commands is.
+    pub(super) fn page(&self) -> Iova {
+        self.at.offset(PAGE_READ as u64)
+    }
+
+    /// What the driver's own command read.
+    pub(super) fn read_page(&self) -> [u8; 512] {
+        let mut page = [0; 512];
+        self.region.read(PAGE_READ, &mut page);
+        page
+    }
+
+    /// Puts a command's FIS into table `table`.
+    #[inline]
+    pub(super) fn put_fis(&self, table: usize, fis: &RegisterH2d) {
+        self.region.write(TABLES + table * TABLE_EACH + CommandTable::CFIS, fis.as_bytes());
+    }
+
+    /// Makes slot `slot` point at table `table`.
+    #[inline]
+    pub(super) fn point(&self, slot: usize, table: usize, write: bool, regions: u16) {
+        let at = self.at.offset((TABLES + table * TABLE_EACH) as u64).0;
+        let header = CommandHeader::new(at, write, regions);
+        self.region.write(LIST + slot * CommandHeader::BYTES, header.as_bytes());
+    }
+
+    /// The `index`th physical region of table `table`.
+    #[inline]
+    pub(super) fn put_region(&self, table: usize, index: usize, entry: PrdtEntry) {
+        debug_assert!(index < REGIONS);
+        let offset = TABLES + table * TABLE_EACH + CommandTable::PRDT + index * PrdtEntry::BYTES;
+        self.region.write(offset, entry.as_bytes());
+    }
+
+    /// The `index`th trim range of slot `slot`.
+    pub(super) fn put_range(&self, slot: usize, index: usize, range: TrimRange) {
+        debug_assert!(index * TrimRange::BYTES < RANGES_EACH);
+        let offset = RANGES + slot * RANGES_EACH + index * TrimRange::BYTES;
+        self.region.write(offset, &range.to_bytes());
+    }
+}

@@ -1,0 +1,431 @@
+//! [`AhciPort`]: a drive's hardware queue.
+
+use std::sync::Arc;
+
+use clock::{Nanos, Waker};
+use nvme::Status;
+use ring::{AddressSpace, Iova};
+use sata::hba;
+use sata::port::{self, is};
+use sata::{PrdtEntry, RegisterH2d, SLOTS, ata};
+
+use super::command::{self, Abilities, Command};
+use super::line::Shared;
+use super::memory::{OWN_TABLE, PortMemory};
+use super::recovery::Recovery;
+use crate::hal::{BindError, Event, HardwareQueue, Limits, QueueState};
+use crate::{Request, Tag, TagError, TagSet, TagState};
+
+/// Interrupts of a port that are enabled.
+pub(super) const ENABLED: u32 = is::DHRS | is::PSS | is::SDBS | is::ERRORS;
+
+/// The registers of a port.
+#[derive(Clone, Debug)]
+pub(super) struct Wiring {
+    pub(super) shared: Arc<Shared>,
+    pub(super) index: u8,
+}
+
+impl Wiring {
+    #[inline]
+    fn at(&self, register: usize) -> usize {
+        hba::port(self.index.into(), register)
+    }
+
+    #[inline]
+    pub(super) fn read(&self, register: usize) -> u32 {
+        self.shared.function.read(self.at(register))
+    }
+
+    pub(super) fn write(&self, register: usize, value: u32) {
+        self.shared.function.write(self.at(register), value);
+    }
+
+    #[inline]
+    pub(super) fn set(&self, register: usize, bits: u32) {
+        self.shared.function.set(self.at(register), bits);
+    }
+
+    pub(super) fn clear(&self, register: usize, bits: u32) {
+        self.shared.function.clear(self.at(register), bits);
+    }
+
+    #[inline]
+    pub(super) fn wake(&self) {
+        self.shared.function.wake_device();
+    }
+
+    /// Says where the command list and the received FISes are.
+    pub(super) fn place(&self, list: Iova, received: Iova) {
+        self.write(port::CLB, list.0 as u32);
+        self.write(port::CLBU, (list.0 >> 32) as u32);
+        self.write(port::FB, received.0 as u32);
+        self.write(port::FBU, (received.0 >> 32) as u32);
+    }
+
+    /// Whether the drive has BSY or DRQ set.
+    pub(super) fn is_busy(&self) -> bool {
+        self.read(port::TFD) & u32::from(ata::status::BSY | ata::status::DRQ) != 0
+    }
+
+    /// Clears PxSERR and PxIS.
+    pub(super) fn forget_errors(&self) {
+        self.clear(port::SERR, u32::MAX);
+        self.clear(port::IS, u32::MAX);
+        self.shared.forget_errors(self.index);
+    }
+
+    /// Issues one of the driver's own commands, which reads 512 bytes, in slot 0.
+    fn ask(&self, memory: &PortMemory, fis: &RegisterH2d) {
+        memory.put_region(OWN_TABLE, 0, PrdtEntry::new(memory.page().0, 512));
+        memory.put_fis(OWN_TABLE, fis);
+        memory.point(0, OWN_TABLE, false, 1);
+        self.set(port::CI, 1);
+        self.wake();
+    }
+
+    pub(super) fn ask_identify(&self, memory: &PortMemory) {
+        self.ask(memory, &RegisterH2d::identify());
+    }
+
+    pub(super) fn ask_error_log(&self, memory: &PortMemory) {
+        self.ask(memory, &RegisterH2d::read_log(ata::QueuedErrorLog::LOG));
+    }
+}
+
+/// What a port has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Commands given to the drive; one that was given again after an error counts again.
+    pub issued: u64,
+    /// Commands that ended.
+    pub completed: u64,
+    /// Of them with an error.
+    pub errors: u64,
+    /// Commands given again because the drive forgot them when another one failed.
+    pub reissued: u64,
+    /// How often the port was stopped and started over a failed command.
+    pub recoveries: u64,
+    /// How often it was reset (COMRESET).
+    pub resets: u64,
+    /// Errors that the controller reported without stopping.
+    pub minor_errors: u64,
+}
+
+/// A drive's hardware queue. A tag is the NCQ tag, the command slot, and the bit of PxSACT and PxCI.
+///
+/// * **Reads and writes** are queued commands: they end in any order.
+/// * **Flushes and discards** are not. A SATA drive takes such a command only while it has no
+///   other, so it is held here, with reads and writes issued after it, until those before it have
+///   ended; whoever binds notices nothing. When it has ended, what was held goes before the next
+///   such command, so neither kind starves the other.
+/// * **A failed queued command** stops the port (AHCI 1.3.1 section 6.2.2.2): the drive drops the
+///   others. The queue restarts the port, reads from the drive's log which one failed, ends it
+///   with an error, and issues the others again; they keep their tags. [`poll`] moves this on.
+/// * **An error of the link or the bus** resets the port; all outstanding commands end with
+///   [`Status::DATA_TRANSFER_ERROR`].
+/// * **There is no abort of a single command** in native command queuing. A command that is held is
+///   given up; one that the drive has is not, and its owner resets the queue if it cannot wait.
+/// * **A drive that is unplugged**, or does not come back from a reset, is
+///   [`QueueState::Removed`] for good.
+///
+/// Whoever fetches events acknowledges the port's interrupt on the way, unless
+/// [`set_self_acknowledge`](AhciPort::set_self_acknowledge) leaves that to an
+/// [`AhciInterrupt`](super::AhciInterrupt).
+///
+/// [`poll`]: HardwareQueue::poll
+#[derive(Debug)]
+pub struct AhciPort {
+    pub(super) wiring: Wiring,
+    pub(super) memory: PortMemory,
+    abilities: Abilities,
+    tags: TagSet,
+    /// What is in each slot, to issue it again.
+    commands: [Command; SLOTS],
+    /// Bound, and not to be issued yet.
+    bound: u32,
+    /// To be issued as soon as may be.
+    held: u32,
+    /// Which of the bound, held and issued commands are queued ones.
+    queued: u32,
+    /// The drive's.
+    pub(super) issued: u32,
+    /// Ended, not fetched.
+    ended: u32,
+    /// How, by tag.
+    statuses: [Status; SLOTS],
+    /// Held queued commands go before held commands of the other kind.
+    queued_first: bool,
+    self_acknowledge: bool,
+    pub(super) recovery: Recovery,
+    pub(super) stats: PortStats,
+}
+
+impl AhciPort {
+    pub(super) fn new(wiring: Wiring, memory: PortMemory, abilities: Abilities) -> AhciPort {
+        AhciPort {
+            wiring,
+            memory,
+            tags: TagSet::new(abilities.limits.queue_depth as u16),
+            abilities,
+            commands: [Command::default(); SLOTS],
+            bound: 0,
+            held: 0,
+            queued: 0,
+            issued: 0,
+            ended: 0,
+            statuses: [Status::SUCCESS; SLOTS],
+            queued_first: false,
+            self_acknowledge: true,
+            recovery: Recovery::default(),
+            stats: PortStats::default(),
+        }
+    }
+
+    /// The port's number: its bit in [`AhciInterrupt::pending`](super::AhciInterrupt::pending).
+    pub fn port(&self) -> u8 {
+        self.wiring.index
+    }
+
+    /// What the drive can do.
+    pub fn limits(&self) -> Limits {
+        self.abilities.limits
+    }
+
+    /// What the port has done.
+    pub fn stats(&self) -> PortStats {
+        self.stats
+    }
+
+    /// Commands that the drive has.
+    pub fn outstanding(&self) -> u32 {
+        self.issued.count_ones()
+    }
+
+    /// Whether the queue clears the port's interrupt bits itself before it looks for events. Off,
+    /// somebody else must ([`AhciInterrupt::acknowledge`](super::AhciInterrupt::acknowledge)) or
+    /// the line is raised once and never again; who polls with interrupts masked needs neither.
+    pub fn set_self_acknowledge(&mut self, on: bool) {
+        self.self_acknowledge = on;
+    }
+
+    /// Finds what has ended. A bit that the drive clears and that was not issued is nothing.
+    #[inline]
+    fn look(&mut self) {
+        if !self.recovery.is_idle() {
+            self.recover(None);
+            return;
+        }
+        let raised = self.wiring.read(port::IS);
+        if raised != 0 && self.self_acknowledge {
+            self.wiring.shared.acknowledge(1 << self.wiring.index);
+        }
+        let errors = (raised & is::ERRORS) | self.wiring.shared.take_errors(self.wiring.index);
+        if errors != 0 {
+            self.fail(errors);
+            return;
+        }
+        if self.issued != 0 {
+            self.salvage();
+            self.advance();
+        }
+    }
+
+    /// Ends what the drive says has ended.
+    #[inline]
+    pub(super) fn salvage(&mut self) {
+        let (queued, alone) = (self.issued & self.queued, self.issued & !self.queued);
+        let mut ended = 0;
+        if queued != 0 {
+            ended |= queued & !self.wiring.read(port::SACT);
+        }
+        if alone != 0 {
+            ended |= alone & !self.wiring.read(port::CI);
+        }
+        if ended != 0 {
+            self.end(ended, Status::SUCCESS);
+        }
+    }
+
+    /// `tags` ended with `status`.
+    #[inline]
+    pub(super) fn end(&mut self, tags: u32, status: Status) {
+        let mut left = tags;
+        while left != 0 {
+            let tag = left.trailing_zeros() as usize;
+            left &= left - 1;
+            self.statuses[tag] = status;
+        }
+        self.queued_first |= tags & self.issued & !self.queued != 0;
+        self.issued &= !tags;
+        self.bound &= !tags;
+        self.held &= !tags;
+        self.ended |= tags;
+    }
+
+    /// Issues what is held, as far as it may go.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        if self.held == 0 || !self.recovery.is_idle() || self.issued & !self.queued != 0 {
+            return;
+        }
+        let (queued, alone) = (self.held & self.queued, self.held & !self.queued);
+        let first = if queued != 0 && (alone == 0 || self.queued_first) {
+            self.queued_first = false;
+            queued
+        } else if self.issued == 0 {
+            // The lowest of those that need the drive for themselves.
+            alone & alone.wrapping_neg()
+        } else {
+            return;
+        };
+        self.held &= !first;
+        self.issued |= first;
+        self.stats.issued += u64::from(first.count_ones());
+        self.give(first);
+    }
+
+    /// Gives commands to the drive: the tags first, the slots second (AHCI 1.3.1 section 5.5.1).
+    #[inline]
+    pub(super) fn give(&self, tags: u32) {
+        let queued = tags & self.queued;
+        if queued != 0 {
+            self.wiring.set(port::SACT, queued);
+        }
+        self.wiring.set(port::CI, tags);
+        self.wiring.wake();
+    }
+
+    /// Makes a slot point at its command.
+    #[inline]
+    pub(super) fn point(&self, slot: usize) {
+        let Command { write, regions, .. } = self.commands[slot % SLOTS];
+        self.memory.point(slot, slot, write, regions);
+    }
+
+    /// Which of the issued commands are queued ones.
+    pub(super) fn issued_queued(&self) -> u32 {
+        self.issued & self.queued
+    }
+
+    /// Forgets every command.
+    pub(super) fn forget(&mut self) {
+        (self.bound, self.held, self.issued, self.ended) = (0, 0, 0, 0);
+    }
+}
+
+impl HardwareQueue for AhciPort {
+    #[inline]
+    fn tags(&self) -> &TagSet {
+        &self.tags
+    }
+
+    #[inline]
+    fn tags_mut(&mut self) -> &mut TagSet {
+        &mut self.tags
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.wiring.shared.function.memory()
+    }
+
+    #[inline]
+    fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
+        if self.state() != QueueState::Ready {
+            return Err(BindError::Busy);
+        }
+        self.tags.bind(tag, command.tag, now)?;
+        // There are 32 tags at most.
+        let slot = tag.0 as u8;
+        let bit = 1 << slot;
+        let space = self.wiring.shared.function.memory();
+        let prepared = command::prepare(&self.memory, space, self.abilities, slot, command);
+        match prepared {
+            Ok(prepared) => {
+                self.commands[usize::from(slot)] = prepared;
+                // While the port recovers, slot 0 is its own; it points it back afterwards.
+                if slot != 0 || self.recovery.is_idle() {
+                    self.point(slot.into());
+                }
+                self.bound |= bit;
+                self.queued =
+                    if prepared.is_queued() { self.queued | bit } else { self.queued & !bit };
+                Ok(())
+            }
+            Err(status) => {
+                self.tags.detach(tag)?;
+                Err(BindError::Refused(status))
+            }
+        }
+    }
+
+    #[inline]
+    fn issue_tags(&mut self) -> bool {
+        let fresh = self.bound != 0;
+        self.held |= std::mem::take(&mut self.bound);
+        self.advance();
+        fresh
+    }
+
+    #[inline]
+    fn check_event(&mut self) -> bool {
+        if self.ended == 0 {
+            self.look();
+        }
+        self.ended != 0
+    }
+
+    #[inline]
+    fn fetch_event(&mut self) -> Option<Event> {
+        if !self.check_event() {
+            return None;
+        }
+        let tag = self.ended.trailing_zeros();
+        self.ended &= self.ended - 1;
+        let status = self.statuses[tag as usize];
+        self.stats.completed += 1;
+        self.stats.errors += u64::from(!status.is_success());
+        Some(Event { tag: Tag(tag as u16), status, result: 0 })
+    }
+
+    fn abort_tag(&mut self, tag: Tag, _now: Nanos) -> Result<(), TagError> {
+        if self.tags.state(tag) != Some(TagState::Bound) {
+            return self.tags.detach(tag).map(drop);
+        }
+        let bit = 1 << tag.0;
+        if (self.bound | self.held) & bit != 0 {
+            self.end(bit, Status::ABORTED);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, now: Nanos) {
+        self.begin_reset(now);
+    }
+
+    fn state(&self) -> QueueState {
+        self.recovery.state()
+    }
+
+    fn poll(&mut self, now: Nanos) -> bool {
+        if self.recovery.is_idle() {
+            // An error, or an unplugged drive, is noticed even if nobody waits for an event.
+            if self.wiring.read(port::IS) & is::ERRORS != 0 {
+                self.look();
+                return true;
+            }
+            return false;
+        }
+        self.recover(Some(now))
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.recovery.deadline()
+    }
+
+    /// The controller has one line: whoever sets it first, through whichever port, is woken for all
+    /// of them.
+    fn set_waker(&mut self, waker: Waker) {
+        self.wiring.shared.function.set_line(waker);
+    }
+}

@@ -1,0 +1,161 @@
+//! [`Uring`]: a file or block device of the host as a device with hardware queues.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::ring::AddressSpace;
+use rustix::io::Errno;
+
+use super::ring::{Ring, Setup};
+use super::target::Target;
+use super::{Polling, TaskWork, UringConfig, UringError, UringQueue};
+use crate::Tag;
+use crate::hal::{Features, Limits, LowLevelDriver};
+
+/// How long the read that tries polled completions may take, in milliseconds.
+const PROBE_MS: u32 = 5_000;
+
+/// A file or block device of the host, through io_uring.
+///
+/// Its size is what it was when it was opened: nothing makes it longer, and if something else makes it
+/// shorter, what is past the end fails. Writes are durable after a flush, or with force unit access.
+#[derive(Debug)]
+pub struct Uring {
+    target: Arc<Target>,
+    memory: AddressSpace,
+    limits: Limits,
+    features: Features,
+    polled: bool,
+    queues: Vec<Option<UringQueue>>,
+}
+
+impl Uring {
+    /// Opens a file or block device, with registrations of its own.
+    ///
+    /// # Errors
+    /// [`UringError`].
+    pub fn open(path: impl AsRef<Path>, config: UringConfig) -> Result<Uring, UringError> {
+        Uring::open_with(path, config, AddressSpace::default())
+    }
+
+    /// Opens a file or block device whose payloads are in `memory`, for several that share theirs.
+    ///
+    /// # Errors
+    /// [`UringError`].
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        config: UringConfig,
+        memory: AddressSpace,
+    ) -> Result<Uring, UringError> {
+        config.check()?;
+        let target = Arc::new(Target::open(path.as_ref(), &config)?);
+        let sector_bytes = target.sector_bytes;
+        config.check_transfer(sector_bytes)?;
+        let limits = Limits {
+            sector_bytes,
+            sectors: target.sectors,
+            max_sectors: config.transfer_bytes_max / sector_bytes,
+            optimal_sectors: target.optimal_bytes / sector_bytes,
+            queue_depth: config.depth.into(),
+            volatile_cache: true,
+        };
+        let writable = !target.read_only;
+        let features = Features {
+            segments: config.segments,
+            fua: writable,
+            discard: target.punches,
+            write_zeroes: writable,
+            extents: false,
+        };
+        let setup = Setup {
+            depth: config.depth,
+            polled: false,
+            split: false,
+            submission_thread: config.submission_thread,
+            deferred: config.task_work == TaskWork::Deferred,
+            registered_file: config.registered_file,
+            registered_buffers: config.registered_buffers,
+            segments: config.segments,
+            memory_align: target.memory_align,
+            bucket_bytes: config.transfer_bytes_max,
+        };
+        let polled = match config.polling {
+            Polling::Off => false,
+            Polling::WhereSupported => config.direct && probe(&target, setup).is_ok(),
+            Polling::Required => {
+                let no = |source| UringError::NoPolling { path: target.path.clone(), source };
+                probe(&target, setup).map(|()| true).map_err(no)?
+            }
+        };
+        let setup = Setup { polled, split: polled, ..setup };
+        let queue = |_| {
+            let facts = (limits, features);
+            UringQueue::new(target.clone(), setup, memory.clone(), facts, config.reset_patience)
+                .map(Some)
+                .map_err(UringError::ring)
+        };
+        let queues = (0..config.queues).map(queue).collect::<Result<_, UringError>>()?;
+        Ok(Uring { target, memory, limits, features, polled, queues })
+    }
+
+    /// Whether completions are polled for.
+    pub fn polled(&self) -> bool {
+        self.polled
+    }
+
+    /// Addresses of payloads must be multiples of this many bytes, or are refused as misaligned
+    /// ([`nvme::Status::PRP_OFFSET_INVALID`]); regions begin on a page.
+    pub fn memory_alignment(&self) -> u32 {
+        self.target.memory_align
+    }
+}
+
+/// Reads the first sector with polled completions.
+fn probe(target: &Target, setup: Setup) -> io::Result<()> {
+    let setup = Setup { depth: 1, polled: true, submission_thread: None, deferred: false, ..setup };
+    let mut ring = Ring::new(target.file.as_fd(), setup, AddressSpace::default())?;
+    let tag = Tag(0);
+    let aimed = ring.aim_bucket(tag, target.sector_bytes, false).is_ok();
+    if !aimed || !ring.push_transfer(tag, false, 0, false) {
+        return Err(Errno::AGAIN.into());
+    }
+    for _ in 0..PROBE_MS {
+        ring.submit()?;
+        ring.nudge();
+        match ring.pop() {
+            Some(answer) if answer.result < 0 => {
+                return Err(io::Error::from_raw_os_error(-answer.result));
+            }
+            Some(_) => return Ok(()),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err(Errno::TIMEDOUT.into())
+}
+
+impl LowLevelDriver for Uring {
+    type Queue = UringQueue;
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn queues(&self) -> u16 {
+        self.queues.len() as u16
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    fn take_queue(&mut self, index: u16) -> Option<UringQueue> {
+        self.queues.get_mut(usize::from(index))?.take()
+    }
+}

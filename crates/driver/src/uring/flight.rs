@@ -1,0 +1,303 @@
+//! [`Flight`]: a command on its way: what of a request becomes which operation of the file, and what
+//! an answer means. No I/O: the queue carries the steps out.
+//!
+//! | request | operation |
+//! |---|---|
+//! | read, write | a transfer; a write with force unit access carries `RWF_DSYNC` |
+//! | flush | `fdatasync` |
+//! | discard | a hole is punched, the size kept |
+//! | write zeroes | a hole if it may unmap and the file system has holes, else `FALLOC_FL_ZERO_RANGE`; then `fdatasync` with force unit access |
+//!
+//! A transfer that the kernel did in part goes on with the rest. What is cut inside a sector, or makes
+//! no progress, has met the end of a file that somebody truncated: the medium's fault.
+
+use nvme::Status;
+use rustix::io::Errno;
+
+use super::status;
+use crate::{Limits, Op, Request};
+
+/// How often a command is given again that the kernel has no room for.
+const RETRIES: u8 = 16;
+
+/// One operation of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Between memory and file.
+    Transfer {
+        /// To the file.
+        write: bool,
+        /// Durable when it has ended.
+        durable: bool,
+    },
+    /// Everything becomes durable.
+    Sync,
+    /// The range becomes a hole.
+    Punch,
+    /// The range becomes zeros.
+    Zero,
+}
+
+/// Who has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nobody: there is no command, or it has ended.
+    #[default]
+    Idle,
+    /// The queue, until it is issued.
+    Bound,
+    /// The kernel.
+    Issued,
+}
+
+/// A command on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) step: Step,
+    pub(super) stage: Stage,
+    /// Somebody has asked to give it up.
+    pub(super) aborted: bool,
+    op: Op,
+    sync_after: bool,
+    retries: u8,
+    offset: u64,
+    bytes: u64,
+    done: u64,
+}
+
+/// What an answer leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It has ended.
+    Ended(Status),
+    /// It has ended, and nothing else will go well on this device.
+    Gone,
+    /// The next step is to be given to the kernel.
+    Step,
+    /// The transfer goes on after so many bytes of memory.
+    Rest(u32),
+    /// The same step is to be given again.
+    Again,
+}
+
+impl Default for Flight {
+    fn default() -> Flight {
+        Flight {
+            step: Step::Sync,
+            stage: Stage::Idle,
+            aborted: false,
+            op: Op::Flush,
+            sync_after: false,
+            retries: 0,
+            offset: 0,
+            bytes: 0,
+            done: 0,
+        }
+    }
+}
+
+impl Flight {
+    /// The first step of a request.
+    ///
+    /// # Errors
+    /// The status of one that cannot be carried out.
+    #[inline]
+    pub(super) fn plan(
+        request: &Request,
+        limits: &Limits,
+        read_only: bool,
+    ) -> Result<Flight, Status> {
+        let Request { op, lba, sectors, fua, may_unmap, .. } = *request;
+        let step = match op {
+            Op::Read => Step::Transfer { write: false, durable: false },
+            Op::Write => Step::Transfer { write: true, durable: fua },
+            Op::Flush => return Ok(Flight::default()),
+            Op::Discard => Step::Punch,
+            Op::WriteZeroes if may_unmap => Step::Punch,
+            Op::WriteZeroes => Step::Zero,
+            Op::Extents => return Err(Status::INVALID_OPCODE),
+        };
+        if read_only && op != Op::Read {
+            return Err(Status::WRITE_PROTECTED);
+        }
+        // Checked once more: past the end of a file a write would make it longer.
+        let past_end = lba.checked_add(sectors.into()).is_none_or(|end| end > limits.sectors);
+        if past_end {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        let too_long = sectors > limits.max_sectors && matches!(step, Step::Transfer { .. });
+        if sectors == 0 || too_long {
+            return Err(Status::INVALID_FIELD);
+        }
+        let sector_bytes = u64::from(limits.sector_bytes);
+        Ok(Flight {
+            step,
+            op,
+            sync_after: fua && op == Op::WriteZeroes,
+            offset: lba * sector_bytes,
+            bytes: u64::from(sectors) * sector_bytes,
+            ..Flight::default()
+        })
+    }
+
+    /// Where in the file the step begins.
+    #[inline]
+    pub(super) fn at(&self) -> u64 {
+        self.offset + self.done
+    }
+
+    /// Bytes of the step.
+    #[inline]
+    pub(super) fn left(&self) -> u64 {
+        self.bytes - self.done
+    }
+
+    /// What the kernel's answer leads to.
+    #[inline]
+    pub(super) fn answer(&mut self, result: i32, sector_bytes: u32) -> Next {
+        match result {
+            0.. => {}
+            -4095..0 => return self.refused(Errno::from_raw_os_error(-result)),
+            // No errno.
+            _ => return Next::Ended(Status::INTERNAL),
+        }
+        match self.step {
+            Step::Transfer { .. } => self.transferred(result as u32, sector_bytes),
+            Step::Punch | Step::Zero if self.sync_after => {
+                self.step = Step::Sync;
+                Next::Step
+            }
+            Step::Punch | Step::Zero | Step::Sync => Next::Ended(Status::SUCCESS),
+        }
+    }
+
+    #[inline]
+    fn transferred(&mut self, bytes: u32, sector_bytes: u32) -> Next {
+        let left = self.left();
+        if u64::from(bytes) == left {
+            return Next::Ended(Status::SUCCESS);
+        }
+        let cut = bytes == 0 || !bytes.is_multiple_of(sector_bytes) || u64::from(bytes) > left;
+        if cut {
+            return Next::Ended(status::fault(self.op));
+        }
+        self.done += u64::from(bytes);
+        self.retries = 0;
+        Next::Rest(bytes)
+    }
+
+    #[cold]
+    fn refused(&mut self, errno: Errno) -> Next {
+        let transient = matches!(errno, Errno::AGAIN | Errno::INTR);
+        if transient && !self.aborted && self.retries < RETRIES {
+            self.retries += 1;
+            return Next::Again;
+        }
+        // Unmapping is allowed, not asked for.
+        if errno == Errno::OPNOTSUPP && self.op == Op::WriteZeroes && self.step == Step::Punch {
+            self.step = Step::Zero;
+            return Next::Step;
+        }
+        if status::is_gone(errno) {
+            return Next::Gone;
+        }
+        Next::Ended(status::of(errno, self.op))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Payload;
+
+    const LIMITS: Limits = Limits {
+        sector_bytes: 512,
+        sectors: 1000,
+        max_sectors: 64,
+        optimal_sectors: 8,
+        queue_depth: 4,
+        volatile_cache: true,
+    };
+
+    fn plan(request: Request) -> Flight {
+        Flight::plan(&request, &LIMITS, false).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let bucket = Payload::BitBucket;
+        for (request, status) in [
+            (Request::read(1000, 1, bucket, 0), Status::LBA_OUT_OF_RANGE),
+            (Request::write(999, 2, bucket, 0), Status::LBA_OUT_OF_RANGE),
+            (Request::write(u64::MAX, 1, bucket, 0), Status::LBA_OUT_OF_RANGE),
+            (Request::discard(0, 1001, 0), Status::LBA_OUT_OF_RANGE),
+            (Request::read(0, 0, bucket, 0), Status::INVALID_FIELD),
+            (Request::read(0, 65, bucket, 0), Status::INVALID_FIELD),
+            (Request::discard(5, 0, 0), Status::INVALID_FIELD),
+            (Request::extents(0, 1, ring::Iova(0), 0), Status::INVALID_OPCODE),
+        ] {
+            assert_eq!(Flight::plan(&request, &LIMITS, false).unwrap_err(), status, "{request:?}");
+        }
+        for request in [
+            Request::write(0, 1, bucket, 0),
+            Request::discard(0, 1, 0),
+            Request::write_zeroes(0, 1, true, 0),
+        ] {
+            let refused = Flight::plan(&request, &LIMITS, true).unwrap_err();
+            assert_eq!(refused, Status::WRITE_PROTECTED);
+        }
+        assert!(Flight::plan(&Request::read(0, 1, bucket, 0), &LIMITS, true).is_ok());
+        assert!(Flight::plan(&Request::flush(0), &LIMITS, true).is_ok());
+        assert!(Flight::plan(&Request::discard(0, 1000, 0), &LIMITS, false).is_ok(), "no limit");
+    }
+
+    #[test]
+    fn a_short_transfer_goes_on_in_whole_sectors_only() {
+        let mut read = plan(Request::read(10, 8, Payload::BitBucket, 0));
+        assert_eq!((read.at(), read.left()), (5120, 4096));
+        assert_eq!(read.answer(1024, 512), Next::Rest(1024));
+        assert_eq!((read.at(), read.left()), (6144, 3072));
+        let mut cut = read;
+        assert_eq!(cut.answer(100, 512), Next::Ended(Status::UNRECOVERED_READ), "end of file");
+        assert_eq!(read.answer(0, 512), Next::Ended(Status::UNRECOVERED_READ), "end of file");
+        let mut write = plan(Request::write(0, 2, Payload::BitBucket, 0));
+        assert_eq!(write.answer(0, 512), Next::Ended(Status::WRITE_FAULT));
+        assert_eq!(write.answer(700, 512), Next::Ended(Status::WRITE_FAULT));
+        assert_eq!(write.answer(4096, 512), Next::Ended(Status::WRITE_FAULT), "more than asked");
+        assert_eq!(write.answer(512, 512), Next::Rest(512));
+        assert_eq!(write.answer(512, 512), Next::Ended(Status::SUCCESS));
+    }
+
+    #[test]
+    fn zeroes_may_take_three_steps() {
+        let mut zeroes = plan(Request { fua: true, ..Request::write_zeroes(0, 8, true, 0) });
+        assert_eq!(zeroes.step, Step::Punch);
+        assert_eq!(zeroes.answer(-Errno::OPNOTSUPP.raw_os_error(), 512), Next::Step);
+        assert_eq!(zeroes.step, Step::Zero);
+        assert_eq!(zeroes.answer(0, 512), Next::Step);
+        assert_eq!(zeroes.step, Step::Sync);
+        assert_eq!(zeroes.answer(0, 512), Next::Ended(Status::SUCCESS));
+        let unsupported = -Errno::OPNOTSUPP.raw_os_error();
+        let mut discard = plan(Request::discard(0, 8, 0));
+        assert_eq!(discard.answer(unsupported, 512), Next::Ended(Status::INVALID_OPCODE));
+        let mut written = plan(Request::write_zeroes(0, 8, false, 0));
+        assert_eq!(written.answer(unsupported, 512), Next::Ended(Status::INVALID_OPCODE));
+    }
+
+    #[test]
+    fn a_busy_kernel_is_asked_again_but_not_for_ever() {
+        let again = -Errno::AGAIN.raw_os_error();
+        let mut read = plan(Request::read(0, 1, Payload::BitBucket, 0));
+        for _ in 0..RETRIES {
+            assert_eq!(read.answer(again, 512), Next::Again);
+        }
+        assert_eq!(read.answer(again, 512), Next::Ended(Status::NOT_READY));
+        let mut aborted = plan(Request::read(0, 1, Payload::BitBucket, 0));
+        aborted.aborted = true;
+        let interrupted = -Errno::INTR.raw_os_error();
+        assert_eq!(aborted.answer(interrupted, 512), Next::Ended(Status::ABORTED));
+        let mut gone = plan(Request::flush(0));
+        assert_eq!(gone.answer(-Errno::NODEV.raw_os_error(), 512), Next::Gone);
+        assert_eq!(gone.answer(i32::MIN, 512), Next::Ended(Status::INTERNAL));
+    }
+}

@@ -1,0 +1,311 @@
+//! [`UringQueue`]: a hardware queue that is an io_uring instance.
+//!
+//! A command is bound (planned, its memory found), issued with all others at once, and answered by
+//! the kernel, perhaps in several steps ([`super::flight`]). What is outstanding at the kernel is known
+//! tag by tag, so a tag that was given back without an answer cannot be bound again before there is
+//! one.
+
+mod steps;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use ::ring::AddressSpace;
+use clock::{Nanos, Waker};
+use nvme::Status;
+use rustix::io::Errno;
+
+use super::UringStats;
+use super::flight::{Flight, Stage, Step};
+use super::ring::{Ring, Setup};
+use super::target::Target;
+use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState};
+use crate::{Payload, Request, Tag, TagError, TagSet, TagState};
+
+/// How often a queue that waits for the kernel looks again.
+const RETRY: Nanos = Nanos::from_micros(50);
+
+/// A hardware queue of a file or block device.
+#[derive(Debug)]
+pub struct UringQueue {
+    // Dropped first: it waits for the kernel, which uses the file.
+    ring: Ring,
+    target: Arc<Target>,
+    limits: Limits,
+    features: Features,
+    tags: TagSet,
+    flights: Box<[Flight]>,
+    /// Tags bound since the last issue, in order.
+    bound: Box<[Tag]>,
+    bound_count: usize,
+    /// Events without an answer of the kernel: commands that were given up before they were issued.
+    ended: VecDeque<Event>,
+    /// The event that a look has found.
+    found: Option<Event>,
+    /// The kernel has not taken everything that is in the ring.
+    backlog: bool,
+    /// When it is asked again.
+    ask_again: Nanos,
+    reset: Option<Reset>,
+    reset_patience: Nanos,
+    /// The device has said that it is gone.
+    gone: bool,
+    /// Why the kernel does not serve the ring any more.
+    fault: Option<Errno>,
+    waker: Option<Waker>,
+    /// Nobody can be woken: whoever waits must look.
+    unwatched: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reset {
+    give_up: Nanos,
+    look_again: Nanos,
+}
+
+impl UringQueue {
+    pub(super) fn new(
+        target: Arc<Target>,
+        setup: Setup,
+        memory: AddressSpace,
+        (limits, features): (Limits, Features),
+        reset_patience: Nanos,
+    ) -> io::Result<UringQueue> {
+        let depth = usize::from(setup.depth);
+        Ok(UringQueue {
+            ring: Ring::new(target.file.as_fd(), setup, memory)?,
+            target,
+            limits,
+            features,
+            tags: TagSet::new(setup.depth),
+            flights: vec![Flight::default(); depth].into(),
+            bound: vec![Tag(0); depth].into(),
+            bound_count: 0,
+            ended: VecDeque::with_capacity(depth),
+            found: None,
+            backlog: false,
+            ask_again: Nanos::ZERO,
+            reset: None,
+            reset_patience,
+            gone: false,
+            fault: None,
+            waker: None,
+            unwatched: setup.polled,
+        })
+    }
+
+    /// What the device can do.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What the driver can do.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// What the queue has counted.
+    pub fn stats(&self) -> UringStats {
+        self.ring.stats()
+    }
+
+    /// Whether completions are polled for.
+    pub fn polled(&self) -> bool {
+        self.ring.polled()
+    }
+
+    /// Why the queue was removed, if the kernel or its patience is at fault: `EEXIST` for deferred
+    /// task work on a second thread, `ETIMEDOUT` for a reset that took too long.
+    pub fn fault(&self) -> Option<io::Error> {
+        self.fault.map(io::Error::from)
+    }
+
+    /// The ring as a descriptor that is readable while there are events: for an owner that sleeps in
+    /// a `poll(2)` of its own, or beside [`clock::Parker::park`]. Nothing need be read from it. `None`
+    /// where a sleeper would miss its event: with [`Polling`](super::Polling), where nothing ends unless
+    /// somebody looks, and with [`TaskWork::Deferred`](super::TaskWork), of whose waiting work the kernel
+    /// tells an eventfd ([`set_waker`](HardwareQueue::set_waker)) but not who polls the ring.
+    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.ring.event_fd()
+    }
+
+    #[inline]
+    fn plan(&mut self, tag: Tag, command: &Request) -> Result<Flight, BindError> {
+        let flight = Flight::plan(command, &self.limits, self.target.read_only)
+            .map_err(BindError::Refused)?;
+        if let Step::Transfer { write, .. } = flight.step {
+            // At most the transfer limit, which is 32 bits.
+            let bytes = flight.left() as u32;
+            match command.data {
+                Payload::At(at) => self.ring.aim(tag, at, bytes)?,
+                Payload::BitBucket => self.ring.aim_bucket(tag, bytes, write)?,
+                Payload::Scattered { table, segments } => {
+                    self.ring.aim_pieces(tag, (table, segments), bytes, write)?;
+                }
+            }
+        }
+        Ok(flight)
+    }
+}
+
+impl HardwareQueue for UringQueue {
+    #[inline]
+    fn tags(&self) -> &TagSet {
+        &self.tags
+    }
+
+    #[inline]
+    fn tags_mut(&mut self) -> &mut TagSet {
+        &mut self.tags
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.ring.memory()
+    }
+
+    /// A device that is gone refuses with [`Status::NOT_READY`]. A tag that was detached without an
+    /// event is busy until the kernel has answered what it was bound to.
+    #[inline]
+    fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
+        if self.reset.is_some() || self.fault.is_some() {
+            return Err(BindError::Busy);
+        }
+        self.tags.bind(tag, command.tag, now)?;
+        let flight = match self.gone {
+            _ if self.ring.holds(tag) => Err(BindError::Busy),
+            false => self.plan(tag, command),
+            true => Err(BindError::Refused(Status::NOT_READY)),
+        };
+        match flight {
+            Ok(flight) => {
+                let index = usize::from(tag.0);
+                // A tag that was bound, given back and bound again is kept already.
+                let stage = std::mem::replace(&mut self.flights[index], flight).stage;
+                self.flights[index].stage = stage;
+                self.keep(tag);
+                Ok(())
+            }
+            Err(error) => {
+                self.tags.detach(tag)?;
+                Err(error)
+            }
+        }
+    }
+
+    #[inline]
+    fn issue_tags(&mut self) -> bool {
+        if self.reset.is_some() || self.fault.is_some() {
+            return false;
+        }
+        let any = self.bound_count > 0;
+        if any {
+            self.push_bound();
+        }
+        if any || self.backlog {
+            self.submit();
+            self.backlog |= self.bound_count > 0;
+        }
+        any
+    }
+
+    #[inline]
+    fn check_event(&mut self) -> bool {
+        if self.found.is_none() {
+            self.found = self.fetch_event();
+        }
+        self.found.is_some()
+    }
+
+    #[inline]
+    fn fetch_event(&mut self) -> Option<Event> {
+        if self.found.is_some() {
+            return self.found.take();
+        }
+        if self.reset.is_some() {
+            return None;
+        }
+        self.next_event()
+    }
+
+    /// A command that has not been issued ends with the next
+    /// [`issue_tags`](HardwareQueue::issue_tags). One that the device has begun ends as it does.
+    fn abort_tag(&mut self, tag: Tag, _now: Nanos) -> Result<(), TagError> {
+        if self.tags.state(tag) != Some(TagState::Bound) {
+            return self.tags.detach(tag).map(drop);
+        }
+        let flight = &mut self.flights[usize::from(tag.0)];
+        flight.aborted = true;
+        if flight.stage == Stage::Issued {
+            self.ring.cancel(Some(tag));
+            self.submit();
+        }
+        Ok(())
+    }
+
+    /// Commands that the kernel has are cancelled; those that the device has begun are waited for.
+    fn reset(&mut self, now: Nanos) {
+        if self.reset.is_some() || self.fault.is_some() {
+            return;
+        }
+        self.bound_count = 0;
+        self.ended.clear();
+        self.found = None;
+        if self.ring.in_kernel() > 0 {
+            self.ring.cancel(None);
+            self.submit();
+        }
+        let reset = Reset { give_up: now + self.reset_patience, look_again: now };
+        self.reset = Some(reset);
+    }
+
+    /// Removed are a queue whose device is gone, once every command has ended, and one whose ring
+    /// the kernel does not serve any more ([`fault`](UringQueue::fault)).
+    fn state(&self) -> QueueState {
+        let ended = self.ring.in_kernel() == 0 && self.ended.is_empty() && self.found.is_none();
+        match self.reset {
+            _ if self.fault.is_some() => QueueState::Removed,
+            _ if self.gone && ended && self.bound_count == 0 => QueueState::Removed,
+            Some(_) => QueueState::Resetting,
+            None => QueueState::Ready,
+        }
+    }
+
+    fn poll(&mut self, now: Nanos) -> bool {
+        if self.fault.is_some() {
+            return false;
+        }
+        if self.backlog {
+            self.ask_again = now + RETRY;
+            // What has been bound since goes along.
+            self.push_bound();
+            self.submit();
+            self.backlog |= self.bound_count > 0;
+        }
+        match self.reset {
+            Some(reset) => self.settle(reset, now),
+            None => false,
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        if self.fault.is_some() {
+            return Nanos::MAX;
+        }
+        if self.unwatched && self.ring.in_kernel() > 0 {
+            return Nanos::ZERO;
+        }
+        let reset = self.reset.map_or(Nanos::MAX, |reset| reset.look_again);
+        if self.backlog { reset.min(self.ask_again) } else { reset }
+    }
+
+    /// The kernel writes to the waker's eventfd itself. Where it cannot ([`Polling`](super::Polling),
+    /// or a ring that belongs to another thread already), the deadline is now while anything is under
+    /// way, so that its owner does not sleep.
+    fn set_waker(&mut self, waker: Waker) {
+        let watched = self.ring.watch(waker.as_fd()).is_ok();
+        self.unwatched = self.ring.polled() || !watched;
+        self.waker = Some(waker);
+    }
+}

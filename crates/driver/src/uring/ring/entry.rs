@@ -1,0 +1,131 @@
+//! Entries of the submission ring: a command as the kernel reads it. All `unsafe` of the driver.
+//!
+//! The numbered invariants are those of [`Ring`].
+
+use ::ring::Region;
+use io_uring::{opcode, squeue, types};
+use rustix::fs::FallocateFlags;
+use rustix::io::ReadWriteFlags;
+
+use super::{CANCELLATION, PIN_BYTES_MAX, Piece, Pin, Place, Ring, UNPINNED};
+use crate::Tag;
+
+impl Ring {
+    /// Asks the kernel to pin a region for all commands to come.
+    #[cold]
+    pub(super) fn pin(&mut self, slot: usize, region: &Region) {
+        let piece = [Piece {
+            address: region.pointer(0, region.len()).expose_provenance(),
+            bytes: region.len(),
+        }];
+        // SAFETY: `Piece` is laid out as `struct iovec`, one of them, alive until the call returns.
+        let vector = unsafe { std::slice::from_raw_parts((&raw const piece).cast(), piece.len()) };
+        let submitter = self.data.submitter();
+        // SAFETY: the range is the whole of a region that the ring keeps (1. and 2. above), and pinned
+        // pages stay the kernel's own until it lets go of them.
+        let pinned = region.len() <= PIN_BYTES_MAX
+            && unsafe { submitter.register_buffers_update(slot as u32, vector, None) }.is_ok();
+        self.pins[slot] = if pinned { Pin::Pinned } else { Pin::Refused };
+        match pinned {
+            true => self.stats.registered_regions += 1,
+            false => self.stats.unregistered_regions += 1,
+        }
+    }
+
+    /// Puts a transfer between the tag's place and `offset` of the file into the ring. Returns
+    /// whether it had room.
+    #[inline]
+    pub(in crate::uring) fn push_transfer(
+        &mut self,
+        tag: Tag,
+        write: bool,
+        offset: u64,
+        durable: bool,
+    ) -> bool {
+        let Some(place) = self.places.get(usize::from(tag.0)) else { return false };
+        let (fd, flags) = (self.fd, if durable { ReadWriteFlags::DSYNC.bits() as i32 } else { 0 });
+        let Place { address, bytes, buffer, pieces, first, .. } = *place;
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(address);
+        let entry = if pieces > 0 {
+            let start = usize::from(tag.0) * usize::from(self.setup.segments) + usize::from(first);
+            let vector = self.pieces[start..start + usize::from(pieces)].as_ptr().cast();
+            match write {
+                true => opcode::Writev::new(fd, vector, pieces.into())
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+                false => opcode::Readv::new(fd, vector, pieces.into()).offset(offset).build(),
+            }
+        } else {
+            match (write, buffer) {
+                (true, UNPINNED) => {
+                    opcode::Write::new(fd, at, bytes).offset(offset).rw_flags(flags).build()
+                }
+                (true, slot) => opcode::WriteFixed::new(fd, at, bytes, slot)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+                (false, UNPINNED) => opcode::Read::new(fd, at, bytes).offset(offset).build(),
+                (false, slot) => opcode::ReadFixed::new(fd, at, bytes, slot).offset(offset).build(),
+            }
+        };
+        self.push_command(tag, entry, false)
+    }
+
+    /// Puts an `fdatasync` into the ring.
+    pub(in crate::uring) fn push_sync(&mut self, tag: Tag) -> bool {
+        let entry = opcode::Fsync::new(self.fd).flags(types::FsyncFlags::DATASYNC).build();
+        self.push_command(tag, entry, true)
+    }
+
+    /// Puts a `fallocate` into the ring.
+    pub(in crate::uring) fn push_allocate(
+        &mut self,
+        tag: Tag,
+        mode: FallocateFlags,
+        offset: u64,
+        bytes: u64,
+    ) -> bool {
+        let entry =
+            opcode::Fallocate::new(self.fd, bytes).offset(offset).mode(mode.bits() as i32).build();
+        self.push_command(tag, entry, true)
+    }
+
+    #[inline]
+    fn push_command(&mut self, tag: Tag, entry: squeue::Entry, side: bool) -> bool {
+        let entry = entry.flags(self.fd_flags).user_data(tag.0.into());
+        let Some(place) = self.places.get_mut(usize::from(tag.0)).filter(|p| !p.in_kernel) else {
+            return false;
+        };
+        let ring = if side { self.side.as_mut().unwrap_or(&mut self.data) } else { &mut self.data };
+        // SAFETY: the entry names memory of the tag's place only, which stays valid and in place
+        // until the kernel has answered (1. to 3. above); the file is kept by who made the ring.
+        let pushed = unsafe { ring.submission().push(&entry) }.is_ok();
+        place.in_kernel = pushed;
+        self.in_kernel += u32::from(pushed);
+        self.stats.entries += u64::from(pushed);
+        pushed
+    }
+
+    /// Asks the kernel to give a command up; without a tag, every one.
+    pub(in crate::uring) fn cancel(&mut self, tag: Option<Tag>) {
+        // Answers to cancellations must not crowd out those of commands: as many as the queue is
+        // deep fit into a completion ring, which is twice as long.
+        if self.cancellations >= self.setup.depth.into() {
+            return;
+        }
+        let which = match tag {
+            Some(tag) => types::CancelBuilder::user_data(tag.0.into()),
+            None => types::CancelBuilder::any(),
+        };
+        let entry = opcode::AsyncCancel2::new(which).build().user_data(CANCELLATION);
+        for ring in std::iter::once(&mut self.data).chain(&mut self.side) {
+            // SAFETY: the entry names no memory.
+            if unsafe { ring.submission().push(&entry) }.is_ok() {
+                self.cancellations += 1;
+                self.stats.entries += 1;
+                self.stats.cancellations += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! How the owner of a queue learns that there are events: by looking, by being woken, by waiting for
+//! the ring's descriptor; and what that costs in system calls.
+
+use std::time::{Duration, Instant};
+
+use clock::{Nanos, Parker};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sluice_driver::{
+    HardwareQueue, Payload, Request, SubmissionThread, Tag, TaskWork, UringConfig,
+};
+
+use crate::bed::{Bed, Disk, give_back, wait};
+
+fn ways() -> [UringConfig; 3] {
+    let default = UringConfig::default();
+    [
+        default,
+        UringConfig { task_work: TaskWork::Deferred, ..default },
+        UringConfig { submission_thread: Some(SubmissionThread::default()), ..default },
+    ]
+}
+
+fn issue(bed: &mut Bed, count: usize) {
+    let mut tags = [Tag(0); 32];
+    assert_eq!(bed.queue.get_free_tags(&mut tags[..count]), count);
+    for (i, tag) in tags[..count].iter().enumerate() {
+        let data = Payload::At(bed.memory.at(i * 4096));
+        bed.queue.bind_tag_cmd(*tag, &Request::read(0, 8, data, 0), Nanos::ZERO).unwrap();
+    }
+    assert!(bed.queue.issue_tags());
+}
+
+fn end(bed: &mut Bed, count: usize) {
+    for _ in 0..count {
+        let event = wait(&mut bed.queue);
+        bed.queue.detach_tag_cmd(event.tag).unwrap();
+        bed.queue.release_tags(&[event.tag]).unwrap();
+    }
+    assert!(!bed.queue.check_event());
+}
+
+#[test]
+fn a_sleeping_owner_is_woken() {
+    let disk = Disk::new(1 << 20);
+    for config in ways() {
+        let mut bed = Bed::open(&disk.path, config);
+        let parker = Parker::new().unwrap();
+        // The first waker is replaced.
+        bed.queue.set_waker(Parker::new().unwrap().waker());
+        bed.queue.set_waker(parker.waker());
+        assert_eq!(bed.queue.deadline(), Nanos::MAX, "it may sleep: it will be woken");
+        for _ in 0..100 {
+            issue(&mut bed, 4);
+            let begin = Instant::now();
+            let mut ended = 0;
+            while ended < 4 {
+                parker.prepare();
+                match bed.queue.fetch_event() {
+                    Some(event) => {
+                        parker.unpark();
+                        bed.queue.detach_tag_cmd(event.tag).unwrap();
+                        bed.queue.release_tags(&[event.tag]).unwrap();
+                        ended += 1;
+                    }
+                    None => parker.park(&[], Nanos::from_millis(5000)).unwrap(),
+                }
+            }
+            assert!(begin.elapsed() < Duration::from_secs(4), "slept past its event");
+        }
+    }
+}
+
+#[test]
+fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
+    let disk = Disk::new(1 << 20);
+    for config in ways() {
+        let mut bed = Bed::open(&disk.path, config);
+        if config.task_work == TaskWork::Deferred {
+            assert!(bed.queue.event_fd().is_none(), "nobody would be woken");
+            continue;
+        }
+        let readable = |bed: &Bed, ms: i64| {
+            let fd = bed.queue.event_fd().expect("readable in this mode");
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            let limit = Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 };
+            loop {
+                match poll(&mut fds, Some(&limit)) {
+                    Ok(count) => return count == 1,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        assert!(!readable(&bed, 0));
+        for _ in 0..50 {
+            issue(&mut bed, 1);
+            let begin = Instant::now();
+            assert!(readable(&bed, 5000), "{config:?}");
+            assert!(begin.elapsed() < Duration::from_secs(4), "found by the timeout");
+            end(&mut bed, 1);
+            assert!(!readable(&bed, 0), "nothing need be read from it");
+        }
+    }
+}
+
+#[test]
+fn many_commands_are_one_system_call() {
+    let disk = Disk::new(1 << 20);
+    let mut bed = Bed::open(&disk.path, UringConfig::default());
+    for round in 1..=10 {
+        issue(&mut bed, 32);
+        end(&mut bed, 32);
+        let stats = bed.queue.stats();
+        assert_eq!((stats.entries, stats.system_calls), (32 * round, round));
+    }
+    // A submission thread that is awake needs none; it may fall asleep under a loaded machine.
+    let config =
+        UringConfig { submission_thread: Some(SubmissionThread::default()), ..Default::default() };
+    let mut bed = Bed::open(&disk.path, config);
+    for _ in 0..10 {
+        issue(&mut bed, 32);
+        end(&mut bed, 32);
+    }
+    let stats = bed.queue.stats();
+    assert_eq!(stats.entries, 320);
+    assert!(stats.system_calls <= 3, "{stats:?}");
+    assert!(give_back(&mut bed.queue).is_empty());
+}

@@ -1,0 +1,179 @@
+//! Random requests at every depth, against a model of what each sector holds.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use clock::Nanos;
+use rng::Rng;
+use sluice_driver::{
+    HardwareQueue, LowLevelDriver, Op, Payload, Request, Segment, TaskWork, UringConfig,
+};
+
+use crate::bed::{Bed, Disk, Loop, wait};
+
+/// Sectors of a request at most.
+const LONGEST: u64 = 8;
+/// A tag's share of the memory: data, then a table.
+const SHARE: usize = 16_384;
+const TABLE: usize = 8 * 1024;
+
+/// Fills sectors with what version `version` of them holds; 0 is zeros.
+fn stamp(out: &mut [u8], sector: usize, lba: u64, version: u64) {
+    for (i, sector) in out.chunks_mut(sector).enumerate() {
+        for (j, word) in sector.chunks_mut(8).enumerate() {
+            let value = (lba + i as u64) << 40 ^ version.wrapping_mul(0x9e37_79b9) ^ j as u64;
+            word.copy_from_slice(&if version == 0 { 0 } else { value }.to_le_bytes());
+        }
+    }
+}
+
+/// Splits a payload into pieces of whole sectors.
+fn pieces(bed: &Bed, rng: &mut Rng, at: usize, sectors: u64) -> Vec<Segment> {
+    let s = bed.sector() as u64;
+    let mut out = Vec::new();
+    let mut left = sectors;
+    while left > 0 {
+        let count = rng.below(left) + 1;
+        let from = at as u64 + (sectors - left) * s;
+        out.push(Segment { at: Some(bed.memory.at(from as usize)), bytes: (count * s) as u32 });
+        left -= count;
+    }
+    out
+}
+
+struct Flight {
+    request: Request,
+    at: usize,
+}
+
+/// Requests of these names with up to `depth` under way; every read is checked. `model` has the name
+/// of what each sector holds, plus one; 0 for zeros.
+fn drive(
+    bed: &mut Bed,
+    rng: &mut Rng,
+    depth: u64,
+    names: Range<u64>,
+    model: &mut HashMap<u64, u64>,
+) {
+    let s = bed.sector();
+    let sectors = bed.queue.limits().sectors;
+    let discards = bed.device.features().discard;
+    let mut flights: HashMap<u16, Flight> = HashMap::new();
+    let mut busy: Vec<(u64, u64)> = Vec::new();
+    let Range { start: mut sent, end } = names;
+    while sent < end || !flights.is_empty() {
+        let mut batch = 0;
+        while sent < end && (flights.len() as u64) < depth && batch < 1 + rng.below(8) {
+            let length = rng.below(LONGEST) + 1;
+            let lba = rng.below(sectors - length + 1);
+            if busy.iter().any(|(from, to)| lba < *to && *from < lba + length) {
+                break;
+            }
+            let tag = bed.queue.tags_mut().take().unwrap();
+            let at = usize::from(tag.0) * SHARE;
+            let data = match rng.below(3) {
+                0 => {
+                    let pieces = pieces(bed, rng, at, length);
+                    bed.memory.table(at + TABLE, &pieces)
+                }
+                _ => Payload::At(bed.memory.at(at)),
+            };
+            let length = length as u32;
+            let request = match rng.below(16) {
+                0..7 => Request::read(lba, length, data, sent),
+                7 => Request::flush(sent),
+                8 if discards => Request::discard(lba, length, sent),
+                9 if discards => Request::write_zeroes(lba, length, rng.below(2) == 0, sent),
+                _ => Request { fua: rng.below(8) == 0, ..Request::write(lba, length, data, sent) },
+            };
+            if request.op == Op::Write {
+                let mut bytes = vec![0; length as usize * s];
+                stamp(&mut bytes, s, lba, sent + 1);
+                bed.memory.region.write(at, &bytes);
+            } else if request.op == Op::Read {
+                bed.memory.region.fill(at, length as usize * s, 0xdd);
+            }
+            bed.queue.bind_tag_cmd(tag, &request, Nanos(sent)).unwrap();
+            if request.op != Op::Flush {
+                busy.push((lba, lba + u64::from(length)));
+            }
+            flights.insert(tag.0, Flight { request, at });
+            (sent, batch) = (sent + 1, batch + 1);
+        }
+        bed.queue.issue_tags();
+        if flights.is_empty() {
+            continue;
+        }
+        let event = wait(&mut bed.queue);
+        let Flight { request, at } = flights.remove(&event.tag.0).expect("once per command");
+        assert!(event.status.is_success(), "{request:?}: {}", event.status);
+        assert_eq!(bed.queue.detach_tag_cmd(event.tag).unwrap().user, request.tag);
+        bed.queue.release_tags(&[event.tag]).unwrap();
+        let Request { op, lba, sectors, .. } = request;
+        if op != Op::Flush {
+            busy.retain(|range| *range != (lba, lba + u64::from(sectors)));
+        }
+        for i in 0..u64::from(sectors) {
+            let version = match op {
+                Op::Write => request.tag + 1,
+                Op::Discard | Op::WriteZeroes => 0,
+                _ => break,
+            };
+            model.insert(lba + i, version);
+        }
+        if op == Op::Read {
+            for i in 0..u64::from(sectors) {
+                let found = bed.memory.bytes(at + i as usize * s, s);
+                let mut wanted = vec![0; s];
+                stamp(&mut wanted, s, lba + i, model.get(&(lba + i)).copied().unwrap_or(0));
+                assert!(found == wanted, "{request:?}: sector {}", lba + i);
+            }
+        }
+    }
+    assert_eq!(bed.queue.fetch_event(), None);
+    assert_eq!(bed.queue.tags().bound(), 0);
+    let stats = bed.queue.stats();
+    assert_eq!(stats.stray_answers, 0);
+    assert_eq!(stats.entries, stats.answers);
+}
+
+fn depths(path: &std::path::Path, config: UringConfig, count: u64, seed: u64) {
+    let mut bed = Bed::open(path, UringConfig { depth: 64, ..config });
+    let (mut rng, mut model) = (Rng::new(seed), HashMap::new());
+    for (round, depth) in (0..).zip([1, 2, 3, 8, 17, 32, 64]) {
+        let names = round * count..(round + 1) * count;
+        drive(&mut bed, &mut rng, depth, names, &mut model);
+    }
+}
+
+#[test]
+fn ten_thousand_requests_read_back_what_was_written() {
+    let disk = Disk::new(2 << 20);
+    let config = UringConfig { sector_bytes: Some(512), ..UringConfig::default() };
+    depths(&disk.path, config, 1_450, 1);
+}
+
+#[test]
+fn the_other_ways_read_back_what_was_written() {
+    let disk = Disk::new(2 << 20);
+    let default = UringConfig { sector_bytes: Some(512), ..UringConfig::default() };
+    for (seed, config) in [
+        UringConfig { direct: false, ..default },
+        UringConfig { registered_buffers: false, registered_file: false, ..default },
+        UringConfig { submission_thread: Some(Default::default()), ..default },
+        UringConfig { task_work: TaskWork::Deferred, ..default },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        std::fs::write(&disk.path, vec![0; 2 << 20]).unwrap();
+        depths(&disk.path, config, 150, seed as u64);
+    }
+}
+
+#[test]
+fn a_loop_device_reads_back_what_was_written() {
+    let disk = Disk::new(4 << 20);
+    let Some(device) = Loop::over(&disk, &[]) else { return };
+    depths(&device.path, UringConfig::default(), 600, 7);
+}

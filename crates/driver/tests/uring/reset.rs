@@ -1,0 +1,212 @@
+//! Aborts, resets, and queues that go away with commands under way.
+
+use std::collections::BTreeSet;
+
+use clock::Nanos;
+use nvme::Status;
+use rng::Rng;
+use sluice_driver::{
+    BindError, HardwareQueue, Payload, QueueState, Request, Tag, TaskWork, UringConfig,
+};
+
+use crate::bed::{Bed, Disk, give_back, ready, run, wait};
+
+const BYTES: u64 = 16 << 20;
+
+/// Every way in which commands get to the kernel; through the page cache some wait for its workers,
+/// and can really be cancelled.
+fn ways() -> [UringConfig; 4] {
+    let default = UringConfig { depth: 64, ..UringConfig::default() };
+    [
+        default,
+        UringConfig { direct: false, ..default },
+        UringConfig { submission_thread: Some(Default::default()), ..default },
+        UringConfig { task_work: TaskWork::Deferred, ..default },
+    ]
+}
+
+/// Binds as many commands as there are tags; returns how many.
+fn fill(bed: &mut Bed, rng: &mut Rng, user: u64) -> u64 {
+    let limits = bed.queue.limits();
+    let mut bound = 0;
+    while let Some(tag) = bed.queue.tags_mut().take() {
+        let sectors = limits.max_sectors.min(256);
+        let lba = rng.below(limits.sectors - u64::from(sectors));
+        let data = Payload::At(bed.memory.at(0));
+        let request = match rng.below(8) {
+            0 => Request::flush(user + bound),
+            1 => Request::write_zeroes(lba, sectors, false, user + bound),
+            2 | 3 => Request::write(lba, sectors, data, user + bound),
+            _ => Request::read(lba, sectors, data, user + bound),
+        };
+        bed.queue.bind_tag_cmd(tag, &request, Nanos(user)).unwrap();
+        bound += 1;
+    }
+    bound
+}
+
+#[test]
+fn every_tag_comes_back_once_from_a_reset() {
+    let disk = Disk::new(BYTES);
+    for config in ways() {
+        let mut bed = Bed::open(&disk.path, config);
+        let mut rng = Rng::new(3);
+        for round in 0..20 {
+            let user = round * 1000;
+            let bound = fill(&mut bed, &mut rng, user);
+            assert_eq!(bound, 64);
+            let mut seen = BTreeSet::new();
+            // Some rounds have everything at the kernel, some nothing; some have events taken.
+            if round % 4 != 0 {
+                bed.queue.issue_tags();
+            }
+            for _ in 0..round % 3 * 8 {
+                let Some(event) = bed.queue.fetch_event() else { break };
+                let command = bed.queue.detach_tag_cmd(event.tag).expect("bound");
+                assert!(seen.insert(command.user));
+                bed.queue.release_tags(&[event.tag]).unwrap();
+            }
+            bed.queue.reset(Nanos::ZERO);
+            let refused = bed.queue.tags_mut().take().map(|tag| {
+                let refused = bed.queue.bind_tag_cmd(tag, &Request::flush(0), Nanos::ZERO);
+                bed.queue.release_tags(&[tag]).unwrap();
+                refused
+            });
+            assert!(refused.is_none_or(|r| r == Err(BindError::Busy)), "{refused:?}");
+            bed.queue.reset(Nanos::ZERO);
+            ready(&mut bed.queue);
+            assert_eq!(bed.queue.fetch_event(), None, "forgotten");
+            for (_, user) in give_back(&mut bed.queue) {
+                assert!(seen.insert(user), "{user} came back twice");
+            }
+            assert_eq!(seen, (user..user + bound).collect());
+            assert_eq!(bed.queue.tags().free(), 64);
+        }
+        assert_eq!(bed.queue.stats().stray_answers, 0);
+        bed.ok(Request::read(0, 8, Payload::At(bed.memory.at(0)), 1));
+    }
+}
+
+#[test]
+fn a_reset_that_takes_too_long_removes_the_queue() {
+    let disk = Disk::new(BYTES);
+    let config = UringConfig { reset_patience: Nanos(5), ..UringConfig::default() };
+    let mut bed = Bed::open(&disk.path, config);
+    fill(&mut bed, &mut Rng::new(5), 0);
+    bed.queue.issue_tags();
+    bed.queue.reset(Nanos(100));
+    assert_eq!(bed.queue.state(), QueueState::Resetting);
+    assert!(bed.queue.deadline() <= Nanos(100));
+    bed.queue.poll(Nanos(104));
+    let early = bed.queue.state();
+    bed.queue.poll(Nanos(105));
+    match bed.queue.state() {
+        QueueState::Removed => {
+            assert_eq!(early, QueueState::Resetting, "not before its time");
+            assert_eq!(bed.queue.fault().unwrap().kind(), std::io::ErrorKind::TimedOut);
+            assert_eq!(bed.queue.deadline(), Nanos::MAX);
+            assert!(!bed.queue.issue_tags() && bed.queue.fetch_event().is_none());
+        }
+        // 128 transfers of 128 KiB in no time.
+        state => assert_eq!(state, QueueState::Ready),
+    }
+    give_back(&mut bed.queue);
+    assert_eq!(bed.queue.tags().bound(), 0);
+}
+
+#[test]
+fn an_abort_ends_a_command_that_the_device_has_not_begun() {
+    let disk = Disk::new(BYTES);
+    for config in ways() {
+        let mut bed = Bed::open(&disk.path, config);
+        let mut tags = [Tag(0); 2];
+        assert_eq!(bed.queue.get_free_tags(&mut tags), 2);
+        for tag in tags {
+            let write = Request::write(0, 8, Payload::BitBucket, u64::from(tag.0));
+            bed.queue.bind_tag_cmd(tag, &write, Nanos::ZERO).unwrap();
+        }
+        bed.queue.abort_tag(tags[0], Nanos::ZERO).unwrap();
+        assert_eq!(bed.queue.fetch_event(), None, "not issued");
+        bed.queue.issue_tags();
+        let mut ends = [wait(&mut bed.queue), wait(&mut bed.queue)];
+        ends.sort_by_key(|event| event.tag != tags[0]);
+        assert_eq!(ends.map(|e| e.status), [Status::ABORTED, Status::SUCCESS]);
+        give_back(&mut bed.queue);
+        // Those that the kernel has end once each, one way or the other.
+        let mut rng = Rng::new(11);
+        let bound = fill(&mut bed, &mut rng, 0);
+        bed.queue.issue_tags();
+        for tag in 0..64 {
+            let _ = bed.queue.abort_tag(Tag(tag), Nanos::ZERO);
+        }
+        let mut seen = BTreeSet::new();
+        for _ in 0..bound {
+            let event = wait(&mut bed.queue);
+            assert!(seen.insert(event.tag));
+            let fine = event.status.is_success() || event.status == Status::ABORTED;
+            assert!(fine, "{}", event.status);
+            bed.queue.detach_tag_cmd(event.tag).unwrap();
+            bed.queue.release_tags(&[event.tag]).unwrap();
+        }
+        assert!(bed.queue.stats().cancellations > 0);
+        assert_eq!(bed.queue.fetch_event(), None);
+        bed.ok(Request::flush(0));
+    }
+}
+
+#[test]
+fn a_tag_that_was_given_back_is_busy_until_the_kernel_has_answered() {
+    let disk = Disk::new(BYTES);
+    let mut bed = Bed::open(&disk.path, UringConfig { depth: 1, ..UringConfig::default() });
+    let tag = bed.queue.tags_mut().take().unwrap();
+    let read = Request::read(0, 256, Payload::At(bed.memory.at(0)), 1);
+    bed.queue.bind_tag_cmd(tag, &read, Nanos::ZERO).unwrap();
+    bed.queue.issue_tags();
+    bed.queue.detach_tag_cmd(tag).unwrap();
+    for request in [read, Request::flush(2), Request::discard(0, 1, 3)] {
+        assert_eq!(bed.queue.bind_tag_cmd(tag, &request, Nanos::ZERO), Err(BindError::Busy));
+    }
+    // The answer names a tag without command: for its owner to count and forget.
+    assert_eq!(wait(&mut bed.queue).tag, tag);
+    assert!(bed.queue.detach_tag_cmd(tag).is_err());
+    bed.queue.release_tags(&[tag]).unwrap();
+    bed.ok(read);
+}
+
+#[test]
+fn a_queue_goes_away_with_commands_under_way() {
+    let disk = Disk::new(BYTES);
+    for (round, config) in (0..).zip(ways().into_iter().cycle().take(24)) {
+        let mut bed = Bed::open(&disk.path, config);
+        fill(&mut bed, &mut Rng::new(round), 0);
+        bed.queue.issue_tags();
+        let Bed { device, queue, memory } = bed;
+        // Whatever goes first: the memory lives as long as the kernel writes to it.
+        match round % 3 {
+            0 => drop((queue, device, memory)),
+            1 => drop((memory, device, queue)),
+            _ => std::thread::spawn(move || drop((queue, memory))).join().unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_deferred_queue_belongs_to_the_thread_that_issues_first() {
+    let disk = Disk::new(BYTES);
+    let config = UringConfig { task_work: TaskWork::Deferred, ..UringConfig::default() };
+    // Made here, used there.
+    let Bed { mut queue, .. } = Bed::open(&disk.path, config);
+    let mut queue = std::thread::spawn(move || {
+        assert!(run(&mut queue, Request::read(0, 8, Payload::BitBucket, 1)).is_success());
+        queue
+    })
+    .join()
+    .unwrap();
+    let tag = queue.tags_mut().take().unwrap();
+    queue.bind_tag_cmd(tag, &Request::flush(1), Nanos::ZERO).unwrap();
+    queue.issue_tags();
+    assert_eq!(queue.state(), QueueState::Removed);
+    assert_eq!(queue.fault().unwrap().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(queue.fetch_event(), None);
+    assert_eq!(give_back(&mut queue), [(tag, 1)]);
+}

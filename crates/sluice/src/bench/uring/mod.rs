@@ -1,0 +1,231 @@
+//! Group `uring`: 4 KB random reads of a real file, and of a loop device over it, through the block
+//! layer and io_uring; fio on the same file beside it, in the same run and in turns.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`fio`](Fio) | fio: runs it, and reads what it measured |
+//! | [`place`] | the file and the loop device |
+//!
+//! Ours is measured twice: with an owner that *sleeps* when there is nothing to do, as fio does, and
+//! with one that *spins*. CPU time is that of the whole process, user and system; an owner that spins
+//! has all there is, so its CPU per I/O is its time per I/O.
+
+mod fio;
+mod place;
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use ::ring::{Iova, Region};
+use block::{Device, Payload, Raw, Request};
+use clock::{Nanos, Parker, RealClock};
+use driver::{LowLevelDriver, Uring, UringConfig};
+use rng::Rng;
+use rustix::time::{ClockId, clock_gettime};
+
+use self::fio::Fio;
+use self::place::{LoopDevice, ScratchFile};
+use super::{BenchError, Effort, Measurement, Samples, Sink, interleaved};
+
+const BENCH: &str = "uring";
+
+/// Bytes of a read.
+const BLOCK: u32 = 4096;
+
+/// What an I/O took.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// I/Os per second.
+    iops: f64,
+    /// CPU time of an I/O, in nanoseconds.
+    cpu_ns: f64,
+}
+
+/// What the owner of a device does when nothing moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Sleep,
+    Spin,
+}
+
+/// Measures the group.
+///
+/// # Errors
+/// When there is no fio, when the system refuses the file or a ring, or when the output fails.
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let fio = Fio::find()?;
+    let file = ScratchFile::new(effort.choose(1 << 30, 16 << 20))?;
+    for depth in [1, 32] {
+        measure(effort, &fio, ("file", file.path()), depth, effort.choose(5, 1), sink)?;
+    }
+    match LoopDevice::over(file.path()) {
+        Ok(device) => {
+            for depth in [1, 32] {
+                let rounds = effort.choose(3, 1);
+                measure(effort, &fio, ("loop device", device.path()), depth, rounds, sink)?;
+            }
+        }
+        Err(why) => eprintln!("no loop device here, which is not measured: {why}"),
+    }
+    Ok(())
+}
+
+/// Measures all ways of reading what is at `path` in turns.
+fn measure(
+    effort: Effort,
+    fio: &Fio,
+    (what, path): (&str, &Path),
+    depth: u16,
+    rounds: usize,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let runtime = effort.choose(Nanos::from_millis(1000), Nanos::from_millis(100));
+    let config = UringConfig { depth, read_only: true, ..UringConfig::default() };
+    // CPU per I/O of each round, in the order of the candidates; the first round is to warm up.
+    let cpu: [RefCell<Vec<f64>>; 4] = Default::default();
+    let note = |which: usize, cost: Cost| {
+        cpu[which].borrow_mut().push(cost.cpu_ns);
+        cost.iops
+    };
+    let ours = |wait| {
+        let mut device = Uring::open(path, config)?;
+        let limits = device.limits();
+        let queue = device.take_queue(0).ok_or(BenchError::Thread("a queue"))?;
+        closed_loop(&mut Raw::new(queue, limits), depth, runtime, wait)
+    };
+    let theirs = |engine| fio.random_reads(path, engine, BLOCK, depth, runtime);
+    let [sleeping, spinning, libaio, io_uring] = interleaved(
+        rounds,
+        [
+            &mut || Ok(note(0, ours(Wait::Sleep)?)),
+            &mut || Ok(note(1, ours(Wait::Spin)?)),
+            &mut || Ok(note(2, theirs("libaio")?)),
+            &mut || Ok(note(3, theirs("io_uring")?)),
+        ],
+    )?;
+    let mut costs = Vec::with_capacity(cpu.len());
+    for rounds in cpu {
+        let rounds = rounds.into_inner().split_off(1);
+        let case = format!("{what}, QD {depth}");
+        let samples = Samples::new(rounds);
+        costs.push(samples.ok_or(BenchError::NoValue { case, metric: "cpu_per_io" })?.median());
+    }
+    for (which, how, iops) in [(0, "sleeping", &sleeping), (1, "spinning", &spinning)] {
+        let case = format!("raw over uring, {what}, 4 KB random reads, QD {depth}, {how}");
+        for (other, name, fio_iops) in [(2, "fio libaio", &libaio), (3, "fio io_uring", &io_uring)]
+        {
+            let rate = Measurement::new(BENCH, &case, "iops", iops.median(), "1/s");
+            sink.push(rate.against(name, fio_iops.median()))?;
+            let cpu = Measurement::new(BENCH, &case, "cpu_per_io", costs[which], "ns");
+            sink.push(cpu.against(name, costs[other]))?;
+        }
+        let spread = iops.spread() * 100.0;
+        sink.push(Measurement::new(BENCH, &case, "iops_spread", spread, "%"))?;
+    }
+    Ok(())
+}
+
+/// Reads at random with `depth` requests under way for `runtime`, whatever the block layer is.
+fn closed_loop<D: Device>(
+    device: &mut D,
+    depth: u16,
+    runtime: Nanos,
+    wait: Wait,
+) -> Result<Cost, BenchError> {
+    let limits = *device.limits();
+    let sectors = (BLOCK / limits.sector_bytes).max(1);
+    let blocks = limits.sectors / u64::from(sectors);
+    let memory = Region::anonymous(usize::from(depth) * BLOCK as usize)?;
+    let at = device.memory().register(&memory)?;
+    let parker = Parker::new()?;
+    if wait == Wait::Sleep {
+        device.set_waker(parker.waker());
+    }
+    let mut rng = Rng::new(1);
+    let mut next = |slot: u64| {
+        let data = Payload::At(Iova(at.0 + slot * u64::from(BLOCK)));
+        Request::read(rng.below(blocks) * u64::from(sectors), sectors, data, slot)
+    };
+    let clock = RealClock::start();
+    let (mut free, mut done): (Vec<u64>, u64) = ((0..depth.into()).collect(), 0);
+    // Counted from when every slot has been used once, which pins its memory.
+    let mut begin = None;
+    loop {
+        let now = clock.now();
+        if begin.is_none() && done >= u64::from(depth) {
+            begin = Some((now, cpu_time(), done));
+        }
+        let over = begin.is_some_and(|(start, ..)| now.since(start) >= runtime);
+        if let Some((start, cpu, before)) = begin
+            && over
+            && free.len() == usize::from(depth)
+        {
+            let (ios, used) = ((done - before) as f64, cpu_time().since(cpu).0 as f64);
+            return Ok(Cost { iops: ios * 1e9 / now.since(start).0 as f64, cpu_ns: used / ios });
+        }
+        while !over && let Some(slot) = free.pop() {
+            if device.submit(now, next(slot)).is_err() {
+                free.push(slot);
+                break;
+            }
+        }
+        let mut moved = device.poll(now);
+        if !moved && wait == Wait::Sleep {
+            parker.prepare();
+            if device.poll(clock.now()) {
+                parker.unpark();
+                moved = true;
+            } else {
+                parker.park(&[], Nanos::from_millis(1000))?;
+            }
+        }
+        if !moved && wait == Wait::Spin {
+            std::hint::spin_loop();
+        }
+        while let Some(completion) = device.reap() {
+            if !completion.status.is_success() {
+                return Err(BenchError::Status(completion.status));
+            }
+            free.push(completion.tag);
+            done += 1;
+        }
+    }
+}
+
+/// CPU time of the process so far, user and system, all threads.
+fn cpu_time() -> Nanos {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use driver::Null;
+
+    use super::*;
+
+    #[test]
+    fn a_closed_loop_measures_any_device() {
+        let mut null = Null::default();
+        let limits = null.limits();
+        let mut raw = Raw::new(null.take_queue(0).unwrap(), limits);
+        for wait in [Wait::Sleep, Wait::Spin] {
+            let cost = closed_loop(&mut raw, 4, Nanos::from_millis(20), wait).unwrap();
+            assert!(cost.iops > 1000.0 && cost.cpu_ns > 0.0 && cost.cpu_ns.is_finite(), "{cost:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_through_the_whole_stack() {
+        let file = ScratchFile::new(1 << 20).unwrap();
+        for (depth, wait) in [(1, Wait::Sleep), (8, Wait::Sleep), (8, Wait::Spin)] {
+            let config = UringConfig { depth, read_only: true, ..UringConfig::default() };
+            let mut device = Uring::open(file.path(), config).unwrap();
+            let limits = device.limits();
+            let mut raw = Raw::new(device.take_queue(0).unwrap(), limits);
+            let cost = closed_loop(&mut raw, depth, Nanos::from_millis(50), wait).unwrap();
+            assert!(cost.iops > 10.0, "{cost:?}");
+            assert!(raw.queue().stats().answers > 0);
+        }
+    }
+}
