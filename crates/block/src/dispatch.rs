@@ -83,32 +83,56 @@ struct Early {
 #[derive(Debug)]
 struct Shares {
     taken: Box<[u16]>,
-    /// Submitters that have a tag.
+    /// Who has found no tag and not got one since.
+    waiting: Box<[bool]>,
+    /// Submitters that have a tag or wait for one.
     active: u16,
 }
 
 impl Shares {
+    fn new(submitters: u16) -> Shares {
+        let count = usize::from(submitters);
+        Shares { taken: vec![0; count].into(), waiting: vec![false; count].into(), active: 0 }
+    }
+
     /// Whether a submitter that has its share already must leave a tag to others (blk-mq's fair
     /// sharing of tags): the depth, divided among those who are active.
     #[inline]
     fn exhausted(&self, submitter: Submitter, depth: u16) -> bool {
-        let taken = self.taken[usize::from(submitter.0)];
-        let others = self.active - u16::from(taken > 0);
-        others > 0 && taken >= depth.div_ceil(others + 1).max(1)
+        let who = usize::from(submitter.0);
+        let others = self.active - u16::from(self.is_active(who));
+        others > 0 && self.taken[who] >= depth.div_ceil(others + 1).max(1)
+    }
+
+    #[inline]
+    fn is_active(&self, who: usize) -> bool {
+        self.taken[who] > 0 || self.waiting[who]
+    }
+
+    #[inline]
+    fn change(&mut self, submitter: Submitter, change: impl FnOnce(&mut u16, &mut bool)) {
+        let who = usize::from(submitter.0);
+        let before = self.is_active(who);
+        change(&mut self.taken[who], &mut self.waiting[who]);
+        self.active = self.active + u16::from(self.is_active(who)) - u16::from(before);
     }
 
     #[inline]
     fn take(&mut self, submitter: Submitter) {
-        let taken = &mut self.taken[usize::from(submitter.0)];
-        self.active += u16::from(*taken == 0);
-        *taken += 1;
+        self.change(submitter, |taken, waiting| (*taken, *waiting) = (*taken + 1, false));
     }
 
     #[inline]
     fn put(&mut self, submitter: Submitter) {
-        let taken = &mut self.taken[usize::from(submitter.0)];
-        *taken -= 1;
-        self.active -= u16::from(*taken == 0);
+        self.change(submitter, |taken, _| *taken -= 1);
+    }
+
+    fn wait(&mut self, submitter: Submitter) {
+        self.change(submitter, |_, waiting| *waiting = true);
+    }
+
+    fn leave(&mut self, submitter: Submitter) {
+        self.change(submitter, |_, waiting| *waiting = false);
     }
 }
 
@@ -167,8 +191,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         submitters: Option<u16>,
     ) -> Dispatch<Q> {
         let tags = usize::from(queue.tags().count());
-        let shares =
-            submitters.map(|n| Shares { taken: vec![0; usize::from(n)].into(), active: 0 });
+        let shares = submitters.map(Shares::new);
         Dispatch {
             index,
             slots: vec![NOBODY; tags].into(),
@@ -264,8 +287,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         let depth = self.queue.tags().count();
         let exhausted = self.shares.as_ref().is_some_and(|s| s.exhausted(staged.submitter, depth));
         let Some(tag) = (if exhausted { None } else { self.queue.tags_mut().take() }) else {
-            self.stats.no_tag.add(1);
-            return false;
+            return self.no_tag(staged.submitter);
         };
         P::wrote(self.queue.tags());
         let slot = &mut self.slots[usize::from(tag.0)];
@@ -291,6 +313,22 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             self.check_at = now + self.timeouts.command;
         }
         true
+    }
+
+    #[inline(never)]
+    fn no_tag(&mut self, submitter: Submitter) -> bool {
+        self.stats.no_tag.add(1);
+        if let Some(shares) = &mut self.shares {
+            shares.wait(submitter);
+        }
+        false
+    }
+
+    /// A submitter is gone, and does not wait for a tag any more.
+    pub(crate) fn leave(&mut self, submitter: Submitter) {
+        if let Some(shares) = &mut self.shares {
+            shares.leave(submitter);
+        }
     }
 
     #[cold]

@@ -35,7 +35,7 @@ impl Flushes {
     /// The device did not carry it out: all wait again.
     pub(crate) fn again(&mut self) {
         while let Some(flush) = self.served.pop_back() {
-            self.waiting.push_front(flush);
+            self.waiting.push_front(Staged { requeues: flush.requeues + 1, ..flush });
         }
     }
 

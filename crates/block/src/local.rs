@@ -118,7 +118,6 @@ impl Local {
         self.stats.submit(now);
         let staged = self.as_staged(id, request, now);
         self.notes.note(Action::Queued, now, &staged, NO_QUEUE);
-        self.notes.note(Action::GotRequest, now, &staged, NO_QUEUE);
         Ok(Some(staged))
     }
 
@@ -148,7 +147,6 @@ impl Local {
         self.stats.submit(now);
         let mut staged = self.as_staged(id, request, now);
         self.notes.note(Action::Queued, now, &staged, NO_QUEUE);
-        self.notes.note(Action::GotRequest, now, &staged, NO_QUEUE);
         if request.fua && !(self.limits.volatile_cache && self.features.fua) {
             // Without a cache every write is durable; without force unit access a flush follows.
             staged.request.fua = self.limits.volatile_cache;
@@ -212,6 +210,7 @@ impl Local {
                 }
             }
         }
+        self.notes.note(Action::GotRequest, now, staged, NO_QUEUE);
         if self.plug.is_empty() {
             self.notes.note(Action::Plug, now, staged, NO_QUEUE);
         }
@@ -245,7 +244,9 @@ impl Local {
             let sectors = rest.sectors.min(self.longest(rest.op));
             let Some(id) = self.requests.add_piece(parent, sectors) else { break };
             let piece = self.as_staged(id, &Request { sectors, ..rest }, since);
-            self.notes.note(Action::Split, now, &piece, NO_QUEUE);
+            if sectors < rest.sectors {
+                self.notes.note(Action::Split, now, &piece, NO_QUEUE);
+            }
             self.notes.note(Action::GotRequest, now, &piece, NO_QUEUE);
             self.plug.push(piece);
             cut = true;

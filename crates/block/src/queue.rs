@@ -454,8 +454,12 @@ impl<Q: HardwareQueue, P: Platform> Device for Queue<Q, P> {
             && let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
                 &mut self.way
         {
+            self.local.notes.note(Action::GotRequest, now, &staged, NO_QUEUE);
             stage::<Q, P>(&mut self.local, staging, shared, now, &staged);
-            self.due = self.due.min(shared.dispatch.deadline());
+            // With something under way already, it is due when that is, and looks again then.
+            if self.due == Nanos::MAX || !staging.is_empty() {
+                self.due = shared.dispatch.deadline();
+            }
             return Ok(());
         }
         self.local.plug(now, &staged);

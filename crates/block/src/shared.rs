@@ -99,6 +99,7 @@ impl<Q: HardwareQueue> Shared<Q> {
 
     /// A submitter is gone: if the hardware wakes it, it wakes another one from now on.
     pub(crate) fn leave(&mut self, submitter: Submitter) {
+        self.dispatch.leave(submitter);
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
             core.starving = false;
         }

@@ -3,7 +3,7 @@
 //! It keeps data, completes in any order and late, says that it is busy, loses commands, names tags
 //! that nobody issued, completes twice, and can be reset or removed. Everything follows from a seed.
 
-#![allow(dead_code, reason = "shared by several tests")]
+#![allow(dead_code, unreachable_pub, reason = "shared by several tests")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -11,6 +11,7 @@
 //! | [`live`] | group `live`: real-time IOPS, and how late they are |
 //! | [`ring`] | group `ring`: nanoseconds per command through a queue pair |
 //! | [`uring`] | group `uring`: a real file through io_uring, with fio beside it |
+//! | [`mod@block`] | group `block`: the block layer, per request and over cores |
 //!
 //! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
 //! line in the table of groups.
@@ -29,6 +30,7 @@
 //! # Ok::<(), sluice::bench::BenchError>(())
 //! ```
 
+pub mod block;
 mod cores;
 pub mod echo;
 pub mod live;
@@ -102,6 +104,9 @@ pub enum BenchError {
         /// How.
         install: &'static str,
     },
+    /// There is no block layer on the device.
+    #[error("the block layer: {0}")]
+    Block(#[from] ::block::BlockError),
     /// A measurement came out as no number.
     #[error("{case}, {metric}: no finite value was measured")]
     NoValue {
@@ -129,6 +134,7 @@ const GROUPS: &[(BenchGroup, Group)] = &[
     (BenchGroup::Live, live::run),
     (BenchGroup::Ring, ring::run),
     (BenchGroup::Uring, uring::run),
+    (BenchGroup::Block, block::run),
 ];
 
 /// A group's name on the command line.

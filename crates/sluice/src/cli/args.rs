@@ -116,6 +116,8 @@ pub enum BenchGroup {
     Ring,
     /// Real-time IOPS and CPU per I/O of a real file through io_uring, with fio beside it.
     Uring,
+    /// Nanoseconds per request through the block layer, and how it scales over cores.
+    Block,
 }
 
 #[cfg(test)]

@@ -1,0 +1,356 @@
+//! What cannot be, and what goes on all the same.
+
+mod common;
+
+use clock::{Component, Nanos};
+use common::{Chaos, ChaosQueue, SECTOR};
+use driver::{Features, Limits, LowLevelDriver, Null};
+use nvme::Status;
+use sluice_block::sched::SchedulerConfig;
+use sluice_block::trace::Action;
+use sluice_block::{
+    BlockError, BlockLayer, Busy, Completion, Config, Device, Layout, Payload, PerWhat, Queue,
+    REMOVED, Request, Timeouts, Topology,
+};
+
+const LIMITS: Limits = Limits {
+    sector_bytes: SECTOR,
+    sectors: 1 << 20,
+    max_sectors: 8,
+    optimal_sectors: 1,
+    queue_depth: 16,
+    volatile_cache: true,
+};
+const FEATURES: Features =
+    Features { segments: 8, fua: true, discard: true, write_zeroes: true, extents: false };
+const SHARED: Layout = Layout::Multi { staging: PerWhat::Core };
+
+fn chaos(queues: u16) -> Chaos {
+    Chaos::new(LIMITS, FEATURES, queues, 1)
+}
+
+fn config(layout: Layout, cores: u16) -> Config {
+    let timeouts =
+        Timeouts { command: Nanos::from_millis(1), abort: Nanos::from_millis(1), retries: 2 };
+    Config { layout, topology: Topology::flat(cores), timeouts, ..Config::default() }
+}
+
+fn open(chaos: &mut Chaos, config: &Config) -> Vec<Queue<ChaosQueue>> {
+    BlockLayer::open(chaos, config).unwrap().1
+}
+
+fn read(lba: u64, tag: u64) -> Request {
+    Request::read(lba, 1, Payload::BitBucket, tag)
+}
+
+/// Lets time pass until nothing is left to do; returns when that was.
+fn settle(chaos: &Chaos, queues: &mut [Queue<ChaosQueue>], mut now: Nanos) -> Nanos {
+    for _ in 0..10_000 {
+        chaos.world.lock().unwrap().now = now;
+        let moved = queues.iter_mut().map(|q| q.poll(now)).fold(false, |a, b| a | b);
+        if queues.iter().all(|q| q.outstanding() == 0) {
+            return now;
+        }
+        now = if moved { now } else { now + Nanos(1_000) };
+    }
+    panic!("it does not end");
+}
+
+fn reap(queue: &mut Queue<ChaosQueue>) -> Vec<(u64, Status)> {
+    std::iter::from_fn(|| queue.reap()).map(|c| (c.tag, c.status)).collect()
+}
+
+#[test]
+fn drivers_and_configurations_that_cannot_be_are_refused() {
+    let refused = |chaos: &mut Chaos, config: &Config| BlockLayer::open(chaos, config).unwrap_err();
+    let base = config(SHARED, 2);
+    assert!(matches!(refused(&mut chaos(0), &base), BlockError::NoQueues));
+    let mut astray = chaos(2);
+    astray.mapping = Some(2);
+    assert!(matches!(
+        refused(&mut astray, &base),
+        BlockError::Mapping { software: 0, mapped: 2, queues: 2 }
+    ));
+    let mut taken = chaos(2);
+    taken.take_queue(1);
+    assert!(matches!(refused(&mut taken, &base), BlockError::QueueTaken { queue: 1, queues: 2 }));
+    for topology in [Topology { sockets: 0, cores: 8 }, Topology { sockets: 65535, cores: 2 }] {
+        let config = Config { topology, ..base.clone() };
+        assert!(matches!(refused(&mut chaos(2), &config), BlockError::Topology { .. }));
+    }
+    for queue_depth in [0, u32::MAX] {
+        let config = Config { queue_depth, ..base.clone() };
+        assert!(matches!(refused(&mut chaos(2), &config), BlockError::Depth(_)));
+    }
+    for limits in [
+        Limits { sector_bytes: 0, ..LIMITS },
+        Limits { sector_bytes: 520, ..LIMITS },
+        Limits { sectors: 0, ..LIMITS },
+        Limits { max_sectors: 0, ..LIMITS },
+        Limits { max_sectors: u32::MAX, ..LIMITS },
+    ] {
+        let mut chaos = Chaos::new(limits, FEATURES, 2, 1);
+        assert!(matches!(refused(&mut chaos, &base), BlockError::Limits(_)), "{limits:?}");
+    }
+    let fair: SchedulerConfig = "fair".parse().unwrap();
+    let config = Config { scheduler: fair.into(), ..base };
+    let error = refused(&mut chaos(2), &config);
+    assert!(error.to_string().starts_with("fair weigh submitters"), "{error}");
+}
+
+#[test]
+fn requests_that_cannot_be_are_answered_and_others_go_on() {
+    let mut device = chaos(1);
+    let mut queues = open(&mut device, &config(SHARED, 1));
+    let queue = &mut queues[0];
+    let wrong = [
+        (Request::read(LIMITS.sectors, 1, Payload::BitBucket, 1), Status::LBA_OUT_OF_RANGE),
+        (Request::read(LIMITS.sectors - 1, 2, Payload::BitBucket, 2), Status::LBA_OUT_OF_RANGE),
+        (Request::read(u64::MAX, u32::MAX, Payload::BitBucket, 3), Status::LBA_OUT_OF_RANGE),
+        (Request::write(0, 0, Payload::BitBucket, 4), Status::INVALID_FIELD),
+        (Request::discard(0, 0, 5), Status::INVALID_FIELD),
+        (
+            Request::read(0, 9, Payload::Scattered { table: ring::Iova(0), segments: 1 }, 6),
+            Status::INVALID_FIELD,
+        ),
+    ];
+    for (request, _) in wrong {
+        queue.submit(Nanos(1), request).unwrap();
+    }
+    queue.submit(Nanos(1), read(5, 7)).unwrap();
+    assert!(queue.poll(Nanos(1)));
+    let want: Vec<(u64, Status)> = wrong.iter().map(|(r, s)| (r.tag, *s)).collect();
+    assert_eq!(reap(queue), want);
+    settle(&device, &mut queues, Nanos(2));
+    assert_eq!(reap(&mut queues[0]), [(7, Status::SUCCESS)]);
+    assert_eq!(queues[0].stats().answered.get(), 6);
+}
+
+#[test]
+fn a_full_queue_pushes_back_and_says_so_in_its_trace() {
+    let mut device = chaos(1);
+    let config = Config { queue_depth: 3, ..config(SHARED, 1) };
+    let mut queues = open(&mut device, &config);
+    queues[0].trace(100);
+    let requests: Vec<Request> = (0..5).map(|i| read(i * 10, i)).collect();
+    assert_eq!(queues[0].submit_many(Nanos(1), &requests), 3);
+    assert_eq!(queues[0].submit(Nanos(1), requests[3]), Err(Busy));
+    assert_eq!(queues[0].stats().sleeps.get(), 2);
+    let sleeps = |q: &mut Queue<_>| {
+        let events = q.tracer().unwrap().events();
+        events.iter().filter(|e| e.action == Action::Sleep).count()
+    };
+    assert_eq!(sleeps(&mut queues[0]), 2);
+    settle(&device, &mut queues, Nanos(1));
+    let mut into = [Completion { tag: 0, status: Status::SUCCESS, result: 0 }; 2];
+    assert_eq!(queues[0].reap_many(&mut into), 2);
+    assert_eq!(queues[0].reap_many(&mut into), 1);
+    assert_eq!(queues[0].submit_many(Nanos(2), &requests[3..]), 2);
+}
+
+#[test]
+fn a_flush_stands_for_all_that_wait_but_not_for_those_that_come_later() {
+    for layout in [Layout::Single, SHARED] {
+        let mut device = chaos(1);
+        let mut queues = open(&mut device, &config(layout, 3));
+        for tag in 0..5 {
+            queues[0].submit(Nanos(1), Request::flush(tag)).unwrap();
+            queues[0].poll(Nanos(1));
+            for queue in &mut queues[1..] {
+                queue.submit(Nanos(1), Request::flush(tag)).unwrap();
+                queue.poll(Nanos(1));
+            }
+        }
+        settle(&device, &mut queues, Nanos(2));
+        // The first went alone; the other fourteen waited for it and went together.
+        assert_eq!(device.world.lock().unwrap().flushes, 2);
+        for queue in &mut queues {
+            assert_eq!(reap(queue).len(), 5);
+        }
+    }
+}
+
+#[test]
+fn without_a_cache_flushes_end_here_and_fua_is_no_command() {
+    let limits = Limits { volatile_cache: false, ..LIMITS };
+    let mut device = Chaos::new(limits, Features { fua: false, ..FEATURES }, 1, 1);
+    let mut queues = open(&mut device, &config(SHARED, 1));
+    let fua = Request { fua: true, ..Request::write(0, 20, Payload::BitBucket, 2) };
+    queues[0].submit(Nanos(1), Request::flush(1)).unwrap();
+    queues[0].submit(Nanos(1), fua).unwrap();
+    settle(&device, &mut queues, Nanos(2));
+    assert_eq!(reap(&mut queues[0]).len(), 2);
+    let world = device.world.lock().unwrap();
+    assert_eq!((world.flushes, world.commands, world.longest), (0, 3, 8));
+}
+
+#[test]
+fn fua_without_the_drivers_help_is_a_write_and_a_flush() {
+    let mut device = Chaos::new(LIMITS, Features { fua: false, ..FEATURES }, 1, 1);
+    let mut queues = open(&mut device, &config(SHARED, 1));
+    for (tag, sectors) in [(1, 1), (2, 20)] {
+        let write = Request::write(100 * tag, sectors, Payload::BitBucket, tag);
+        queues[0].submit(Nanos(1), Request { fua: true, ..write }).unwrap();
+        settle(&device, &mut queues, Nanos(2));
+        assert_eq!(reap(&mut queues[0]), [(tag, Status::SUCCESS)]);
+        assert_eq!(device.world.lock().unwrap().flushes, tag);
+    }
+}
+
+#[test]
+fn a_command_that_never_ends_is_aborted_then_reset_then_fails() {
+    for layout in [Layout::Single, SHARED] {
+        let mut device = chaos(1);
+        device.world.lock().unwrap().faults.lost = 1000;
+        let mut queues = open(&mut device, &config(layout, 2));
+        queues[0].submit(Nanos(1), read(1, 1)).unwrap();
+        queues[1].submit(Nanos(1), Request::flush(2)).unwrap();
+        let end = settle(&device, &mut queues, Nanos(1));
+        // Three times a timeout of 1 ms and 1 ms for the abort.
+        assert!(end >= Nanos::from_millis(6) && end < Nanos::from_millis(8), "{end}");
+        assert_eq!(reap(&mut queues[0]), [(1, Status::ABORTED)]);
+        assert_eq!(reap(&mut queues[1]), [(2, Status::ABORTED)]);
+        let stats = queues[0].dispatch_stats();
+        assert_eq!((stats.resets.get(), stats.timeouts.get(), stats.requeued.get()), (3, 6, 4));
+        // The device recovers, and so does the queue.
+        device.world.lock().unwrap().faults.lost = 0;
+        queues[0].submit(end, read(1, 3)).unwrap();
+        settle(&device, &mut queues, end);
+        assert_eq!(reap(&mut queues[0]), [(3, Status::SUCCESS)]);
+    }
+}
+
+#[test]
+fn a_removed_device_fails_everything_at_once_and_for_good() {
+    for layout in [Layout::Single, SHARED, Layout::Multi { staging: PerWhat::Device }] {
+        let mut device = chaos(1);
+        let mut queues = open(&mut device, &config(layout, 2));
+        for queue in &mut queues {
+            // More than there are tags, so that some wait in the staging queue.
+            for tag in 0..40 {
+                queue.submit(Nanos(1), read(tag * 10, tag)).unwrap();
+            }
+            queue.submit(Nanos(1), Request::flush(40)).unwrap();
+            queue.poll(Nanos(1));
+        }
+        device.world.lock().unwrap().removed = true;
+        settle(&device, &mut queues, Nanos(2));
+        for queue in &mut queues {
+            queue.submit(Nanos(3), read(0, 41)).unwrap();
+            queue.poll(Nanos(3));
+            queue.poll(Nanos(3));
+            let ended = reap(queue);
+            assert_eq!(ended.len(), 42, "{layout:?}");
+            assert!(ended.iter().all(|(_, status)| *status == REMOVED));
+        }
+    }
+}
+
+#[test]
+fn who_submits_and_leaves_disturbs_nobody() {
+    for layout in [Layout::Single, SHARED, Layout::Multi { staging: PerWhat::Device }] {
+        let mut device = chaos(1);
+        let (layer, mut queues) = BlockLayer::open(&mut device, &config(layout, 3)).unwrap();
+        for queue in &mut queues {
+            for tag in 0..300 {
+                queue.submit(Nanos(1), read(tag * 10, tag)).unwrap();
+            }
+        }
+        // Until everybody has something at the device.
+        for at in (0..500_000).step_by(1_000).map(Nanos) {
+            device.world.lock().unwrap().now = at;
+            queues.iter_mut().for_each(|q| drop(q.poll(at)));
+        }
+        drop(queues.remove(1));
+        settle(&device, &mut queues, Nanos(500_000));
+        // What the one who left had at the device ends there too.
+        for _ in 0..200 {
+            let now = device.world.lock().unwrap().now + Nanos(10_000);
+            device.world.lock().unwrap().now = now;
+            queues.iter_mut().for_each(|q| drop(q.poll(now)));
+        }
+        for queue in &mut queues {
+            assert_eq!(reap(queue).len(), 300);
+        }
+        let stats = &layer.dispatch()[0];
+        assert_eq!(stats.issued.get(), stats.ended.get());
+        assert!(stats.orphans.get() > 0, "{layout:?}");
+        queues[0].submit(Nanos(1 << 40), read(1, 99)).unwrap();
+        settle(&device, &mut queues, Nanos(1 << 40));
+        assert_eq!(reap(&mut queues[0]), [(99, Status::SUCCESS)]);
+    }
+}
+
+#[test]
+fn tags_are_shared_fairly_by_cores_without_a_common_queue() {
+    let mut device = chaos(1);
+    let mut queues = open(&mut device, &config(SHARED, 2));
+    let (mut tags, mut done) = ([0, 0], [0, 0]);
+    let mut now = Nanos(1);
+    for _ in 0..20_000 {
+        now = now + Nanos(500);
+        device.world.lock().unwrap().now = now;
+        for (core, (queue, depth)) in queues.iter_mut().zip([1000, 4]).enumerate() {
+            while queue.outstanding() < depth {
+                tags[core] += 1;
+                queue.submit(now, read(tags[core] % 1000 * 7, tags[core])).unwrap();
+            }
+            queue.poll(now);
+            done[core] += reap(queue).len();
+        }
+    }
+    // Half of the sixteen tags are the second one's; it uses four of them.
+    let share = done[1] as f64 / (done[0] + done[1]) as f64;
+    assert!((0.30..0.37).contains(&share), "{done:?}");
+}
+
+#[test]
+fn a_thousand_cores_share_one_hardware_queue() {
+    let mut device = chaos(1);
+    let mut config = config(SHARED, 1000);
+    config.queue_depth = 4;
+    config.merge = false;
+    let mut queues = open(&mut device, &config);
+    for queue in &mut queues {
+        for tag in 0..4 {
+            queue.submit(Nanos(1), read(tag, tag)).unwrap();
+        }
+    }
+    let mut now = Nanos(1);
+    while queues.iter().any(|q| q.outstanding() > 0) {
+        now = now + Nanos(20_000);
+        device.world.lock().unwrap().now = now;
+        queues.iter_mut().for_each(|q| drop(q.poll(now)));
+        assert!(now < Nanos::from_secs(10), "it does not end");
+    }
+    assert!(queues.iter_mut().all(|q| reap(q).len() == 4));
+}
+
+#[test]
+fn a_sleeper_wakes_for_a_completion_that_another_core_finds() {
+    let mut null = Null::default();
+    let config = Config { topology: Topology::flat(2), ..Config::default() };
+    let (_, mut queues) = BlockLayer::open(&mut null, &config).unwrap();
+    let mut other = queues.pop().unwrap();
+    let mut queue = queues.pop().unwrap();
+    let clock = clock::RealClock::start();
+    let thread = std::thread::spawn(move || {
+        let mut reaped = 0;
+        for tag in 0..2_000u64 {
+            queue.submit(clock.now(), read(tag, tag)).unwrap();
+            while queue.reap().is_none() {
+                queue.sleep(clock.now(), Nanos::from_millis(200)).unwrap();
+                queue.poll(clock.now());
+            }
+            reaped += 1;
+        }
+        reaped
+    });
+    while !thread.is_finished() {
+        other.submit(clock.now(), read(1, 1)).unwrap();
+        other.poll(clock.now());
+        while other.reap().is_some() {}
+    }
+    assert_eq!(thread.join().unwrap(), 2_000);
+    assert!(clock.now() < Nanos::from_secs(60), "woken, not timed out");
+}

@@ -1,0 +1,64 @@
+//! Nanoseconds per request on one core.
+
+use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, interleaved};
+use super::BENCH;
+use super::load::Load;
+use super::ways::{MQ, SQ, layer, raw};
+
+/// Outstanding, and submitted at a time.
+const POINTS: [(u64, u64); 3] = [(32, 32), (32, 8), (1, 1)];
+
+/// Requests of one sample with the trace on; a request has at most eight events.
+const TRACED: u64 = 4_000;
+
+/// Measures `raw`, `mq` and `sq`.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let rows = Cores::allowed().on_first(|| measure(effort))?;
+    rows.into_iter().try_for_each(|row| sink.push(row))
+}
+
+fn measure(effort: Effort) -> Result<Vec<Measurement>, BenchError> {
+    // A sample is short against a scheduler's time slice, so that most are not interrupted.
+    let (rounds, count) = (effort.choose(301, 3), effort.choose(20_000, 2_000));
+    let mut rows = Vec::new();
+    for (depth, batch) in POINTS {
+        let mut raw = raw(1)?;
+        let mut plain = layer(MQ, 1, 1, false)?;
+        let mut merging = layer(MQ, 1, 1, true)?;
+        let mut single = layer(SQ, 1, 1, true)?;
+        let mut traced = layer(MQ, 1, 1, true)?;
+        traced[0].trace(8 * TRACED as usize);
+        let load = |seed| Load::new(1 << 31, depth, batch, seed);
+        let mut loads = [0, 1, 2, 3, 4].map(load);
+        let [l0, l1, l2, l3, l4] = &mut loads;
+        let samples: [Samples; 5] = interleaved(
+            rounds,
+            [
+                &mut || l0.run(&mut raw[0], count),
+                &mut || l1.run(&mut plain[0], count),
+                &mut || l2.run(&mut merging[0], count),
+                &mut || l3.run(&mut single[0], count),
+                &mut || {
+                    let taken = l4.run(&mut traced[0], TRACED.min(count));
+                    if let Some(tracer) = traced[0].tracer() {
+                        tracer.clear();
+                    }
+                    taken
+                },
+            ],
+        )?;
+        // The lowest quartile: what disturbs the machine only ever adds.
+        let [raw_ns, rest @ ..] = samples.map(|s| s.quantile(0.25));
+        let names = ["mq, no merging", "mq", "sq", "mq, traced"];
+        let row = |name: &str, ns| {
+            let case = format!("null, {name}, QD {depth}, {batch} at a time");
+            Measurement::new(BENCH, case, "ns_per_request", ns, "ns")
+        };
+        rows.push(row("raw", raw_ns));
+        rows.extend(std::iter::zip(names, rest).map(|(n, ns)| row(n, ns).against("raw", raw_ns)));
+    }
+    Ok(rows)
+}
