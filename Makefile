@@ -7,7 +7,7 @@ CARGO ?= cargo
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace
 
-.PHONY: help demo test test-long test-sanitizer test-packages bench fmt lint docs
+.PHONY: help demo test test-long test-loom test-sanitizer test-packages bench fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ test-sanitizer: ## the crate with unsafe code under AddressSanitizer, where a ni
 	  RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/sanitizer" \
 	    $(CARGO) +nightly test --package sluice-ring --lib --target $$(rustc -vV | sed -n 's/^host: //p'); \
 	else echo "no nightly toolchain: the sanitizer is not run"; fi
+
+test-loom: ## every interleaving of the lock-free ring that steers completions between cores
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/loom" LOOM_MAX_PREEMPTIONS=4 \
+	  $(CARGO) test --package sluice-block --lib loom
 
 test-packages: # Debian packages with the programs that the tests drive, only if missing
 	scripts/apt-install $(TEST_PACKAGES)

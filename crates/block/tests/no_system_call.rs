@@ -1,0 +1,62 @@
+//! Rule R9: the way of a request makes no system call.
+//!
+//! The kernel watches: a process of its own enters seccomp's strict mode, in which any system call but
+//! `read`, `write`, `exit` and `sigreturn` is death by SIGKILL, and then does its work.
+
+mod reads;
+
+use std::process::{Command, ExitStatus};
+
+use driver::{LowLevelDriver, Null};
+use reads::{MQ, SQ, layer, work};
+use sluice_block::Raw;
+
+/// Tells the process what it is for.
+const ROLE: &str = "SLUICE_STRICT";
+
+fn main() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("work") => strict(false),
+        Ok("stray") => strict(true),
+        _ => {
+            let ran = child("work");
+            assert!(ran.success(), "a request made a system call: {ran}");
+            // The watch is real: one system call more, and the process does not come back.
+            let ran = child("stray");
+            assert!(!ran.success(), "a system call went unnoticed: {ran}");
+            println!("no request made a system call");
+        }
+    }
+}
+
+fn child(role: &str) -> ExitStatus {
+    let me = std::env::current_exe().expect("a path of this program");
+    Command::new(me).env(ROLE, role).status().expect("a process")
+}
+
+fn strict(stray: bool) {
+    let mut null = Null::default();
+    let queue = null.take_queue(0).expect("there is one");
+    let mut raw = [Raw::new(queue, null.limits())];
+    let mut layers = [
+        layer(MQ, 1, "none", false),
+        layer(MQ, 1, "none", true),
+        layer(MQ, 2, "none", true),
+        layer(SQ, 2, "deadline", true),
+        layer(SQ, 2, "fair", true),
+    ];
+    // Queues grow to their size first.
+    work(&mut raw, 200);
+    layers.iter_mut().for_each(|queues| assert!(work(queues, 200) > 0));
+    // SAFETY: prctl takes plain numbers, and changes what this process may ask of the kernel.
+    let entered = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) };
+    let mut completed = work(&mut raw, 1000);
+    completed += layers.iter_mut().map(|queues| work(queues, 1000)).sum::<u64>();
+    if stray {
+        // SAFETY: getppid takes nothing and touches nothing.
+        let _ = unsafe { libc::getppid() };
+    }
+    let wrong = entered != 0 || completed != 9 * 32_000;
+    // SAFETY: ends this thread, the only one, at once; strict mode knows no other way out.
+    unsafe { libc::syscall(libc::SYS_exit, i64::from(wrong)) };
+}

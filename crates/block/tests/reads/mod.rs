@@ -1,0 +1,55 @@
+//! Reads on the null device, for what watches them.
+
+#![allow(unreachable_pub, reason = "shared by several tests")]
+
+use std::hint::black_box;
+
+use clock::Nanos;
+use driver::{Null, NullQueue};
+use sluice_block::sched::SchedulerConfig;
+use sluice_block::{
+    BlockLayer, Config, Device, Layout, Payload, PerWhat, Queue, Request, Topology,
+};
+
+pub const SQ: Layout = Layout::Single;
+pub const MQ: Layout = Layout::Multi { staging: PerWhat::Core };
+
+/// A block layer on the null device with one hardware queue.
+pub fn layer(layout: Layout, cores: u16, scheduler: &str, merge: bool) -> Vec<Queue<NullQueue>> {
+    let scheduler: SchedulerConfig = scheduler.parse().unwrap();
+    let config = Config {
+        layout,
+        topology: Topology::flat(cores),
+        merge,
+        scheduler: scheduler.into(),
+        ..Config::default()
+    };
+    BlockLayer::open(&mut Null::default(), &config).unwrap().1
+}
+
+/// `rounds` rounds of 32 reads on every queue, random ones and runs of contiguous ones.
+pub fn work<D: Device>(queues: &mut [D], rounds: u64) -> u64 {
+    let mut completed = 0;
+    let mut state = 1u64;
+    for round in 0..rounds {
+        let now = Nanos(1 + round * 1000);
+        for queue in queues.iter_mut() {
+            for i in 0..32 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let lba = if round % 4 == 0 { i } else { state >> 40 };
+                queue.submit(now, Request::read(lba, 1, Payload::BitBucket, i)).unwrap();
+            }
+        }
+        // Twice, for what another core found.
+        for _ in 0..2 {
+            for queue in queues.iter_mut() {
+                queue.poll(now);
+                while let Some(completion) = queue.reap() {
+                    black_box(completion);
+                    completed += 1;
+                }
+            }
+        }
+    }
+    completed
+}
