@@ -289,7 +289,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         let Some(tag) = (if exhausted { None } else { self.queue.tags_mut().take() }) else {
             return self.no_tag(staged.submitter);
         };
-        P::wrote(self.queue.tags());
+        self.touch::<P>(tag);
         let slot = &mut self.slots[usize::from(tag.0)];
         P::wrote(slot);
         *slot = *staged;
@@ -303,6 +303,8 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             return self.not_bound(now, tag, error);
         }
         if let Some(shares) = &mut self.shares {
+            P::wrote(&shares.active);
+            P::wrote(&shares.taken[usize::from(staged.submitter.0)]);
             shares.take(staged.submitter);
         }
         notes.note(Action::Issued, now, staged, self.index);
@@ -310,9 +312,22 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         let bound = self.queue.tags().bound();
         self.stats.depth.count(bound.into());
         if bound == 1 {
+            P::wrote(&self.check_at);
             self.check_at = now + self.timeouts.command;
         }
         true
+    }
+
+    /// Reports what binding or ending the command of `tag` writes to, but for its slot.
+    #[inline]
+    fn touch<P: Platform>(&self, tag: Tag) {
+        if P::OBSERVES {
+            P::wrote(&self.queue);
+            self.queue.touches(tag, &mut |memory| P::wrote(memory));
+            // The counts of every command are one line; the rarer ones and small depths the next.
+            P::wrote(&self.stats.issued);
+            P::wrote(&self.stats.steered);
+        }
     }
 
     #[inline(never)]
@@ -368,14 +383,21 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             return self.fetch_early(now, notes);
         }
         loop {
+            P::read(&self.queue);
             let Event { tag, status, result } = self.queue.fetch_event()?;
             let Ok(command) = self.queue.detach_tag_cmd(tag) else {
                 self.stats.strays.add(1);
                 continue;
             };
-            P::wrote(self.queue.tags());
+            self.touch::<P>(tag);
             let slot = &self.slots[usize::from(tag.0)];
             P::read(slot);
+            if P::OBSERVES
+                && let Some(shares) = &self.shares
+            {
+                P::wrote(&shares.active);
+                P::wrote(&shares.taken[usize::from(slot.submitter.0)]);
+            }
             let device = Q::end_cmd(&command, now);
             self.stats.ended.add(1);
             if slot.request.op == Op::Flush || !status.is_success() {

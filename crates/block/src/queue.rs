@@ -203,8 +203,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
     fn turn(&mut self, now: Nanos, reason: Reason) -> bool {
         self.local.now = now;
         let turned = self.with_way(reason, |local, staging, shared| {
-            P::wrote(staging);
-            P::wrote(shared);
+            P::read(staging);
             let mut moved = unplug::<Q, P>(local, staging, shared, now);
             moved |= shared.dispatch.tend(now, &mut local.notes);
             moved |= collect::<Q, P>(local, staging, shared, now);
@@ -321,12 +320,15 @@ fn stage<Q: HardwareQueue, P: Platform>(
     }
     let past = staging.may_bypass() || staged.request.op == Op::Flush;
     if past && shared.dispatch.start::<P>(now, staged, &mut local.notes) {
+        P::wrote(staging.stats_ref());
         staging.bypassed();
         return;
     }
     if past {
-        shared.starve(local.submitter);
+        shared.starve::<P>(local.submitter);
     }
+    P::wrote(staging);
+    P::wrote(staging.stats_ref());
     insert(local, staging, now, staged);
 }
 
@@ -351,17 +353,18 @@ fn run<Q: HardwareQueue, P: Platform>(
     }
     let mut moved = false;
     while !staging.is_empty() && shared.dispatch.may_start() {
+        P::wrote(staging);
         let Some(staged) = staging.next(now) else { break };
         let submitter = staged.submitter;
         if !shared.dispatch.start::<P>(now, &staged, &mut local.notes) {
             staging.put_back(now, staged);
-            shared.starve(submitter);
+            shared.starve::<P>(submitter);
             break;
         }
         moved = true;
     }
     if !staging.is_empty() {
-        shared.starve(local.submitter);
+        shared.starve::<P>(local.submitter);
     }
     moved
 }
@@ -399,6 +402,7 @@ fn settle<Q: HardwareQueue, P: Platform>(
         shared.steer::<P>(ended);
         return;
     }
+    shared.feed::<P>();
     if let Some(staged) = local.staged.get(ended.id as usize) {
         staging.completed(now, staged, ended.device);
     }

@@ -24,7 +24,8 @@ pub(crate) struct Shared<Q> {
     pub(crate) dispatch: Dispatch<Q>,
     /// By submitter.
     cores: Box<[Core]>,
-    any_wake: bool,
+    /// Those whose `wake` is set, each once: there is room for all.
+    woken: Vec<Submitter>,
     any_starving: bool,
     /// Whose waker the hardware has.
     notified: Option<Submitter>,
@@ -34,11 +35,12 @@ impl<Q: HardwareQueue> Shared<Q> {
     /// `senders` by submitter; none where a submitter does not use the queue, and empty if there is
     /// one user only.
     pub(crate) fn new(dispatch: Dispatch<Q>, senders: Vec<Option<Sender>>) -> Shared<Q> {
-        let cores = senders
+        let cores: Box<[Core]> = senders
             .into_iter()
             .map(|sender| Core { sender, wake: false, starving: false })
             .collect();
-        Shared { dispatch, cores, any_wake: false, any_starving: false, notified: None }
+        let woken = Vec::with_capacity(cores.len());
+        Shared { dispatch, cores, woken, any_starving: false, notified: None }
     }
 
     /// Sends the end of a request to its submitter.
@@ -47,26 +49,40 @@ impl<Q: HardwareQueue> Shared<Q> {
         let core = self.cores.get_mut(usize::from(ended.submitter.0));
         match core.and_then(|core| Some((core.sender.as_mut()?, &mut core.wake))) {
             Some((sender, wake)) if !sender.is_closed() => {
+                P::wrote(wake);
+                P::wrote(&self.woken);
                 sender.send::<P>(ended);
                 stats.steered.add(1);
-                *wake = true;
-                self.any_wake = true;
+                if !std::mem::replace(wake, true) {
+                    self.woken.push(ended.submitter);
+                    P::wrote(self.woken.as_slice());
+                }
             }
             _ => stats.orphans.add(1),
         }
-        if self.any_starving {
-            self.any_starving = false;
-            for core in &mut self.cores {
-                core.wake |= std::mem::take(&mut core.starving);
+        self.feed::<P>();
+    }
+
+    /// Tags have become free: whoever found none is to look again.
+    #[inline]
+    pub(crate) fn feed<P: Platform>(&mut self) {
+        if !self.any_starving {
+            return;
+        }
+        self.any_starving = false;
+        for (index, core) in self.cores.iter_mut().enumerate() {
+            P::wrote(&core.wake);
+            if std::mem::take(&mut core.starving) && !std::mem::replace(&mut core.wake, true) {
+                self.woken.push(Submitter(index as u16));
             }
-            self.any_wake = true;
         }
     }
 
     /// A submitter's requests have found no tag.
     #[inline]
-    pub(crate) fn starve(&mut self, submitter: Submitter) {
+    pub(crate) fn starve<P: Platform>(&mut self, submitter: Submitter) {
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+            P::wrote(&core.wake);
             core.starving = true;
             self.any_starving = true;
         }
@@ -75,15 +91,12 @@ impl<Q: HardwareQueue> Shared<Q> {
     /// Wakes the cores that have something to do.
     #[inline]
     pub(crate) fn wake(&mut self) {
-        if !self.any_wake {
-            return;
-        }
-        self.any_wake = false;
-        for core in &mut self.cores {
-            if std::mem::take(&mut core.wake)
-                && let Some(waker) = core.sender.as_ref().and_then(Sender::waker)
-            {
-                waker.wake();
+        for submitter in self.woken.drain(..) {
+            if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+                core.wake = false;
+                if let Some(waker) = core.sender.as_ref().and_then(Sender::waker) {
+                    waker.wake();
+                }
             }
         }
     }

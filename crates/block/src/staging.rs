@@ -33,6 +33,11 @@ impl Staging {
         self.stats.clone()
     }
 
+    #[inline]
+    pub(crate) fn stats_ref(&self) -> &StagingStats {
+        &self.stats
+    }
+
     /// Whether a request may go straight to the hardware.
     #[inline]
     pub(crate) fn may_bypass(&self) -> bool {

@@ -15,6 +15,10 @@ pub(crate) use std::sync::atomic;
 
 /// Where the layer runs.
 pub trait Platform: Copy + Debug + Send + Sync + 'static {
+    /// Whether [`wrote`](Platform::wrote) and [`read`](Platform::read) do anything; where they do
+    /// not, nobody looks for what to report.
+    const OBSERVES: bool = false;
+
     /// A lock of this platform.
     type Lock<T: Send>: Lock<T>;
 

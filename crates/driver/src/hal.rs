@@ -14,6 +14,8 @@
 //! queue that several share is the same type behind a lock. Tags are generated here, once, and are
 //! the index of a command in every table above and below.
 
+use std::any::Any;
+
 use clock::{Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
@@ -193,6 +195,12 @@ pub trait HardwareQueue: Send {
     /// can give it work.
     fn deadline(&self) -> Nanos {
         Nanos::MAX
+    }
+
+    /// Shows `look` the memory behind this struct that binding or ending the command of `tag` writes
+    /// to: for whoever accounts for what cores transfer to each other. The tags, unless implemented.
+    fn touches(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
+        self.tags().touches(tag, look);
     }
 
     /// Whom the device wakes when there are events: the notification. A waiting

@@ -5,6 +5,8 @@
 //! *is* the driver's). Guarantee: a tag goes round free → taken → bound → taken → free, and an
 //! operation that is out of turn is a [`TagError`] and changes nothing.
 
+use std::any::Any;
+
 use clock::Nanos;
 
 /// The name of a command on its hardware queue: its command identifier.
@@ -157,6 +159,17 @@ impl TagSet {
             self.free_count += 1;
         }
         Ok(())
+    }
+
+    /// Shows `look` the memory behind this struct that taking, binding, detaching or releasing `tag`
+    /// writes to.
+    pub fn touches(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
+        if let Some(slot) = self.slots.get(usize::from(tag.0)) {
+            look(slot);
+        }
+        if let Some(top) = self.free.get(usize::from(self.free_count)) {
+            look(top);
+        }
     }
 
     /// A tag's state; `None` if the queue has no such tag.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`scenario`] | one TOML file that picks a choice at every seam, and the jobs to run |
 //! | [`presets`] | the drives that come with Sluice |
+//! | [`machine`] | many cores in virtual time, under the block layer |
 //! | [`limits`] | what a drive can do at most, in closed form |
 //! | [`calibrate`] | what this machine costs, and whether it keeps up with a drive |
 //! | [`mod@bench`] | what Sluice costs and sustains |
@@ -95,6 +96,7 @@ pub mod bench;
 pub mod calibrate;
 pub mod cli;
 pub mod limits;
+pub mod machine;
 pub mod presets;
 pub mod report;
 pub mod scenario;

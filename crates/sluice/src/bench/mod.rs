@@ -11,6 +11,7 @@
 //! | [`live`] | group `live`: real-time IOPS, and how late they are |
 //! | [`ring`] | group `ring`: nanoseconds per command through a queue pair |
 //! | [`uring`] | group `uring`: a real file through io_uring, with fio beside it |
+//! | [`machine`] | group `block` on a modelled machine: many cores in virtual time |
 //! | [`mod@block`] | group `block`: the block layer, per request and over cores |
 //!
 //! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
@@ -34,6 +35,7 @@ pub mod block;
 mod cores;
 pub mod echo;
 pub mod live;
+pub mod machine;
 mod measurement;
 pub mod ring;
 mod samples;
@@ -147,6 +149,18 @@ fn word(group: BenchGroup) -> String {
 /// # Errors
 /// A group that is not there, or a measurement that could not be made.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    if args.machine.is_some() && args.group != BenchGroup::Block {
+        let asked = word(args.group);
+        return Err(Failure::Usage(format!("--machine is for the group `block`, not `{asked}`")));
+    }
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let format = if args.json { Format::Json } else { Format::Table };
+    if let Some(machine) = args.machine {
+        let mut out = io::stdout().lock();
+        let mut sink = Sink::new(&mut out, format);
+        machine::run(machine, args.costs, effort, &mut sink)?;
+        return Ok(sink.finish()?);
+    }
     let Some((_, group)) = GROUPS.iter().find(|(name, _)| *name == args.group) else {
         let there: Vec<String> = GROUPS.iter().map(|(name, _)| word(*name)).collect();
         let (asked, there) = (word(args.group), there.join(", "));
@@ -154,8 +168,6 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             "nothing measures the group `{asked}`; there is {there}"
         )));
     };
-    let effort = if args.quick { Effort::Quick } else { Effort::Full };
-    let format = if args.json { Format::Json } else { Format::Table };
     let mut out = io::stdout().lock();
     let mut sink = Sink::new(&mut out, format);
     group(effort, &mut sink)?;

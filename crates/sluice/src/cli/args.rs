@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use ::serve::nbd::Endpoint;
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::machine::Machine;
+
 /// `sluice drive …`.
 #[derive(Debug, Subcommand)]
 pub enum DriveArgs {
@@ -97,12 +99,29 @@ pub struct CalibrateArgs {
 pub struct BenchArgs {
     /// What to measure.
     pub group: BenchGroup,
+    /// Group `block`: run the block layer on this modelled machine, in virtual time, instead of here.
+    #[arg(long, value_name = "SOCKETSxCORES")]
+    pub machine: Option<Machine>,
+    /// What the modelled machine's costs are: given ones, or those that can be measured here.
+    #[arg(long, value_enum, default_value_t, requires = "machine")]
+    pub costs: CostSheet,
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
     /// Only see that everything can be measured.
     #[arg(long, hide = true)]
     pub quick: bool,
+}
+
+/// Where a modelled machine's costs come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CostSheet {
+    /// Everything is given: one published machine, and the same results everywhere, always.
+    #[default]
+    Given,
+    /// What one core spends on a request, and what a line takes between two, are measured here and
+    /// now; the rest is given.
+    Measured,
 }
 
 /// A group of benchmarks.

@@ -1,0 +1,210 @@
+//! [`Engine`]: cores in virtual time.
+//!
+//! A heap of cores by their clocks; always the one furthest behind goes on, by one operation of its
+//! tape. When its tape is played its program is asked for the next. What the layer's code changes
+//! takes effect when a core's turn begins, and the turn takes its time afterwards. Turns begin in the
+//! order in which they draw their tickets, near enough, so locks order them alike; but a completion
+//! can be found while the turn that brings it still waits for its lock, which makes a latency too
+//! short by one holder's time at most.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use clock::Nanos;
+
+use super::Machine;
+use super::costs::Costs;
+use super::lines::{Directory, Snoops, Traffic};
+use super::locks::TicketLock;
+use super::tape::{self, LineId, Op};
+
+/// What cores run.
+pub(crate) trait Program {
+    /// Core `core` has done everything it was given, at `now`: writes down what it does next.
+    fn step(&mut self, core: usize, now: Nanos, ops: &mut Vec<Op>) -> Going;
+}
+
+/// How the machine goes on after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Going {
+    /// As before.
+    On,
+    /// What was before does not count.
+    Count,
+    /// No further.
+    Stop,
+}
+
+/// A core and what it has yet to do.
+#[derive(Debug, Default)]
+struct Core {
+    ops: Vec<Op>,
+    next: usize,
+}
+
+/// A machine that runs.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    cores: Vec<Core>,
+    /// By time, then by core.
+    turns: BinaryHeap<Reverse<(u64, usize)>>,
+    lines: Directory,
+    locks: Vec<TicketLock>,
+    /// The first line that code touches: those before are the locks'.
+    first_line: u32,
+}
+
+impl Engine {
+    /// A machine whose first `active` cores run, and whose locks are those made since the last
+    /// [`tape::reset`]. Core `n` starts `n` times `stagger` late.
+    pub(crate) fn new(
+        machine: Machine,
+        costs: Costs,
+        snoops: Snoops,
+        active: usize,
+        stagger: Nanos,
+    ) -> Engine {
+        let locks = (0..tape::locks() as u32)
+            .map(|n| TicketLock::new(LineId(2 * n), LineId(2 * n + 1)))
+            .collect::<Vec<_>>();
+        let active = active.min(machine.cores());
+        Engine {
+            cores: (0..active).map(|_| Core::default()).collect(),
+            turns: (0..active).map(|n| Reverse((n as u64 * stagger.0, n))).collect(),
+            lines: Directory::new(machine, costs, snoops),
+            first_line: 2 * locks.len() as u32,
+            locks,
+        }
+    }
+
+    /// What lines have done since counting began.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.lines.traffic()
+    }
+
+    /// Runs until the program says that it is enough.
+    pub(crate) fn run(&mut self, program: &mut impl Program) {
+        while let Some(Reverse((now, index))) = self.turns.pop() {
+            let core = &mut self.cores[index];
+            let Some(op) = core.ops.get(core.next).copied() else {
+                core.ops.clear();
+                core.next = 0;
+                match program.step(index, Nanos(now), &mut core.ops) {
+                    Going::On => {}
+                    Going::Count => self.lines.forget_traffic(),
+                    Going::Stop => return,
+                }
+                // A program that does nothing must not stop the clock.
+                let at = if core.ops.is_empty() { now + 1 } else { now };
+                self.turns.push(Reverse((at, index)));
+                continue;
+            };
+            core.next += 1;
+            if let Some(done) = self.play(index, op, now) {
+                self.turns.push(Reverse((done, index)));
+            }
+        }
+    }
+
+    /// Plays one operation; returns when it is done, or `None` if the core waits for a lock.
+    fn play(&mut self, core: usize, op: Op, now: u64) -> Option<u64> {
+        let line = |line: LineId| LineId(line.0 + self.first_line);
+        match op {
+            Op::Compute(time) => Some(now + time.0),
+            Op::Read(at) => Some(self.lines.touch(core, line(at), false, now)),
+            Op::Write(at) => Some(self.lines.touch(core, line(at), true, now)),
+            Op::Draw(id) => {
+                let lock = &mut self.locks[id.0 as usize];
+                tape::set_taken(id, true);
+                Some(lock.draw(&mut self.lines, core, now))
+            }
+            Op::Enter(id) => self.locks[id.0 as usize].enter(&mut self.lines, core, now),
+            Op::Look(id) => Some(self.locks[id.0 as usize].look(&mut self.lines, core, now)),
+            Op::Leave(id) => {
+                let lock = &mut self.locks[id.0 as usize];
+                let (done, next) = lock.leave(&mut self.lines, core, now);
+                tape::set_taken(id, lock.is_taken());
+                if let Some((waiter, at)) = next {
+                    self.turns.push(Reverse((at, waiter)));
+                }
+                Some(done)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tape::LockId;
+
+    /// Every core does the same over and over, `left` times together.
+    struct Same {
+        ops: Vec<Op>,
+        left: u64,
+        ended: Nanos,
+    }
+
+    impl Program for Same {
+        fn step(&mut self, _core: usize, now: Nanos, ops: &mut Vec<Op>) -> Going {
+            ops.extend(&self.ops);
+            self.ended = now;
+            self.left -= 1;
+            if self.left > 0 { Going::On } else { Going::Stop }
+        }
+    }
+
+    /// Nanoseconds per round of all cores together.
+    fn time(machine: (u16, u16), active: usize, locks: u32, ops: &[Op]) -> f64 {
+        tape::reset();
+        for _ in 0..locks {
+            tape::new_lock();
+        }
+        let machine = Machine::new(machine.0, machine.1).unwrap();
+        let mut engine = Engine::new(machine, Costs::GIVEN, Snoops::Home, active, Nanos(1));
+        let rounds = 10_000;
+        let mut same = Same { ops: ops.to_vec(), left: rounds, ended: Nanos::ZERO };
+        engine.run(&mut same);
+        same.ended.0 as f64 / rounds as f64
+    }
+
+    fn near(value: f64, wanted: f64) {
+        assert!((value / wanted - 1.0).abs() < 0.01, "{value}, not {wanted}");
+    }
+
+    #[test]
+    fn two_cores_at_one_line_do_one_write_per_transfer() {
+        near(time((1, 2), 2, 0, &[Op::Write(LineId(0))]), 54.0);
+        near(time((2, 1), 2, 0, &[Op::Write(LineId(0))]), 150.0);
+        // Round and round: 0 to 3 on a board, 4 on the other; the home is with 0.
+        let round = 3.0 * 150.0 + 2.0 * 202.0;
+        near(time((5, 1), 5, 0, &[Op::Write(LineId(0))]), round / 5.0);
+    }
+
+    #[test]
+    fn cores_without_common_lines_do_not_wait() {
+        near(time((8, 10), 80, 0, &[Op::Compute(Nanos(800))]), 10.0);
+        near(time((1, 1), 1, 0, &[Op::Write(LineId(0))]), 2.0);
+    }
+
+    #[test]
+    fn an_uncontended_lock_costs_hits() {
+        let lock = LockId(0);
+        let ops = [Op::Draw(lock), Op::Enter(lock), Op::Compute(Nanos(100)), Op::Leave(lock)];
+        near(time((1, 1), 1, 1, &ops), 106.0);
+    }
+
+    /// With n - 1 waiters a handover is: the release (54), and their reads (51 each), which the next
+    /// release waits for where the work inside is shorter.
+    #[test]
+    fn handing_a_lock_over_takes_longer_the_more_wait() {
+        let lock = LockId(0);
+        let ops = [Op::Draw(lock), Op::Enter(lock), Op::Leave(lock)];
+        for cores in [4, 8, 16] {
+            let waiters = f64::from(cores) - 1.0;
+            let took = time((1, cores as u16), cores as usize, 1, &ops);
+            let wanted = 54.0 + 51.0 * waiters;
+            assert!((took / wanted - 1.0).abs() < 0.15, "{cores}: {took}, not {wanted}");
+        }
+    }
+}
