@@ -59,15 +59,13 @@ pub(crate) struct Ended {
     pub status: Status,
     /// What it returned.
     pub result: u64,
-    /// How long the device had it.
-    pub device: Nanos,
 }
 
 impl Ended {
     #[inline]
-    fn new(staged: &Staged, status: Status, result: u64, device: Nanos) -> Ended {
+    fn new(staged: &Staged, status: Status, result: u64) -> Ended {
         let (submitter, id) = (staged.submitter, staged.request.tag as u32);
-        Ended { submitter, id, status, result, device }
+        Ended { submitter, id, status, result }
     }
 }
 
@@ -282,22 +280,55 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
     }
 
+    /// Starts a request that is no flush and is written straight to where it stays, by `write`;
+    /// otherwise as [`start`](Dispatch::start).
+    #[inline(always)]
+    pub(crate) fn start_in_place<P: Platform>(
+        &mut self,
+        now: Nanos,
+        submitter: Submitter,
+        notes: &mut Notes,
+        write: impl FnOnce(&mut Staged),
+    ) -> bool {
+        if self.state != QueueState::Ready {
+            return false;
+        }
+        let Some(tag) = self.take_tag::<P>(submitter) else { return false };
+        write(&mut self.slots[usize::from(tag.0)]);
+        self.bind_slot::<P>(now, tag, notes)
+    }
+
     #[inline(always)]
     fn bind<P: Platform>(&mut self, now: Nanos, staged: &Staged, notes: &mut Notes) -> bool {
+        let Some(tag) = self.take_tag::<P>(staged.submitter) else { return false };
+        self.slots[usize::from(tag.0)] = *staged;
+        self.bind_slot::<P>(now, tag, notes)
+    }
+
+    /// A tag for a request of `submitter`, if there is one for it now.
+    #[inline(always)]
+    fn take_tag<P: Platform>(&mut self, submitter: Submitter) -> Option<Tag> {
         let depth = self.queue.tags().count();
-        let exhausted = self.shares.as_ref().is_some_and(|s| s.exhausted(staged.submitter, depth));
-        let Some(tag) = (if exhausted { None } else { self.queue.tags_mut().take() }) else {
-            return self.no_tag(staged.submitter);
+        let exhausted = self.shares.as_ref().is_some_and(|s| s.exhausted(submitter, depth));
+        let tag = if exhausted { None } else { self.queue.tags_mut().take() };
+        let Some(tag) = tag else {
+            self.no_tag(submitter);
+            return None;
         };
         self.touch::<P>(tag);
-        let slot = &mut self.slots[usize::from(tag.0)];
-        P::wrote(slot);
-        *slot = *staged;
+        P::wrote(&self.slots[usize::from(tag.0)]);
+        Some(tag)
+    }
+
+    /// Binds the request in its slot to the tag that was taken for it.
+    #[inline(always)]
+    fn bind_slot<P: Platform>(&mut self, now: Nanos, tag: Tag, notes: &mut Notes) -> bool {
+        let staged = &self.slots[usize::from(tag.0)];
         let bound = if staged.request.fua && !self.fua {
             // The submitter flushes afterwards.
             self.queue.bind_tag_cmd(tag, &Request { fua: false, ..staged.request }, now)
         } else {
-            self.queue.bind_tag_cmd(tag, &slot.request, now)
+            self.queue.bind_tag_cmd(tag, &staged.request, now)
         };
         if let Err(error) = bound {
             return self.not_bound(now, tag, error);
@@ -331,12 +362,11 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     }
 
     #[inline(never)]
-    fn no_tag(&mut self, submitter: Submitter) -> bool {
+    fn no_tag(&mut self, submitter: Submitter) {
         self.stats.no_tag.add(1);
         if let Some(shares) = &mut self.shares {
             shares.wait(submitter);
         }
-        false
     }
 
     /// A submitter is gone, and does not wait for a tag any more.
@@ -377,10 +407,17 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     }
 
     /// The next request that has ended.
+    ///
+    /// `tell` hears of the request as it was dispatched, and how long the device had it.
     #[inline(always)]
-    pub(crate) fn fetch<P: Platform>(&mut self, now: Nanos, notes: &mut Notes) -> Option<Ended> {
+    pub(crate) fn fetch<P: Platform>(
+        &mut self,
+        now: Nanos,
+        notes: &mut Notes,
+        mut tell: impl FnMut(&Staged, Nanos),
+    ) -> Option<Ended> {
         if !self.ended.is_empty() {
-            return self.fetch_early(now, notes);
+            return self.fetch_early(now, notes, tell);
         }
         loop {
             P::read(&self.queue);
@@ -403,23 +440,30 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             if slot.request.op == Op::Flush || !status.is_success() {
                 let staged = *slot;
                 self.give_back(tag, staged.submitter);
-                match self.fetch_slowly(now, staged, status, device, notes) {
+                match self.fetch_slowly(now, staged, status, device, notes, &mut tell) {
                     Some(ended) => return Some(ended),
                     None => continue,
                 }
             }
             notes.note_end(Action::Completed, now, slot, self.index, status);
-            let ended = Ended::new(slot, status, result, device);
+            tell(slot, device);
+            let ended = Ended::new(slot, status, result);
             self.give_back(tag, ended.submitter);
             return Some(ended);
         }
     }
 
     #[cold]
-    fn fetch_early(&mut self, now: Nanos, notes: &mut Notes) -> Option<Ended> {
+    fn fetch_early(
+        &mut self,
+        now: Nanos,
+        notes: &mut Notes,
+        mut tell: impl FnMut(&Staged, Nanos),
+    ) -> Option<Ended> {
         let Early { staged, status, device } = self.ended.pop_front()?;
         notes.note_end(Action::Completed, now, &staged, self.index, status);
-        Some(Ended::new(&staged, status, 0, device))
+        tell(&staged, device);
+        Some(Ended::new(&staged, status, 0))
     }
 
     #[inline]
@@ -443,6 +487,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         status: Status,
         device: Nanos,
         notes: &mut Notes,
+        tell: &mut dyn FnMut(&Staged, Nanos),
     ) -> Option<Ended> {
         if status.is(Status::NOT_READY)
             && !status.is_final()
@@ -455,10 +500,11 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
         if staged.request.op == Op::Flush {
             self.end_flush(status, device);
-            return self.fetch_early(now, notes);
+            return self.fetch_early(now, notes, tell);
         }
         notes.note_end(Action::Completed, now, &staged, self.index, status);
-        Some(Ended::new(&staged, status, 0, device))
+        tell(&staged, device);
+        Some(Ended::new(&staged, status, 0))
     }
 
     fn requeue(&mut self, now: Nanos, staged: Staged, notes: &mut Notes) {

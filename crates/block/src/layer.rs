@@ -35,6 +35,9 @@ pub struct BlockLayer {
     dispatch: Vec<Arc<DispatchStats>>,
 }
 
+/// A block layer, and a queue for each core.
+pub type Opened<Q, P = Native> = (BlockLayer, Vec<Queue<Q, P>>);
+
 impl BlockLayer {
     /// Puts a block layer on a device: returns it, and a queue for each core.
     ///
@@ -43,7 +46,7 @@ impl BlockLayer {
     pub fn open<D: LowLevelDriver>(
         driver: &mut D,
         config: &Config,
-    ) -> Result<(BlockLayer, Vec<Queue<D::Queue>>), BlockError> {
+    ) -> Result<Opened<D::Queue>, BlockError> {
         BlockLayer::open_on::<D, Native>(driver, config)
     }
 
@@ -51,11 +54,10 @@ impl BlockLayer {
     ///
     /// # Errors
     /// [`BlockError`].
-    #[expect(clippy::type_complexity, reason = "the pair that open returns")]
     pub fn open_on<D: LowLevelDriver, P: Platform>(
         driver: &mut D,
         config: &Config,
-    ) -> Result<(BlockLayer, Vec<Queue<D::Queue, P>>), BlockError> {
+    ) -> Result<Opened<D::Queue, P>, BlockError> {
         let plan = Plan::new(driver, config)?;
         let limits = Limits { queue_depth: config.queue_depth, ..driver.limits() };
         let features = driver.features();
@@ -158,7 +160,8 @@ impl BlockLayer {
             };
             let owned =
                 matches!(way, Way::Multi { staging: Held::Owned(_), dispatch: Held::Owned(_) });
-            let local = Local::new(Submitter(core as u16), limits, features, merger, !plain);
+            let mut local = Local::new(Submitter(core as u16), limits, features, merger);
+            local.owns_all = owned && plain && receivers.is_empty();
             layer.submitters.push(local.stats.clone());
             let at = indices.iter().position(|index| *index == queue).unwrap_or_default();
             queues.push(Queue {

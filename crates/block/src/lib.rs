@@ -55,7 +55,7 @@ pub use dispatch::{REMOVED, Timeouts};
 pub use driver::{
     Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Segment,
 };
-pub use layer::BlockLayer;
+pub use layer::{BlockLayer, Opened};
 pub use merge::MergerError;
 pub use queue::Queue;
 pub use raw::Raw;

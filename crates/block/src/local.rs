@@ -11,7 +11,7 @@ use nvme::{MAX_BLOCKS, Status};
 
 use crate::account::SubmitterStats;
 use crate::device::refusal;
-use crate::dispatch::{Ended, NOBODY};
+use crate::dispatch::Ended;
 use crate::merge::{Merger, Side};
 use crate::notes::{NO_QUEUE, Notes};
 use crate::requests::{Outcome, Requests};
@@ -21,9 +21,6 @@ use crate::{Busy, Completion, Features, Group, Limits, Op, Payload, Request, Sta
 /// Requests held back for others to merge with, at most (Linux's plug holds 32 per device).
 pub(crate) const PLUG: usize = 32;
 
-/// Newcomers are compared with this many of the plug's last requests (Linux: the last).
-const LOOK_BACK: usize = 1;
-
 /// Entries of the table for pieces of requests that are too long.
 pub(crate) const PIECES: u32 = 32;
 
@@ -32,6 +29,7 @@ pub(crate) const PIECES: u32 = 32;
 struct Cutting {
     parent: u32,
     rest: Request,
+    group: Group,
     since: Nanos,
 }
 
@@ -46,10 +44,10 @@ pub(crate) struct Local {
     pub(crate) plug: Vec<Staged>,
     cutting: VecDeque<Cutting>,
     pub(crate) ready: VecDeque<Completion>,
-    /// What the scheduler wants back when a request ends; empty for a plain staging queue.
-    pub(crate) staged: Box<[Staged]>,
     pub(crate) stats: Arc<SubmitterStats>,
     pub(crate) notes: Notes,
+    /// Nobody else uses the staging or dispatch queue, and no scheduler wants to hear of completions.
+    pub(crate) owns_all: bool,
     /// The time of the last call that had one.
     pub(crate) now: Nanos,
     /// A request was answered here since the last poll.
@@ -62,11 +60,9 @@ impl Local {
         limits: Limits,
         features: Features,
         merger: Option<Merger>,
-        keeps_staged: bool,
     ) -> Local {
         let depth = limits.queue_depth;
         let requests = Requests::new(depth, PIECES);
-        let staged = if keeps_staged { requests.places() } else { 0 };
         Local {
             submitter,
             group: Group(0),
@@ -77,9 +73,9 @@ impl Local {
             plug: Vec::with_capacity(PLUG),
             cutting: VecDeque::new(),
             ready: VecDeque::with_capacity(depth as usize),
-            staged: vec![NOBODY; staged].into(),
             stats: Arc::default(),
             notes: Notes { tracer: None, core: submitter.0 },
+            owns_all: false,
             now: Nanos::ZERO,
             answered_now: false,
         }
@@ -92,7 +88,7 @@ impl Local {
 
     /// Whether a request needs nothing but a place and a command of its own.
     #[inline(always)]
-    fn is_plain(&self, request: &Request) -> bool {
+    pub(crate) fn is_plain(&self, request: &Request) -> bool {
         let Request { op, lba, sectors, fua, .. } = *request;
         let end = lba.wrapping_add(sectors.into());
         matches!(op, Op::Read | Op::Write)
@@ -102,23 +98,21 @@ impl Local {
             & (end <= self.limits.sectors)
     }
 
-    /// Gives a request a place; `None` if it was answered, or will be cut.
+    /// Gives a [plain](Local::is_plain) request a place, and returns its name.
     ///
     /// # Errors
     /// [`Busy`]; nothing has changed.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, now: Nanos, request: &Request) -> Result<Option<Staged>, Busy> {
-        self.now = now;
-        if !self.is_plain(request) {
-            return self.admit_slowly(now, request);
-        }
+    pub(crate) fn admit(&mut self, now: Nanos, request: &Request) -> Result<u32, Busy> {
         let Some(id) = self.requests.add(request, now) else {
             return Err(self.sleep(now, request));
         };
         self.stats.submit(now);
-        let staged = self.as_staged(id, request, now);
-        self.notes.note(Action::Queued, now, &staged, NO_QUEUE);
-        Ok(Some(staged))
+        if self.notes.is_on() {
+            let staged = self.as_staged(id, request, now);
+            self.notes.note(Action::Queued, now, &staged, NO_QUEUE);
+        }
+        Ok(id)
     }
 
     #[cold]
@@ -129,8 +123,16 @@ impl Local {
         Busy
     }
 
+    /// Gives any request a place; `None` if it was answered, or will be cut.
+    ///
+    /// # Errors
+    /// [`Busy`]; nothing has changed.
     #[cold]
-    fn admit_slowly(&mut self, now: Nanos, request: &Request) -> Result<Option<Staged>, Busy> {
+    pub(crate) fn admit_slowly(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+    ) -> Result<Option<Staged>, Busy> {
         if let Some(status) = refusal(&self.limits, u32::MAX, request) {
             return self.answer(request.tag, status);
         }
@@ -157,14 +159,19 @@ impl Local {
         if long {
             self.stats.splits.add(1);
             self.requests.cut(id);
-            self.cutting.push_back(Cutting { parent: id, rest: staged.request, since: now });
+            self.cutting.push_back(Cutting {
+                parent: id,
+                rest: staged.request,
+                group: self.group,
+                since: now,
+            });
             return Ok(None);
         }
         Ok(Some(staged))
     }
 
     #[inline(always)]
-    fn as_staged(&self, id: u32, request: &Request, since: Nanos) -> Staged {
+    pub(crate) fn as_staged(&self, id: u32, request: &Request, since: Nanos) -> Staged {
         Staged {
             request: Request { tag: id.into(), ..*request },
             since,
@@ -198,17 +205,31 @@ impl Local {
         Ok(None)
     }
 
-    /// Puts a request into the plug, or merges it with one that is there.
-    #[inline]
-    pub(crate) fn plug(&mut self, now: Nanos, staged: &Staged) {
-        if let Some(merger) = &self.merger {
-            for other in self.plug.iter_mut().rev().take(LOOK_BACK) {
-                if let Some(side) = merger.merge(other, staged) {
-                    let head = other.request.tag as u32;
-                    self.merged(now, staged, side, head);
-                    return;
-                }
-            }
+    /// Puts a request into the plug, or merges it with the last one that is there (as Linux does: a
+    /// stream's next request is compared with its last).
+    #[inline(always)]
+    pub(crate) fn plug(&mut self, now: Nanos, id: u32, request: &Request) {
+        let adjacent = self.plug.last().is_some_and(|last| {
+            let end = request.lba.wrapping_add(request.sectors.into());
+            self.merger.is_some() & ((last.end() == request.lba) | (last.request.lba == end))
+        });
+        if adjacent | self.notes.is_on() {
+            let staged = self.as_staged(id, request, now);
+            self.plug_slowly(now, &staged);
+            return;
+        }
+        // Written where it stays: a copy right after the caller has written it would wait for that.
+        self.plug.push(self.as_staged(id, request, now));
+    }
+
+    #[inline(never)]
+    pub(crate) fn plug_slowly(&mut self, now: Nanos, staged: &Staged) {
+        if let (Some(merger), Some(last)) = (&self.merger, self.plug.last_mut())
+            && let Some(side) = merger.merge(last, staged)
+        {
+            let head = last.request.tag as u32;
+            self.merged(now, staged, side, head);
+            return;
         }
         self.notes.note(Action::GotRequest, now, staged, NO_QUEUE);
         if self.plug.is_empty() {
@@ -239,11 +260,12 @@ impl Local {
     pub(crate) fn cut(&mut self, now: Nanos) -> bool {
         let mut cut = false;
         while self.plug.len() < PLUG
-            && let Some(Cutting { parent, rest, since }) = self.cutting.front().copied()
+            && let Some(Cutting { parent, rest, group, since }) = self.cutting.front().copied()
         {
             let sectors = rest.sectors.min(self.longest(rest.op));
             let Some(id) = self.requests.add_piece(parent, sectors) else { break };
             let piece = self.as_staged(id, &Request { sectors, ..rest }, since);
+            let piece = Staged { group, ..piece };
             if sectors < rest.sectors {
                 self.notes.note(Action::Split, now, &piece, NO_QUEUE);
             }

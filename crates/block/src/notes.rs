@@ -17,6 +17,12 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    /// Whether anybody wants to know.
+    #[inline(always)]
+    pub(crate) fn is_on(&self) -> bool {
+        self.tracer.is_some()
+    }
+
     #[inline]
     pub(crate) fn note(&mut self, action: Action, at: Nanos, staged: &Staged, queue: u16) {
         self.note_end(action, at, staged, queue, Status::SUCCESS);

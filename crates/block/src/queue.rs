@@ -31,6 +31,7 @@ use crate::{
 };
 
 /// How a core gets from its requests to the hardware.
+#[expect(clippy::large_enum_variant, reason = "a box would cost the owned way a load")]
 pub(crate) enum Way<Q: HardwareQueue, P: Platform> {
     /// `sq`: one lock around everything.
     Single(Arc<P::Lock<Path<Q>>>),
@@ -116,7 +117,8 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         self.local.notes.tracer.as_mut()
     }
 
-    /// Requests submitted and not completed.
+    /// Requests submitted and not completed. On a hardware queue of one's own what has ended counts
+    /// until it is reaped.
     pub fn outstanding(&self) -> u32 {
         self.local.outstanding()
     }
@@ -206,7 +208,11 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             P::read(staging);
             let mut moved = unplug::<Q, P>(local, staging, shared, now);
             moved |= shared.dispatch.tend(now, &mut local.notes);
-            moved |= collect::<Q, P>(local, staging, shared, now);
+            // What has ended on an owned queue stays there until it is reaped, unless its tags are
+            // wanted.
+            if !local.owns_all || !staging.is_empty() {
+                moved |= collect::<Q, P>(local, staging, shared, now);
+            }
             moved |= run::<Q, P>(local, staging, shared, now);
             moved |= shared.dispatch.issue();
             shared.wake();
@@ -224,15 +230,6 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         for receiver in &mut self.receivers {
             while let Some(ended) = receiver.receive::<P>() {
                 moved = true;
-                if let Some(staged) = self.local.staged.get(ended.id as usize) {
-                    let device = ended.device;
-                    match &mut self.way {
-                        Way::Single(lock) => lock.lock().staging.completed(now, staged, device),
-                        Way::Multi { staging, .. } => {
-                            staging.with(|s| s.completed(now, staged, device));
-                        }
-                    }
-                }
                 if let Some(flush) = self.local.finish(now, &ended) {
                     self.local.plug.push(flush);
                     flushes = true;
@@ -245,9 +242,43 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         moved
     }
 
+    /// Whether an owned way needs nothing but to issue what was started.
+    #[inline(always)]
+    fn is_settled(&self, now: Nanos) -> bool {
+        let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } = &self.way
+        else {
+            return false;
+        };
+        staging.is_empty()
+            && self.local.plug.is_empty()
+            && shared.dispatch.is_settled()
+            && !self.local.is_cutting()
+            && now < self.due
+    }
+
+    #[inline(always)]
+    fn issue(&mut self) -> bool {
+        match &mut self.way {
+            Way::Multi { dispatch: Held::Owned(shared), .. } => shared.dispatch.issue(),
+            _ => false,
+        }
+    }
+
+    /// Submits a request that is not plain.
+    #[cold]
+    fn submit_slowly(&mut self, now: Nanos, request: &Request) -> Result<(), Busy> {
+        if let Some(staged) = self.local.admit_slowly(now, request)? {
+            self.local.plug_slowly(now, &staged);
+            if self.local.plug.len() == PLUG {
+                self.turn(now, Reason::Requests);
+            }
+        }
+        Ok(())
+    }
+
     /// The completion of the next request that has ended, straight from the hardware; only where
     /// nobody else looks.
-    #[inline]
+    #[inline(always)]
     fn fetch_owned(&mut self) -> Option<Completion> {
         let now = self.local.now;
         let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
@@ -256,11 +287,8 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             return None;
         };
         while self.local.ready.is_empty() {
-            let ended = shared.dispatch.fetch::<P>(now, &mut self.local.notes)?;
-            // The only submitter of an owned queue, and a staging queue that is not told.
-            if staging.is_plain()
-                && let Some(completion) = self.local.finish_single(now, &ended)
-            {
+            let ended = shared.dispatch.fetch::<P>(now, &mut self.local.notes, |_, _| ())?;
+            if let Some(completion) = self.local.finish_single(now, &ended) {
                 return Some(completion);
             }
             settle::<Q, P>(&mut self.local, staging, shared, now, &ended);
@@ -314,10 +342,6 @@ fn stage<Q: HardwareQueue, P: Platform>(
     now: Nanos,
     staged: &Staged,
 ) {
-    // Here, where its scheduler takes it or a flush goes past: what completes is this, as it was.
-    if let Some(place) = local.staged.get_mut(staged.request.tag as usize) {
-        *place = *staged;
-    }
     let past = staging.may_bypass() || staged.request.op == Op::Flush;
     if past && shared.dispatch.start::<P>(now, staged, &mut local.notes) {
         P::wrote(staging.stats_ref());
@@ -382,7 +406,11 @@ fn collect<Q: HardwareQueue, P: Platform>(
 ) -> bool {
     let mut moved = false;
     for _ in 0..BUDGET {
-        let Some(ended) = shared.dispatch.fetch::<P>(now, &mut local.notes) else { break };
+        // Who finds the end of a request tells the staging queue: a scheduler that wants to hear has
+        // one staging queue for all submitters.
+        let tell = |staged: &Staged, device| staging.completed(now, staged, device);
+        let ended = shared.dispatch.fetch::<P>(now, &mut local.notes, tell);
+        let Some(ended) = ended else { break };
         moved = true;
         settle::<Q, P>(local, staging, shared, now, &ended);
     }
@@ -403,9 +431,6 @@ fn settle<Q: HardwareQueue, P: Platform>(
         return;
     }
     shared.feed::<P>();
-    if let Some(staged) = local.staged.get(ended.id as usize) {
-        staging.completed(now, staged, ended.device);
-    }
     if let Some(flush) = local.finish(now, ended) {
         stage::<Q, P>(local, staging, shared, now, &flush);
     }
@@ -418,27 +443,20 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = std::mem::take(&mut self.local.answered_now);
         self.local.now = now;
-        if self.direct
-            && let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
-                &mut self.way
-            && staging.is_empty()
-            && shared.dispatch.is_settled()
-            && !self.local.is_cutting()
-            && now < self.due
-        {
-            moved |= shared.dispatch.issue();
-            if self.local.ready.is_empty()
-                && let Some(completion) = self.fetch_owned()
-            {
-                self.local.ready.push_front(completion);
-                moved = true;
-            }
-            return moved;
+        if !self.local.owns_all {
+            moved |= self.receive(now);
+            let idle = self.local.plug.is_empty() && !self.local.is_cutting();
+            let reason = if idle { Reason::Look } else { Reason::Requests };
+            return moved | self.turn(now, reason);
         }
-        moved |= self.receive(now);
-        let idle = self.local.plug.is_empty() && !self.local.is_cutting();
-        let reason = if idle { Reason::Look } else { Reason::Requests };
-        moved | self.turn(now, reason)
+        moved |= if self.is_settled(now) { self.issue() } else { self.turn(now, Reason::Requests) };
+        if self.local.ready.is_empty()
+            && let Some(completion) = self.fetch_owned()
+        {
+            self.local.ready.push_front(completion);
+            moved = true;
+        }
+        moved
     }
 
     fn deadline(&self) -> Nanos {
@@ -451,34 +469,48 @@ impl<Q: HardwareQueue, P: Platform> Device for Queue<Q, P> {
         &self.local.limits
     }
 
-    #[inline]
+    #[inline(always)]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        let Some(staged) = self.local.admit(now, &request)? else { return Ok(()) };
+        let local = &mut self.local;
+        local.now = now;
+        if !local.is_plain(&request) {
+            return self.submit_slowly(now, &request);
+        }
+        let id = local.admit(now, &request)?;
         if self.direct
+            && !local.notes.is_on()
             && let Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } =
                 &mut self.way
+            && staging.may_bypass()
         {
-            self.local.notes.note(Action::GotRequest, now, &staged, NO_QUEUE);
-            stage::<Q, P>(&mut self.local, staging, shared, now, &staged);
-            // With something under way already, it is due when that is, and looks again then.
-            if self.due == Nanos::MAX || !staging.is_empty() {
-                self.due = shared.dispatch.deadline();
+            let (submitter, group) = (local.submitter, local.group);
+            let write = |slot: &mut Staged| {
+                let request = Request { tag: id.into(), ..request };
+                *slot = Staged { request, since: now, submitter, group, merged: 1, requeues: 0 };
+            };
+            let notes = &mut local.notes;
+            if shared.dispatch.start_in_place::<P>(now, submitter, notes, write) {
+                staging.bypassed();
+                // With something under way already, it is due when that is, and looks again then.
+                if self.due == Nanos::MAX {
+                    self.due = shared.dispatch.deadline();
+                }
+                return Ok(());
             }
-            return Ok(());
         }
-        self.local.plug(now, &staged);
-        if self.local.plug.len() == PLUG {
+        local.plug(now, id, &request);
+        if local.plug.len() == PLUG {
             self.turn(now, Reason::Requests);
         }
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn reap(&mut self) -> Option<Completion> {
-        if let Some(completion) = self.local.ready.pop_front() {
-            return Some(completion);
+        if !self.local.ready.is_empty() {
+            return self.local.ready.pop_front();
         }
-        if self.receivers.is_empty() {
+        if self.local.owns_all {
             return self.fetch_owned();
         }
         if self.receive(self.local.now) { self.local.ready.pop_front() } else { None }

@@ -78,11 +78,6 @@ impl Requests {
         Requests { entries: entries.into(), free, callers: 0, limit }
     }
 
-    /// Entries, used or free.
-    pub(crate) fn places(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Requests of the caller that have not ended.
     #[inline]
     pub(crate) fn callers(&self) -> u32 {

@@ -105,11 +105,6 @@ impl Staging {
     }
 
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain
-    }
-
-    #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         if self.length == 0 { Nanos::MAX } else { self.scheduler.deadline() }
     }

@@ -1,13 +1,13 @@
 //! Steering: a completion found by one core goes to the core that submitted the request.
 //!
-//! A single-producer, single-consumer ring of three words per completion. Whoever holds the dispatch
+//! A single-producer, single-consumer ring of two words per completion. Whoever holds the dispatch
 //! queue's lock is the producer; the submitter's core is the consumer. Guarantee: everything sent is
 //! received once, in order. There are as many places as the submitter can have requests, so there is
 //! always one.
 
 use std::sync::{Arc, OnceLock};
 
-use clock::{Nanos, Waker};
+use clock::Waker;
 use nvme::Status;
 
 use crate::Submitter;
@@ -15,7 +15,7 @@ use crate::dispatch::Ended;
 use crate::sync::Platform;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const WORDS: usize = 3;
+const WORDS: usize = 2;
 
 #[derive(Debug)]
 struct Shared {
@@ -77,7 +77,6 @@ impl Sender {
         let first = u64::from(ended.id) | u64::from(ended.status.to_bits()) << 32;
         place[0].store(first, Ordering::Relaxed);
         place[1].store(ended.result, Ordering::Relaxed);
-        place[2].store(ended.device.0, Ordering::Relaxed);
         self.sent += 1;
         P::wrote(&self.shared.sent);
         self.shared.sent.0.store(self.sent, Ordering::Release);
@@ -115,7 +114,6 @@ impl Receiver {
             id: first as u32,
             status: Status::from_bits((first >> 32) as u16),
             result: place[1].load(Ordering::Relaxed),
-            device: Nanos(place[2].load(Ordering::Relaxed)),
             submitter: self.submitter,
         };
         self.received += 1;
@@ -163,14 +161,8 @@ mod tests {
     }
 
     fn end(count: u64) -> Ended {
-        let status = if count % 3 == 0 { Status::WRITE_FAULT } else { Status::SUCCESS };
-        Ended {
-            submitter: Submitter(7),
-            id: count as u32,
-            status,
-            result: count << 40,
-            device: Nanos(!count),
-        }
+        let status = if count.is_multiple_of(3) { Status::WRITE_FAULT } else { Status::SUCCESS };
+        Ended { submitter: Submitter(7), id: count as u32, status, result: count << 40 }
     }
 }
 
@@ -190,7 +182,6 @@ mod loom_tests {
                         id,
                         status: Status::from_bits(id as u16 + 1),
                         result: u64::from(id) + 10,
-                        device: Nanos(u64::from(id) + 20),
                         submitter: Submitter(7),
                     });
                 }
@@ -204,10 +195,7 @@ mod loom_tests {
                 };
                 assert_eq!(ended.id, next);
                 assert_eq!(ended.status.to_bits(), next as u16 + 1);
-                assert_eq!(
-                    (ended.result, ended.device),
-                    (u64::from(next) + 10, Nanos(u64::from(next) + 20))
-                );
+                assert_eq!(ended.result, u64::from(next) + 10);
                 next += 1;
             }
             assert!(receiver.receive::<Native>().is_none());

@@ -43,13 +43,22 @@ fn read(lba: u64, tag: u64) -> Request {
     Request::read(lba, 1, Payload::BitBucket, tag)
 }
 
-/// Lets time pass until nothing is left to do; returns when that was.
-fn settle(chaos: &Chaos, queues: &mut [Queue<ChaosQueue>], mut now: Nanos) -> Nanos {
+/// Lets time pass until nothing is left to do; returns when that was, and what each queue reaped.
+fn settle(
+    chaos: &Chaos,
+    queues: &mut [Queue<ChaosQueue>],
+    mut now: Nanos,
+) -> (Nanos, Vec<Vec<(u64, Status)>>) {
+    let mut done: Vec<Vec<(u64, Status)>> = vec![Vec::new(); queues.len()];
     for _ in 0..10_000 {
         chaos.world.lock().unwrap().now = now;
-        let moved = queues.iter_mut().map(|q| q.poll(now)).fold(false, |a, b| a | b);
+        let mut moved = false;
+        for (queue, done) in queues.iter_mut().zip(&mut done) {
+            moved |= queue.poll(now);
+            done.extend(reap(queue));
+        }
         if queues.iter().all(|q| q.outstanding() == 0) {
-            return now;
+            return (now, done);
         }
         now = if moved { now } else { now + Nanos(1_000) };
     }
@@ -127,8 +136,8 @@ fn requests_that_cannot_be_are_answered_and_others_go_on() {
     assert!(queue.poll(Nanos(1)));
     let want: Vec<(u64, Status)> = wrong.iter().map(|(r, s)| (r.tag, *s)).collect();
     assert_eq!(reap(queue), want);
-    settle(&device, &mut queues, Nanos(2));
-    assert_eq!(reap(&mut queues[0]), [(7, Status::SUCCESS)]);
+    let (_, done) = settle(&device, &mut queues, Nanos(2));
+    assert_eq!(done[0], [(7, Status::SUCCESS)]);
     assert_eq!(queues[0].stats().answered.get(), 6);
 }
 
@@ -147,11 +156,15 @@ fn a_full_queue_pushes_back_and_says_so_in_its_trace() {
         events.iter().filter(|e| e.action == Action::Sleep).count()
     };
     assert_eq!(sleeps(&mut queues[0]), 2);
-    settle(&device, &mut queues, Nanos(1));
+    queues[0].poll(Nanos(1));
+    // Late enough for everything to have ended.
+    let later = Nanos::from_micros(500);
+    device.world.lock().unwrap().now = later;
+    queues[0].poll(later);
     let mut into = [Completion { tag: 0, status: Status::SUCCESS, result: 0 }; 2];
     assert_eq!(queues[0].reap_many(&mut into), 2);
     assert_eq!(queues[0].reap_many(&mut into), 1);
-    assert_eq!(queues[0].submit_many(Nanos(2), &requests[3..]), 2);
+    assert_eq!(queues[0].submit_many(later, &requests[3..]), 2);
 }
 
 #[test]
@@ -167,12 +180,10 @@ fn a_flush_stands_for_all_that_wait_but_not_for_those_that_come_later() {
                 queue.poll(Nanos(1));
             }
         }
-        settle(&device, &mut queues, Nanos(2));
+        let (_, done) = settle(&device, &mut queues, Nanos(2));
         // The first went alone; the other fourteen waited for it and went together.
         assert_eq!(device.world.lock().unwrap().flushes, 2);
-        for queue in &mut queues {
-            assert_eq!(reap(queue).len(), 5);
-        }
+        assert!(done.iter().all(|ended| ended.len() == 5));
     }
 }
 
@@ -184,8 +195,8 @@ fn without_a_cache_flushes_end_here_and_fua_is_no_command() {
     let fua = Request { fua: true, ..Request::write(0, 20, Payload::BitBucket, 2) };
     queues[0].submit(Nanos(1), Request::flush(1)).unwrap();
     queues[0].submit(Nanos(1), fua).unwrap();
-    settle(&device, &mut queues, Nanos(2));
-    assert_eq!(reap(&mut queues[0]).len(), 2);
+    let (_, done) = settle(&device, &mut queues, Nanos(2));
+    assert_eq!(done[0].len(), 2);
     let world = device.world.lock().unwrap();
     assert_eq!((world.flushes, world.commands, world.longest), (0, 3, 8));
 }
@@ -197,8 +208,8 @@ fn fua_without_the_drivers_help_is_a_write_and_a_flush() {
     for (tag, sectors) in [(1, 1), (2, 20)] {
         let write = Request::write(100 * tag, sectors, Payload::BitBucket, tag);
         queues[0].submit(Nanos(1), Request { fua: true, ..write }).unwrap();
-        settle(&device, &mut queues, Nanos(2));
-        assert_eq!(reap(&mut queues[0]), [(tag, Status::SUCCESS)]);
+        let (_, done) = settle(&device, &mut queues, Nanos(2));
+        assert_eq!(done[0], [(tag, Status::SUCCESS)]);
         assert_eq!(device.world.lock().unwrap().flushes, tag);
     }
 }
@@ -211,18 +222,17 @@ fn a_command_that_never_ends_is_aborted_then_reset_then_fails() {
         let mut queues = open(&mut device, &config(layout, 2));
         queues[0].submit(Nanos(1), read(1, 1)).unwrap();
         queues[1].submit(Nanos(1), Request::flush(2)).unwrap();
-        let end = settle(&device, &mut queues, Nanos(1));
+        let (end, done) = settle(&device, &mut queues, Nanos(1));
         // Three times a timeout of 1 ms and 1 ms for the abort.
         assert!(end >= Nanos::from_millis(6) && end < Nanos::from_millis(8), "{end}");
-        assert_eq!(reap(&mut queues[0]), [(1, Status::ABORTED)]);
-        assert_eq!(reap(&mut queues[1]), [(2, Status::ABORTED)]);
+        assert_eq!(done, [[(1, Status::ABORTED)], [(2, Status::ABORTED)]]);
         let stats = queues[0].dispatch_stats();
         assert_eq!((stats.resets.get(), stats.timeouts.get(), stats.requeued.get()), (3, 6, 4));
         // The device recovers, and so does the queue.
         device.world.lock().unwrap().faults.lost = 0;
         queues[0].submit(end, read(1, 3)).unwrap();
-        settle(&device, &mut queues, end);
-        assert_eq!(reap(&mut queues[0]), [(3, Status::SUCCESS)]);
+        let (_, done) = settle(&device, &mut queues, end);
+        assert_eq!(done[0], [(3, Status::SUCCESS)]);
     }
 }
 
@@ -240,12 +250,12 @@ fn a_removed_device_fails_everything_at_once_and_for_good() {
             queue.poll(Nanos(1));
         }
         device.world.lock().unwrap().removed = true;
-        settle(&device, &mut queues, Nanos(2));
-        for queue in &mut queues {
+        let (_, done) = settle(&device, &mut queues, Nanos(2));
+        for (queue, mut ended) in queues.iter_mut().zip(done) {
             queue.submit(Nanos(3), read(0, 41)).unwrap();
             queue.poll(Nanos(3));
             queue.poll(Nanos(3));
-            let ended = reap(queue);
+            ended.extend(reap(queue));
             assert_eq!(ended.len(), 42, "{layout:?}");
             assert!(ended.iter().all(|(_, status)| *status == REMOVED));
         }
@@ -268,22 +278,20 @@ fn who_submits_and_leaves_disturbs_nobody() {
             poll(&mut queues, at);
         }
         drop(queues.remove(1));
-        settle(&device, &mut queues, Nanos(500_000));
+        let (_, done) = settle(&device, &mut queues, Nanos(500_000));
         // What the one who left had at the device ends there too.
         for _ in 0..200 {
             let now = device.world.lock().unwrap().now + Nanos(10_000);
             device.world.lock().unwrap().now = now;
             poll(&mut queues, now);
         }
-        for queue in &mut queues {
-            assert_eq!(reap(queue).len(), 300);
-        }
+        assert!(done.iter().all(|ended| ended.len() == 300));
         let stats = &layer.dispatch()[0];
         assert_eq!(stats.issued.get(), stats.ended.get());
         assert!(stats.orphans.get() > 0, "{layout:?}");
         queues[0].submit(Nanos(1 << 40), read(1, 99)).unwrap();
-        settle(&device, &mut queues, Nanos(1 << 40));
-        assert_eq!(reap(&mut queues[0]), [(99, Status::SUCCESS)]);
+        let (_, done) = settle(&device, &mut queues, Nanos(1 << 40));
+        assert_eq!(done[0], [(99, Status::SUCCESS)]);
     }
 }
 
