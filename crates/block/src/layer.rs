@@ -35,6 +35,9 @@ pub struct BlockLayer {
     dispatch: Vec<Arc<DispatchStats>>,
 }
 
+/// A dispatch queue that several cores use.
+type Locked<Q, P> = Arc<<P as Platform>::Lock<Shared<Q>>>;
+
 /// A block layer, and a queue for each core.
 pub type Opened<Q, P = Native> = (BlockLayer, Vec<Queue<Q, P>>);
 
@@ -100,7 +103,7 @@ impl BlockLayer {
         ways.resize_with(plan.cores(), || None);
         let plain = config.scheduler.is_plain();
         let mut staging_of = vec![0; plan.cores()];
-        let mut shared_dispatch: BTreeMap<u16, Arc<P::Lock<Shared<D::Queue>>>> = BTreeMap::new();
+        let mut shared_dispatch: BTreeMap<u16, Locked<D::Queue, P>> = BTreeMap::new();
         for (_, users) in plan.users(|core| core.staging) {
             let first = plan.cores[usize::from(users[0])];
             let depth = driver.limits().queue_depth.min(u16::MAX.into()) as u16;
