@@ -74,6 +74,10 @@ fn the_reference_names_every_key() {
         "drive.ftl",
         "target",
         "path",
+        "path.limit",
+        "path.scheduler deadline",
+        "path.scheduler kyber",
+        "path.scheduler fair",
         "host",
         "precondition",
     ] {
@@ -81,7 +85,15 @@ fn the_reference_names_every_key() {
             "" => format!("nonsense = 1\n{base}"),
             "drive" => format!("{base}nonsense = 1\n"),
             "target" => format!("{base}[target]\nkind = \"none\"\nnonsense = 1\n"),
-            _ => format!("{base}[{section}]\nnonsense = 1\n"),
+            "path.limit" => {
+                format!("{base}[path]\nblock = \"sq\"\n[[{section}]]\ngroup = 0\nnonsense = 1\n")
+            }
+            _ => match section.split_once(' ') {
+                Some((section, kind)) => format!(
+                    "{base}[path]\nblock = \"sq\"\n[{section}]\nkind = \"{kind}\"\nnonsense = 1\n"
+                ),
+                None => format!("{base}[{section}]\nnonsense = 1\n"),
+            },
         };
         let Err(ScenarioError::Invalid(invalid)) = Scenario::parse(Path::new("x.toml"), &text)
         else {

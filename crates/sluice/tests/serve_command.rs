@@ -214,6 +214,49 @@ fn a_restart_finds_the_data() {
 }
 
 /// Runs `sluice serve` to its end, which is to come by itself.
+#[test]
+fn the_block_layer_stands_behind_the_server() {
+    for path in [
+        "block = \"mq\"\n",
+        "block = \"sq\"\nscheduler = \"deadline\"\n",
+        "block = \"mq\"\nscheduler = \"fair\"\nqueue_depth = 8\n",
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let scenario = format!("{}[path]\n{path}", in_file(DRIVE));
+        for threads in ["1", "2"] {
+            let server = Server::launch(dir.path(), &scenario, &["--threads", threads]);
+            let server = server.wait_ready();
+            let mut writer = Writer::connect(&server.socket).unwrap();
+            for lba in 0..200 {
+                let fua = if lba % 3 == 0 { raw::FUA } else { 0 };
+                let offset = lba * SECTOR as u64;
+                writer.ask(raw::WRITE, fua, offset, &sector(lba, lba + 1)).unwrap();
+            }
+            writer.ask(raw::FLUSH, 0, 0, &[]).unwrap();
+            let found = numbers(&server);
+            assert!((0..200).all(|lba| found[lba as usize] == lba + 1), "{path} {threads}");
+            drop(writer);
+            let drive = server.stop();
+            let layer = &drive["block_layer"];
+            assert!(path.contains(layer["kind"].as_str().unwrap()), "{layer}");
+            assert!(number(layer, "/dispatch_queues/0/issued") >= 200, "{layer}");
+            assert_eq!(number(layer, "/dispatch_queues/0/timeouts"), 0);
+        }
+        // The image is that of the drive, whatever led to it.
+        let server = Server::start(dir.path(), &in_file(DRIVE));
+        assert_eq!(numbers(&server)[199], 200);
+        assert!(server.stop()["block_layer"].is_null());
+    }
+}
+
+#[test]
+fn several_cores_are_not_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = format!("{DRIVE}[path]\nblock = \"mq\"\ncores = 2\n");
+    let (code, told) = refused(dir.path(), &scenario, "unix:x.sock");
+    assert!(code == 2 && told.contains("path.cores = 2"), "{code}: {told}");
+}
+
 fn refused(dir: &Path, scenario: &str, nbd: &str) -> (i32, String) {
     let path = dir.join("scenario.toml");
     std::fs::write(&path, scenario).unwrap();

@@ -117,6 +117,27 @@ fn the_trace_is_json_in_the_order_of_perfetto() {
 }
 
 #[test]
+fn the_block_layer_is_traced_into_a_folder() {
+    let mq = format!("{DRIVE}[path]\nblock = \"mq\"\ncores = 2\n");
+    let folder = Folder::new(&[("a.toml", DRIVE), ("mq.toml", mq.as_str()), ("jobs.fio", JOBS)]);
+    let table = folder.ran(&["mq.toml", "jobs.fio", "--blktrace", "new/traces"]);
+    assert!(
+        table.contains("block layer mq: 2 cores, 2 staging queues, 2 hardware queues"),
+        "{table}"
+    );
+    for core in 0..2 {
+        let file = folder.path(&format!("new/traces/drive0.blktrace.{core}"));
+        assert!(std::fs::metadata(&file).unwrap().len() > 48, "{}", file.display());
+    }
+    let told = folder.failed(&["a.toml", "jobs.fio", "--blktrace", "t"], 2);
+    assert!(told.contains("a.toml: `raw` has no block layer to trace"), "{told}");
+    let told = folder.failed(&["a.toml", "mq.toml", "jobs.fio", "--blktrace", "t"], 2);
+    assert!(told.contains("--blktrace takes one scenario"), "{told}");
+    let told = folder.failed(&["mq.toml", "jobs.fio", "--blktrace", "mq.toml/x"], 1);
+    assert!(told.contains("mq.toml/x"), "{told}");
+}
+
+#[test]
 fn what_is_asked_wrongly_is_told_with_its_place_and_exit_code_2() {
     let folder = Folder::new(&[
         ("a.toml", DRIVE),

@@ -28,6 +28,13 @@ pub struct HostCosts {
 /// Polls at one instant before a run that needs time to pass is declared stuck.
 const MAX_POLLS_AT_ONE_INSTANT: u64 = 1 << 16;
 
+/// The job of the request that a [`Host`] gave this tag: its place among the jobs, clones counted one
+/// by one.
+#[inline]
+pub const fn job_of_tag(tag: u64) -> usize {
+    (tag >> 32) as usize
+}
+
 /// Runs jobs on a device.
 #[derive(Debug)]
 pub struct Host<D> {
@@ -193,7 +200,7 @@ impl<D: Device> Host<D> {
         let mut any = false;
         while let Some(Completion { tag, status, .. }) = self.device.reap() {
             any = true;
-            let (job, slot) = ((tag >> 32) as usize, tag as u32);
+            let (job, slot) = (job_of_tag(tag), tag as u32);
             let Some(worker) = self.workers.get_mut(job) else {
                 self.error = Some(HostError::StrayCompletion { tag, status });
                 return true;

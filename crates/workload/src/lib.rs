@@ -36,7 +36,7 @@ mod worker;
 pub use error::{HostError, JobError, Place};
 pub use fio_json::{FIO_VERSION, to_fio_json};
 pub use histogram::{Bucket, Histogram};
-pub use host::{Host, HostCosts};
+pub use host::{Host, HostCosts, job_of_tag};
 pub use job::{
     Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, Rate, Replay,
     Tolerance, Zone,

@@ -54,7 +54,7 @@ fn measure(
     let mut runner = clock::VirtualRunner::new();
     let stack =
         precondition(stack, &scenario.precondition, &mut runner, 1, &mut |_| {}).map_err(setup)?;
-    let Stack { mut drive, device, port } = stack;
+    let Stack { mut drive, device, port, .. } = stack;
     let (depth_text, runtime) = (depth.to_string(), effort.choose("3s", "50ms"));
     let pairs = [
         ("rw", rw),

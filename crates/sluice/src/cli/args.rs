@@ -45,6 +45,10 @@ pub struct SimArgs {
     /// Write what happens, event by event, for Perfetto; with one scenario only.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Write what happens to each request in the block layer into this folder, in the format that
+    /// blkparse and btt read; with one scenario only.
+    #[arg(long, value_name = "DIR")]
+    pub blktrace: Option<PathBuf>,
 }
 
 impl SimArgs {
@@ -151,6 +155,7 @@ mod tests {
             report: None,
             seed: None,
             trace: None,
+            blktrace: None,
         };
         let (scenarios, jobs) = args.scenarios_and_jobs();
         assert_eq!(scenarios, [Path::new("a.toml"), Path::new("b.TOML")]);

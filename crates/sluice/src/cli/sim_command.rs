@@ -35,6 +35,9 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     if args.trace.is_some() && files.len() > 1 {
         return Err(Failure::Usage("--trace takes one scenario".into()));
     }
+    if args.blktrace.is_some() && files.len() > 1 {
+        return Err(Failure::Usage("--blktrace takes one scenario".into()));
+    }
     let mut scenarios = Vec::new();
     for file in files {
         let mut scenario = Scenario::load(file)?;
@@ -57,6 +60,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         let options = SimOptions {
             job_files: jobs.iter().map(|j| j.to_path_buf()).collect(),
             trace: args.trace.clone(),
+            blktrace: args.blktrace.clone(),
             progress: Some(&mut progress),
         };
         let outcome = simulate(scenario, options)?;

@@ -3,6 +3,7 @@
 
 use clock::Nanos;
 
+use super::layer_keys::LayerPlan;
 use super::section::{Result, Section, Value};
 
 /// How submitters reach hardware queues.
@@ -11,6 +12,10 @@ pub enum BlockLayer {
     /// Each submitter has its own queue pair, with nothing between (SYSTOR'13 section 4).
     #[default]
     Raw,
+    /// One staging queue and one hardware queue for all, under one lock (section 2).
+    Sq,
+    /// Staging queues and hardware queues for many cores (section 3).
+    Mq,
 }
 
 /// How a completion arrives.
@@ -22,19 +27,21 @@ pub enum CompletionMethod {
 }
 
 /// `[path]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathConfig {
     /// The block layer.
     pub block: BlockLayer,
     /// How a completion arrives.
     pub completion: CompletionMethod,
+    /// What the block layer is like; `None` for [`BlockLayer::Raw`], which has none.
+    pub layer: Option<LayerPlan>,
 }
 
 impl PathConfig {
     pub(super) fn read(mut s: Section<'_>) -> Result<PathConfig> {
         let mut path = PathConfig::default();
         s.set("block", &mut path.block, |v| {
-            v.choice_or_later(&[("raw", BlockLayer::Raw)], &["sq", "mq"])
+            v.choice(&[("raw", BlockLayer::Raw), ("sq", BlockLayer::Sq), ("mq", BlockLayer::Mq)])
         })?;
         s.set("completion", &mut path.completion, |v| {
             v.choice_or_later(
@@ -42,6 +49,7 @@ impl PathConfig {
                 &["interrupt", "lazy", "coop", "hybrid", "speculate"],
             )
         })?;
+        path.layer = LayerPlan::read(&mut s, path.block)?;
         s.finish()?;
         Ok(path)
     }

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
+use block::Group;
+
+use super::layer_keys::read_group;
 use super::section::{Result, Section, Value};
+use super::source::Place;
 
 /// A job as the scenario gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,23 +17,30 @@ pub struct JobTable {
     pub line: usize,
     /// The drive it runs on, by name; `None` for the first. With the line of the key.
     pub drive: Option<(String, usize)>,
+    /// The group whose limits and weight hold for it.
+    pub group: Group,
     /// Key, value and line of every other entry, in the order they were written. A key that fio
     /// gives no value (`time_based`) has the value `1` when it is `true`.
     pub pairs: Vec<(String, String, usize)>,
 }
 
-/// Reads one job; returns it with where it names its drive.
-pub(super) fn read<'a>(
-    section: &Section<'a>,
-    index: usize,
-) -> Result<(JobTable, Option<Value<'a>>)> {
+/// Where a job names its drive and its group.
+#[derive(Default)]
+pub(super) struct Named<'a> {
+    pub(super) drive: Option<Value<'a>>,
+    pub(super) group: Option<Place>,
+}
+
+/// Reads one job; returns it with where it names its drive and its group.
+pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable, Named<'a>)> {
     let mut job = JobTable {
         name: format!("job{}", index + 1),
         line: section.place().source.line_column(section.place().span.start).0,
         drive: None,
+        group: Group(0),
         pairs: Vec::new(),
     };
-    let mut drive = None;
+    let mut named = Named::default();
     for (at, (key, value, span)) in section.pairs().into_iter().enumerate() {
         let line = section.source.line_column(span.start).0;
         if at == 0 {
@@ -39,12 +50,16 @@ pub(super) fn read<'a>(
             "name" => job.name = value.string()?.to_owned(),
             "drive" => {
                 job.drive = Some((value.string()?.to_owned(), line));
-                drive = Some(value);
+                named.drive = Some(value);
+            }
+            "group" => {
+                job.group = read_group(&value)?;
+                named.group = Some(value.place());
             }
             _ => job.pairs.push((key.to_owned(), value.raw()?, line)),
         }
     }
-    Ok((job, drive))
+    Ok((job, named))
 }
 
 /// `job_files = ["mixed.fio"]`: job files beside the scenario.

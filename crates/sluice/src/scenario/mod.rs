@@ -9,6 +9,7 @@
 //! | `media_keys`, `ftl_keys` | `[drive.geometry]`, `[drive.timing]`, `[drive.ftl]` … |
 //! | [`target`](Target) | `[target]` |
 //! | [`host`](PathConfig) | `[path]`, `[host]`, `[precondition]` |
+//! | [`layer_keys`](LayerPlan), `scheduler_keys` | `[path]`'s block layer, `[[path.limit]]` |
 //! | [`job`](JobTable) | `[[job]]` |
 //! | `section`, `source` | tables that know which keys they were asked for, and where they are |
 
@@ -18,7 +19,9 @@ mod error;
 mod ftl_keys;
 mod host;
 mod job;
+mod layer_keys;
 mod media_keys;
+mod scheduler_keys;
 mod section;
 mod source;
 mod target;
@@ -36,6 +39,7 @@ pub use capacity::{Capacity, CapacityError};
 pub use error::{Invalid, Problem, ScenarioError};
 pub use host::{BlockLayer, CompletionMethod, Fill, HostConfig, PathConfig, Precondition};
 pub use job::JobTable;
+pub use layer_keys::LayerPlan;
 pub use target::Target;
 
 use drive_keys::{DriveDraft, parse_toml};
@@ -144,6 +148,7 @@ impl Scenario {
             None => Vec::new(),
         };
         root.set("path", &mut scenario.path, |v| PathConfig::read(v.section()?))?;
+        let path = root.get("path");
         root.set("host", &mut scenario.host, |v| HostConfig::read(v.section()?))?;
         root.set("precondition", &mut scenario.precondition, |v| Precondition::read(v.section()?))?;
         let mut target = None;
@@ -163,9 +168,18 @@ impl Scenario {
         }
         root.finish()?;
         scenario.read_drives(drives, target.as_ref())?;
+        if let Some(path) = path {
+            scenario.check_path(path.section()?)?;
+        }
         for (index, section) in jobs.iter().enumerate() {
-            let (job, drive) = job::read(section, index)?;
-            if let (Some((name, _)), Some(value)) = (&job.drive, drive)
+            let (job, named) = job::read(section, index)?;
+            if let (Some(place), None) = (&named.group, &scenario.path.layer) {
+                return Err(place.error(Problem::Conflict {
+                    message: "groups are the block layer's, and `raw` has none".into(),
+                    help: "set path.block = \"sq\" or \"mq\", or remove `group`".into(),
+                }));
+            }
+            if let (Some((name, _)), Some(value)) = (&job.drive, named.drive)
                 && scenario.drive(name).is_none()
             {
                 let names: Vec<&str> =
@@ -194,6 +208,38 @@ impl Scenario {
                 }));
             }
             self.drives.push(plan);
+        }
+        Ok(())
+    }
+
+    /// Whether every drive can be reached this way.
+    fn check_path(&self, mut path: Section<'_>) -> Result<(), ScenarioError> {
+        let (Some(layer), Some(block)) = (&self.path.layer, path.get("block")) else {
+            return Ok(());
+        };
+        let queues = path.get("queues");
+        for drive in &self.drives {
+            let name = &drive.config.name;
+            if drive.target != Target::None {
+                return Err(block.place().error(Problem::Conflict {
+                    message: format!(
+                        "the flash of drive {name} is managed by pblk, which takes requests itself \
+                         and goes past the block layer"
+                    ),
+                    help: "set block = \"raw\", or target.kind = \"none\" and the drive's \
+                           personality = \"block\""
+                        .into(),
+                }));
+            }
+            let has = drive.config.controller.io_queues;
+            if let (Some(asked), Some(value)) = (layer.queues, &queues)
+                && asked > has
+            {
+                return Err(value.place().error(Problem::Conflict {
+                    message: format!("drive {name} has {has} I/O queues, not {asked}"),
+                    help: format!("allowed: 1 to {has}, or raise the drive's controller.io_queues"),
+                }));
+            }
         }
         Ok(())
     }

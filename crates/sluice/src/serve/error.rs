@@ -29,6 +29,15 @@ pub enum ServeError {
         /// The drive's place.
         index: usize,
     },
+    /// One thread per drive submits, and so one core does.
+    #[error(
+        "path.cores = {cores}: the server of a drive submits from one core; set cores = 1, or run the \
+         scenario with `sluice sim`"
+    )]
+    Cores {
+        /// Cores asked for.
+        cores: u16,
+    },
     /// Whether a drive's image is whole could not be noted.
     #[error("noting that an image is being preconditioned: {source}")]
     Mark {
@@ -75,7 +84,7 @@ impl ServeError {
     pub fn is_usage(&self) -> bool {
         match self {
             ServeError::Stack(e) => matches!(e, StackError::NotABlockDevice { .. }),
-            ServeError::PortTooHigh { .. } => true,
+            ServeError::PortTooHigh { .. } | ServeError::Cores { .. } => true,
             ServeError::Nbd { source, .. } => matches!(
                 source,
                 NbdError::Bind(BindError::Endpoint(_) | BindError::NotLoopback { .. })

@@ -116,6 +116,11 @@ pub fn serve(
     options: &ServeOptions,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<Reading>, ServeError> {
+    if let Some(layer) = &scenario.path.layer
+        && layer.cores() > 1
+    {
+        return Err(ServeError::Cores { cores: layer.cores() });
+    }
     let mut endpoints = Vec::new();
     for index in 0..scenario.drives.len() {
         endpoints.push(endpoints_of(scenario, index, &options.nbd)?);
@@ -163,8 +168,24 @@ pub fn serve(
     ended.into_iter().collect()
 }
 
-/// Builds the stack of a drive and brings it to its state; returns the drive's instant.
+/// Builds the stack of a drive, with the block layer that is asked for, and brings it to its state;
+/// returns the drive's instant.
 fn prepare(
+    scenario: &Scenario,
+    index: usize,
+    plan: &DrivePlan,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(Stack, Nanos), ServeError> {
+    let (stack, now) = prepare_drive(scenario, index, plan, tell)?;
+    let stack = match &scenario.path.layer {
+        Some(layer) => stack.layered(layer, now, true)?,
+        None => stack,
+    };
+    Ok((stack, now))
+}
+
+/// The same on the raw path.
+fn prepare_drive(
     scenario: &Scenario,
     index: usize,
     plan: &DrivePlan,

@@ -117,7 +117,7 @@ impl SeenDevice {
     pub(super) fn view(&self) -> Option<FtlView> {
         match &self.device {
             StackDevice::Pblk(pblk) => Some(FtlView::of(pblk.ftl())),
-            StackDevice::Raw(_) => None,
+            StackDevice::Raw(_) | StackDevice::Layered(_) => None,
         }
     }
 }

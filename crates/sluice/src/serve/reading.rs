@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use workload::{HostCosts, RunResult};
 
 use crate::scenario::{DrivePlan, Scenario};
-use crate::sim::{self, DriveOutcome, Outcome};
+use crate::sim::{self, DriveOutcome, LayerCounts, Outcome};
 use crate::text::{bytes_decimal, count, duration, rate};
 
 /// What a served drive has done until now.
@@ -33,6 +33,8 @@ pub struct Reading {
     pub ftl: Option<FtlStats>,
     /// Free lines of the translation layer.
     pub free_lines: Option<f64>,
+    /// What the block layer did; `None` without one.
+    pub layer: Option<LayerCounts>,
 }
 
 impl Reading {
@@ -128,6 +130,9 @@ impl Reading {
                 self.free_lines.unwrap_or(0.0),
             );
         }
+        if let Some(layer) = &self.layer {
+            let _ = writeln!(out, "  {}", layer.line());
+        }
         let late = &self.drive.late;
         let [p50, p99, max] = [late.p50, late.p99, late.max].map(|n| duration(n.0));
         let _ = writeln!(
@@ -161,6 +166,7 @@ impl Reading {
             free_lines: self.free_lines,
             shape,
             capacity: self.plan.capacity,
+            layer: self.layer.clone(),
         }
     }
 
@@ -201,6 +207,7 @@ pub fn to_json(scenario: &Scenario, readings: &[Reading]) -> Value {
         elapsed,
         costs: HostCosts::default(),
         ignored: Vec::new(),
+        untraced: 0,
         drives: readings.iter().map(Reading::outcome).collect(),
     };
     let mut section = sim::to_json(&outcome)["sluice"].take();

@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::{io, thread};
 
 use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
-use block::Device;
+use block::{BlockLayer, Device};
 use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper, Waker};
 use drive::DriveStats;
 use ftl::FtlStats;
@@ -14,6 +14,7 @@ use ftl::FtlStats;
 use super::pane::{FtlView, LiveDrive, Pane, SeenDevice};
 use super::{Reading, ServeError};
 use crate::scenario::{DrivePlan, Target};
+use crate::sim::LayerCounts;
 use crate::stack::Stack;
 
 /// The interrupt vector of the host's queue pair; vector 0 is the admin queue's.
@@ -64,6 +65,8 @@ struct Meter {
     nbd: NbdStatsReader,
     /// Of the translation layer at the start: preconditioning is not what clients did.
     ftl_before: Option<FtlStats>,
+    /// The block layer and what it is called, for its counters, which anybody may read.
+    layer: Option<(&'static str, BlockLayer)>,
 }
 
 /// One drive being served.
@@ -118,9 +121,10 @@ impl Service {
         ended: Waker,
     ) -> Result<Service, ServeError> {
         let ftl_before = stack.ftl_stats();
-        let Stack { drive, device, port } = stack;
+        let Stack { drive, device, port, .. } = stack;
         let (drive_pane, ftl_pane) = (Pane::new(), Pane::new());
         let bytes = device.limits().bytes();
+        let layer = device.cores().map(|cores| (cores.kind(), cores.layer().clone()));
         let config = NbdConfig {
             name: plan.config.name.clone(),
             description: describe(plan),
@@ -171,8 +175,8 @@ impl Service {
                 });
             }
         }
-        let meter =
-            Meter { plan: plan.clone(), endpoints, clock, started: clock.now(), nbd, ftl_before };
+        let (plan, started) = (plan.clone(), clock.now());
+        let meter = Meter { plan, endpoints, clock, started, nbd, ftl_before, layer };
         Ok(Service {
             bytes,
             meter,
@@ -264,14 +268,17 @@ impl Meter {
         };
         // One place for each number: the layer's are beside the drive's, whichever side it is on.
         (drive.ftl, drive.free_lines) = (None, None);
+        let now = self.clock.now();
+        let layer = self.layer.as_ref();
         Reading {
             plan: self.plan.clone(),
             endpoints: self.endpoints.clone(),
-            elapsed: self.clock.now().since(self.started),
+            elapsed: now.since(self.started),
             nbd: self.nbd.snapshot(),
             drive,
             ftl,
             free_lines: view.map(|v| v.free_lines),
+            layer: layer.map(|(kind, layer)| LayerCounts::of(layer, kind, now)),
         }
     }
 }

@@ -110,6 +110,9 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
             "page_register_hits": d.drive.register_hits,
         }),
     );
+    if let Some(layer) = &d.layer {
+        object.insert("block_layer".into(), layer.to_json());
+    }
     if let Some(m) = &d.drive.media {
         object.insert(
             "media".into(),

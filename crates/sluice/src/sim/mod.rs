@@ -5,24 +5,32 @@
 //! | [`outcome`](Outcome) | what a run of one scenario found |
 //! | [`json`](to_json) | fio's result format, with Sluice's own section beside it |
 //! | [`way`](to_way) | the same for the report |
+//! | [`layer`](LayerCounts) | what the block layer has done |
+//! | `layer_trace` | the block layer's events, for blkparse and for Perfetto |
 //! | `spans` | the drive's busy times as a Perfetto trace |
 
 mod json;
+mod layer;
+mod layer_trace;
 mod outcome;
 mod spans;
 mod way;
 
 use std::path::{Path, PathBuf};
 
+use block::Group;
+use block::trace::blktrace::WriteError;
 use clock::{Component, Nanos, VirtualRunner};
 use workload::{Host, HostCosts, JobError, JobSpec};
 
 pub use json::to_json;
+pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
 pub use outcome::{DriveOutcome, Outcome};
 pub use way::to_way;
 
 use crate::scenario::{JobTable, Scenario};
 use crate::stack::{Stack, StackDevice, StackError, precondition, take_turns};
+use layer_trace::LayerTrace;
 use spans::SpanTrace;
 
 /// Where a run stands, for a progress bar.
@@ -41,6 +49,8 @@ pub struct SimOptions<'a> {
     pub job_files: Vec<PathBuf>,
     /// Write a Perfetto trace here.
     pub trace: Option<PathBuf>,
+    /// Write what happens to each request in the block layer into this folder, for blkparse.
+    pub blktrace: Option<PathBuf>,
     /// Told now and then where the run stands.
     pub progress: Option<&'a mut dyn FnMut(Stage)>,
 }
@@ -72,28 +82,55 @@ pub enum SimError {
         #[source]
         source: std::io::Error,
     },
+    /// The block layer's trace cannot be written.
+    #[error("cannot write the block layer's trace to {dir}: {source}")]
+    Blktrace {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: WriteError,
+    },
+    /// There is nothing to trace.
+    #[error("{file}: `raw` has no block layer to trace: set path.block = \"sq\" or \"mq\"")]
+    NoLayer {
+        /// The scenario.
+        file: PathBuf,
+    },
 }
 
 impl SimError {
     /// Whether what was asked is at fault, and not the run.
     pub fn is_usage(&self) -> bool {
         match self {
-            SimError::Job(_) | SimError::NoJobs { .. } => true,
+            SimError::Job(_) | SimError::NoJobs { .. } | SimError::NoLayer { .. } => true,
             SimError::Host(e) => {
                 matches!(e, workload::HostError::Misfit { .. } | workload::HostError::NoJobs)
             }
             SimError::Stack(e) => matches!(e, StackError::NotABlockDevice { .. }),
-            SimError::Trace { .. } => false,
+            SimError::Trace { .. } | SimError::Blktrace { .. } => false,
         }
     }
 }
 
+/// The jobs of one drive.
+#[derive(Clone, Default)]
+struct Jobs {
+    specs: Vec<JobSpec>,
+    /// Of each job, clones counted one by one.
+    groups: Vec<Group>,
+}
+
+impl Jobs {
+    fn push(&mut self, spec: JobSpec, group: Group) {
+        self.groups.extend((0..spec.numjobs).map(|_| group));
+        self.specs.push(spec);
+    }
+}
+
 /// The jobs of each drive of a scenario, and the options that have no meaning here.
-fn jobs(
-    scenario: &Scenario,
-    files: &[PathBuf],
-) -> Result<(Vec<Vec<JobSpec>>, Vec<String>), SimError> {
-    let mut per_drive: Vec<Vec<JobSpec>> = vec![Vec::new(); scenario.drives.len()];
+fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String>), SimError> {
+    let mut per_drive = vec![Jobs::default(); scenario.drives.len()];
     let mut ignored = Vec::new();
     for table in &scenario.jobs {
         let (spec, unused) = spec_of(table, &scenario.file)?;
@@ -101,7 +138,7 @@ fn jobs(
         let drive = table.drive.as_ref().map_or(0, |(name, _)| {
             scenario.drives.iter().position(|d| d.config.name == *name).unwrap_or(0)
         });
-        per_drive[drive].push(spec);
+        per_drive[drive].push(spec, table.group);
     }
     let named = scenario.job_files.iter().map(|(path, _)| path);
     for file in named.chain(files) {
@@ -109,10 +146,12 @@ fn jobs(
         ignored.extend(parsed.ignored);
         // A job file knows no drives: every drive runs it.
         for jobs in &mut per_drive {
-            jobs.extend(parsed.jobs.iter().cloned());
+            for spec in &parsed.jobs {
+                jobs.push(spec.clone(), Group(0));
+            }
         }
     }
-    if per_drive.iter().all(Vec::is_empty) {
+    if per_drive.iter().all(|jobs| jobs.specs.is_empty()) {
         return Err(SimError::NoJobs { file: scenario.file.clone() });
     }
     ignored.sort();
@@ -156,6 +195,13 @@ impl Lane {
 
     fn device(&self) -> Option<&StackDevice> {
         self.host.as_ref().map(Host::device).or(self.idle.as_ref())
+    }
+
+    fn device_mut(&mut self) -> Option<&mut StackDevice> {
+        match &mut self.host {
+            Some(host) => Some(host.device_mut()),
+            None => self.idle.as_mut(),
+        }
     }
 
     fn ftl(&self) -> Option<&ftl::Ftl> {
@@ -220,41 +266,91 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         };
         let what = &scenario.precondition;
         let stack = precondition(stack, what, &mut runner, scenario.seed, &mut tell)?;
+        let stack = match &scenario.path.layer {
+            Some(layer) => stack.layered(layer, runner.now(), false)?,
+            None => stack,
+        };
         let ftl_before = stack.ftl_stats();
-        let Stack { drive, device, .. } = stack;
-        let jobs = std::mem::take(&mut per_drive[i]);
+        let Stack { drive, mut device, .. } = stack;
+        let Jobs { specs, groups } = std::mem::take(&mut per_drive[i]);
+        if let Some(cores) = device.cores_mut() {
+            cores.set_groups(groups);
+        }
         let (mut host, mut idle) = (None, None);
-        if jobs.is_empty() {
+        if specs.is_empty() {
             idle = Some(device);
         } else {
-            host = Some(Host::new(device, jobs, costs, scenario.seed.wrapping_add(i as u64))?);
+            host = Some(Host::new(device, specs, costs, scenario.seed.wrapping_add(i as u64))?);
         }
         lanes.push(Lane { name: plan.config.name.clone(), drive, host, idle, ftl_before });
     }
-    let mut trace = match &options.trace {
-        Some(path) => Some(SpanTrace::create(path, scenario, &mut lanes)?),
-        None => None,
-    };
+    let mut recording = Recording::start(scenario, &options, &mut lanes)?;
     let started = runner.now();
-    run(&mut runner, &mut lanes, &mut trace, &mut options)?;
-    if let Some(trace) = trace {
-        trace.finish()?;
-    }
+    run(&mut runner, &mut lanes, &mut recording, &mut options)?;
+    let untraced = recording.finish(&mut lanes)?;
     let elapsed = runner.now().since(started);
     let mut drives = Vec::new();
     for lane in lanes {
-        drives.push(DriveOutcome::of(lane, elapsed)?);
+        drives.push(DriveOutcome::of(lane, runner.now(), elapsed)?);
     }
-    Ok(Outcome::new(scenario, drives, elapsed, costs, ignored))
+    let outcome = Outcome::new(scenario, drives, elapsed, costs, ignored);
+    Ok(Outcome { untraced, ..outcome })
+}
+
+/// What is written down while the jobs run.
+struct Recording {
+    spans: Option<SpanTrace>,
+    layer: Option<LayerTrace>,
+}
+
+impl Recording {
+    fn start(
+        scenario: &Scenario,
+        options: &SimOptions<'_>,
+        lanes: &mut [Lane],
+    ) -> Result<Recording, SimError> {
+        let dir = options.blktrace.as_deref();
+        if dir.is_some() && scenario.path.layer.is_none() {
+            return Err(SimError::NoLayer { file: scenario.file.clone() });
+        }
+        let mut spans = match &options.trace {
+            Some(path) => Some(SpanTrace::create(path, scenario, lanes)?),
+            None => None,
+        };
+        let layer = LayerTrace::create(dir, spans.as_mut().map(SpanTrace::file), lanes)?;
+        Ok(Recording { spans, layer })
+    }
+
+    fn is_off(&self) -> bool {
+        self.spans.is_none() && self.layer.is_none()
+    }
+
+    fn is_pressed(&self, lanes: &mut [Lane]) -> bool {
+        self.layer.as_ref().is_some_and(|layer| layer.is_pressed(lanes))
+    }
+
+    fn collect(&mut self, now: Nanos, lanes: &mut [Lane]) -> Result<(), SimError> {
+        if let Some(layer) = &mut self.layer {
+            layer.collect(self.spans.as_mut().map(SpanTrace::file), lanes)?;
+        }
+        self.spans.as_mut().map_or(Ok(()), |spans| spans.collect(now, lanes))
+    }
+
+    /// Completes the files; returns how many events are missing in them.
+    fn finish(self, lanes: &mut [Lane]) -> Result<u64, SimError> {
+        let dropped = self.layer.map_or(Ok(0), |layer| layer.finish(lanes))?;
+        self.spans.map_or(Ok(()), SpanTrace::finish)?;
+        Ok(dropped)
+    }
 }
 
 fn run(
     runner: &mut VirtualRunner,
     lanes: &mut [Lane],
-    trace: &mut Option<SpanTrace>,
+    recording: &mut Recording,
     options: &mut SimOptions<'_>,
 ) -> Result<(), SimError> {
-    if let ([Lane { host: Some(host), drive, .. }], None) = (&mut *lanes, &trace) {
+    if let ([Lane { host: Some(host), drive, .. }], true) = (&mut *lanes, recording.is_off()) {
         take_turns(runner, host, drive, &mut |_, host, _| {
             if let Some(progress) = &mut options.progress {
                 progress(Stage::Running(host.progress()));
@@ -278,19 +374,14 @@ fn run(
             break;
         }
         steps += 1;
-        if steps == STRIDE {
+        if steps == STRIDE || recording.is_pressed(lanes) {
             steps = 0;
-            if let Some(trace) = trace {
-                trace.collect(runner.now(), lanes)?;
-            }
+            recording.collect(runner.now(), lanes)?;
             if let Some(progress) = &mut options.progress {
                 let hosts = lanes.iter().filter_map(|l| l.host.as_ref());
                 progress(Stage::Running(hosts.map(Host::progress).fold(1.0, f64::min)));
             }
         }
     }
-    if let Some(trace) = trace {
-        trace.collect(runner.now(), lanes)?;
-    }
-    Ok(())
+    recording.collect(runner.now(), lanes)
 }

@@ -7,8 +7,9 @@ use drive::DriveStats;
 use ftl::FtlStats;
 use workload::{HostCosts, HostError, RunResult};
 
-use super::Lane;
+use super::{Lane, LayerCounts};
 use crate::scenario::{Capacity, Scenario};
+use crate::stack::StackDevice;
 
 /// What a run of one scenario found.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Outcome {
     pub costs: HostCosts,
     /// Job options that were given and have no meaning here.
     pub ignored: Vec<String>,
+    /// Events that a trace was asked for and has no room for.
+    pub untraced: u64,
     /// The drives, in the scenario's order.
     pub drives: Vec<DriveOutcome>,
 }
@@ -46,10 +49,14 @@ pub struct DriveOutcome {
     pub shape: Option<(u32, u32)>,
     /// What the drive holds through its translation layer.
     pub capacity: Option<Capacity>,
+    /// What the block layer did; `None` without one.
+    pub layer: Option<LayerCounts>,
 }
 
 impl DriveOutcome {
-    pub(super) fn of(lane: Lane, elapsed: Nanos) -> Result<DriveOutcome, HostError> {
+    pub(super) fn of(lane: Lane, now: Nanos, elapsed: Nanos) -> Result<DriveOutcome, HostError> {
+        let layer = lane.device().and_then(StackDevice::cores);
+        let layer = layer.map(|cores| LayerCounts::of(cores.layer(), cores.kind(), now));
         let ftl = lane.ftl().map(|f| *f.stats());
         let free_lines = lane.ftl().map(ftl::Ftl::free_lines);
         let ftl = match (ftl, lane.ftl_before) {
@@ -66,7 +73,16 @@ impl DriveOutcome {
             None => RunResult { seed: 0, elapsed, jobs: Vec::new() },
         };
         let drive = lane.drive.stats();
-        Ok(DriveOutcome { name: lane.name, run, drive, ftl, free_lines, shape, capacity: None })
+        Ok(DriveOutcome {
+            name: lane.name,
+            run,
+            drive,
+            ftl,
+            free_lines,
+            shape,
+            capacity: None,
+            layer,
+        })
     }
 }
 
@@ -88,6 +104,7 @@ impl Outcome {
             elapsed,
             costs,
             ignored,
+            untraced: 0,
             drives,
         }
     }

@@ -47,6 +47,11 @@ impl SpanTrace {
         Ok(SpanTrace { path: path.to_path_buf(), file })
     }
 
+    /// The file, for others who draw into it.
+    pub(super) fn file(&mut self) -> &mut TraceFile<File> {
+        &mut self.file
+    }
+
     /// Writes what has happened since the last call.
     pub(super) fn collect(&mut self, now: Nanos, lanes: &mut [Lane]) -> Result<(), SimError> {
         for (i, lane) in lanes.iter_mut().enumerate() {

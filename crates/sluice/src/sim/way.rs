@@ -43,6 +43,18 @@ pub fn to_way(outcome: &Outcome) -> Way {
     if outcome.costs.submit.0 + outcome.costs.complete.0 == 0 {
         way.remarks.push("The host's CPU takes no time: [host] is not set.".into());
     }
+    for drive in &outcome.drives {
+        if let Some(layer) = &drive.layer {
+            let of = if several { format!("{}: ", drive.name) } else { String::new() };
+            way.remarks.push(format!("{of}{}", layer.line()));
+        }
+    }
+    if outcome.untraced > 0 {
+        way.remarks.push(format!(
+            "The trace lacks {} events of the block layer, for want of room.",
+            outcome.untraced
+        ));
+    }
     if !outcome.ignored.is_empty() {
         way.remarks.push(format!("Without meaning here: {}.", outcome.ignored.join(", ")));
     }

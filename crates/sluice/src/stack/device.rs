@@ -5,6 +5,8 @@ use clock::{Component, Nanos, Waker};
 use lightnvm::Pblk;
 use ring::AddressSpace;
 
+use super::Cores;
+
 /// A block device, whoever manages the flash: one match per call, so that jobs need not be compiled
 /// for every way.
 #[derive(Debug)]
@@ -17,6 +19,26 @@ pub enum StackDevice {
     Raw(Raw),
     /// The host: pblk over vector commands.
     Pblk(Box<Pblk>),
+    /// The drive: through the block layer's queues.
+    Layered(Box<Cores>),
+}
+
+impl StackDevice {
+    /// The block layer, if there is one.
+    pub fn cores(&self) -> Option<&Cores> {
+        match self {
+            StackDevice::Layered(cores) => Some(cores),
+            StackDevice::Raw(_) | StackDevice::Pblk(_) => None,
+        }
+    }
+
+    /// The same, to change it.
+    pub fn cores_mut(&mut self) -> Option<&mut Cores> {
+        match self {
+            StackDevice::Layered(cores) => Some(cores),
+            StackDevice::Raw(_) | StackDevice::Pblk(_) => None,
+        }
+    }
 }
 
 macro_rules! each {
@@ -24,6 +46,7 @@ macro_rules! each {
         match $self {
             StackDevice::Raw($d) => $e,
             StackDevice::Pblk($d) => $e,
+            StackDevice::Layered($d) => $e,
         }
     };
 }

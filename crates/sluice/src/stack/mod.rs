@@ -3,27 +3,30 @@
 //! | file | noun |
 //! |---|---|
 //! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
+//! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
 //! | [`turns`](take_turns) | a host and a drive in virtual time |
 //! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
 
+mod cores;
 mod device;
 mod precondition;
 mod turns;
 
 use std::sync::Arc;
 
-use block::Raw;
+use block::{BlockLayer, Raw};
 use clock::{Component, Nanos};
 use drive::Drive;
-use driver::Controller;
+use driver::{Controller, Emulated};
 use lightnvm::Pblk;
 use ring::Port;
 
+pub use cores::Cores;
 pub use device::StackDevice;
 pub use precondition::precondition;
 pub use turns::take_turns;
 
-use crate::scenario::{DrivePlan, Target};
+use crate::scenario::{DrivePlan, LayerPlan, Target};
 
 /// A drive and the block device that the host has made of it. Both are polled: the device by whoever
 /// submits to it, the drive by its runner (they meet at the queue pair and nowhere else, rule R1).
@@ -35,6 +38,8 @@ pub struct Stack {
     pub device: StackDevice,
     /// The connection between them, to set wakers on.
     pub port: Arc<Port>,
+    /// The admin queue, unless the device has it.
+    controller: Option<Controller>,
 }
 
 /// Why a stack could not be built.
@@ -58,7 +63,7 @@ pub enum StackError {
         #[source]
         source: driver::DriverError,
     },
-    /// The raw path does not lead to it.
+    /// The driver's queues do not lead to it.
     #[error("drive {name}: {source}")]
     Raw {
         /// The drive.
@@ -66,6 +71,15 @@ pub enum StackError {
         /// Why.
         #[source]
         source: driver::EmulatedError,
+    },
+    /// The block layer does not go on it.
+    #[error("drive {name}: {source}")]
+    Layer {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: block::BlockError,
     },
     /// The target could not be opened on it.
     #[error("drive {name}: {source}")]
@@ -130,7 +144,58 @@ impl Stack {
         let device = Stack::bring_up(plan, &mut drive, &port, vector, name);
         drive.set_instant(false);
         drive.reset_stats();
-        Ok(Stack { device: device?, drive, port })
+        let (device, controller) = device?;
+        Ok(Stack { device, drive, port, controller: Some(controller) })
+    }
+
+    /// Puts the block layer `plan` between the device's users and the drive, in place of the raw
+    /// path, at the instant `now` and without letting time pass. Nothing may be outstanding. With
+    /// `interrupts`, hardware queue `i` raises interrupt vector `i`. A stack whose flash the host
+    /// manages stays as it is: its target takes requests itself.
+    ///
+    /// Preconditioning comes first, and so leaves the same state behind whatever the layer.
+    ///
+    /// # Errors
+    /// [`StackError`].
+    pub fn layered(
+        self,
+        plan: &LayerPlan,
+        now: Nanos,
+        interrupts: bool,
+    ) -> Result<Stack, StackError> {
+        let Stack { mut drive, device, port, controller } = self;
+        let (raw, mut controller) = match (device, controller) {
+            (StackDevice::Raw(raw), Some(controller)) => (raw, controller),
+            (device, controller) => return Ok(Stack { drive, device, port, controller }),
+        };
+        let config = drive.config();
+        let name = config.name.clone();
+        let depth = DEPTH.min(config.controller.queue_depth);
+        drive.set_instant(true);
+        let mut pump = || {
+            drive.poll(now);
+        };
+        let bring_up = || {
+            let failed = |source| StackError::Driver { name: name.clone(), source };
+            let unusable = |source| StackError::Raw { name: name.clone(), source };
+            let refused = |source| StackError::Layer { name: name.clone(), source };
+            let (queue, _) = raw.into_queue();
+            let pair = queue.into_pair();
+            controller.delete_queue_pair(pair, &mut |_| {}, &mut pump).map_err(failed)?;
+            let queues = plan.hardware_queues(controller.info().io_queues);
+            let sector_bytes = controller.info().sector_bytes;
+            let mut driver = Emulated::open(controller, queues, depth, interrupts, &mut pump)
+                .map_err(unusable)?;
+            let (layer, queues) =
+                BlockLayer::open(&mut driver, &plan.config(sector_bytes)).map_err(refused)?;
+            let cores = Cores::new(plan.name(), layer, queues).ok_or(block::BlockError::NoQueues);
+            cores.map_err(refused)
+        };
+        let cores = bring_up();
+        drive.set_instant(false);
+        drive.reset_stats();
+        let device = StackDevice::Layered(Box::new(cores?));
+        Ok(Stack { drive, device, port, controller: None })
     }
 
     fn bring_up(
@@ -139,7 +204,7 @@ impl Stack {
         port: &Arc<Port>,
         vector: Option<u16>,
         name: String,
-    ) -> Result<StackDevice, StackError> {
+    ) -> Result<(StackDevice, Controller), StackError> {
         let keeps_data = drive.keeps_data();
         let mut pump = || {
             drive.poll(Nanos::ZERO);
@@ -149,7 +214,7 @@ impl Stack {
             Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(failed)?;
         let depth = DEPTH.min(plan.config.controller.queue_depth);
         let queue = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
-        match &plan.target {
+        let device = match &plan.target {
             Target::None => Raw::over_pair(controller.info(), queue, port.clone())
                 .map(StackDevice::Raw)
                 .map_err(|source| StackError::Raw { name: name.clone(), source }),
@@ -172,7 +237,8 @@ impl Stack {
                 .map(|p| StackDevice::Pblk(Box::new(p)))
                 .map_err(|source| StackError::Pblk { name: name.clone(), source })
             }
-        }
+        };
+        Ok((device?, controller))
     }
 
     /// Counters of the translation layer, on whichever side it runs.
@@ -184,7 +250,7 @@ impl Stack {
     pub fn ftl(&self) -> Option<&ftl::Ftl> {
         match &self.device {
             StackDevice::Pblk(p) => Some(p.ftl()),
-            StackDevice::Raw(_) => self.drive.ftl(),
+            StackDevice::Raw(_) | StackDevice::Layered(_) => self.drive.ftl(),
         }
     }
 }

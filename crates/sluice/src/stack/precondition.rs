@@ -29,7 +29,7 @@ pub fn precondition(
     if jobs.is_empty() {
         return Ok(stack);
     }
-    let Stack { mut drive, mut device, port } = stack;
+    let Stack { mut drive, mut device, port, controller } = stack;
     let name = drive.config().name.clone();
     let failed = |message: String| StackError::Precondition { name: name.clone(), message };
     drive.set_instant(true);
@@ -46,7 +46,7 @@ pub fn precondition(
     drive.set_instant(false);
     drive.reset_stats();
     progress(1.0);
-    Ok(Stack { drive, device, port })
+    Ok(Stack { drive, device, port, controller })
 }
 
 fn jobs(what: &Precondition, limits: &block::Limits) -> Vec<JobSpec> {

@@ -1,0 +1,369 @@
+//! [`LayerPlan`]: the keys of `[path]` that say what the block layer is like.
+//!
+//! SYSTOR'13 section 3.2: staging queues between the cores and the hardware queues, and what orders
+//! requests in them. A key that would change nothing is refused, never ignored.
+
+use block::sched::{DirectionLimits, GroupLimits, LimitsConfig, Rate, Scheduling};
+use block::sched::{SchedError, SchedulerConfig};
+use block::{BlockError, Config, Group, Layout, PerWhat, Timeouts, Topology};
+use clock::Nanos;
+
+use super::BlockLayer;
+use super::error::{Problem, ScenarioError};
+use super::scheduler_keys;
+use super::section::{Result, Section, Value};
+use super::source::Place;
+
+/// Cores at most: what a queue per core and a job per core can use.
+const CORES_MAX: u16 = 1024;
+/// Groups of jobs are numbered from 0 to this.
+const GROUP_MAX: u16 = 1023;
+/// Requests of one core at most.
+const DEPTH_MAX: u32 = 1 << 16;
+/// Requests that all cores together can have outstanding, counted again for each hardware queue from
+/// which a core may hear: two to three dozen bytes each.
+const PLACES_MAX: u64 = 1 << 26;
+/// How much of a limit may be saved up, unless said.
+const BURST: Nanos = Nanos::from_millis(100);
+/// The longest burst.
+const BURST_MAX: Nanos = Nanos::from_secs(3600);
+
+/// The block layer between the jobs and the drive's queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerPlan {
+    /// Which queues.
+    pub layout: Layout,
+    /// The cores that submit.
+    pub topology: Topology,
+    /// Hardware queues; `None` for one per core, as far as the drive grants them.
+    pub queues: Option<u16>,
+    /// What orders requests in the staging queues.
+    pub scheduler: SchedulerConfig,
+    /// What groups of jobs may do.
+    pub limits: Vec<(Group, GroupLimits)>,
+    /// Whether contiguous requests become one command.
+    pub merge: bool,
+    /// Requests that one core can have outstanding.
+    pub queue_depth: u32,
+    /// How long commands may take.
+    pub timeouts: Timeouts,
+}
+
+impl LayerPlan {
+    /// Cores that submit, at least 1.
+    pub fn cores(&self) -> u16 {
+        self.topology.sockets * self.topology.cores
+    }
+
+    /// Hardware queues on a drive that grants so many.
+    pub fn hardware_queues(&self, granted: u16) -> u16 {
+        match self.layout {
+            Layout::Single => 1,
+            Layout::Multi { .. } => self.queues.unwrap_or_else(|| self.cores().min(granted)),
+        }
+    }
+
+    /// The same for the block layer, on a device of such sectors.
+    pub fn config(&self, sector_bytes: u32) -> Config {
+        let limits = (!self.limits.is_empty())
+            .then(|| LimitsConfig { sector_bytes, groups: self.limits.clone() });
+        Config {
+            layout: self.layout,
+            topology: self.topology,
+            scheduler: Scheduling { scheduler: self.scheduler.clone(), limits },
+            merge: self.merge,
+            queue_depth: self.queue_depth,
+            timeouts: self.timeouts,
+        }
+    }
+
+    /// `"sq"` or `"mq"`.
+    pub fn name(&self) -> &'static str {
+        match self.layout {
+            Layout::Single => "sq",
+            Layout::Multi { .. } => "mq",
+        }
+    }
+
+    /// Reads the keys of the layer out of `[path]`.
+    pub(super) fn read(s: &mut Section<'_>, block: BlockLayer) -> Result<Option<LayerPlan>> {
+        let mut draft = Draft::default();
+        draft.read(s)?;
+        match block {
+            BlockLayer::Raw => draft.refuse_all().map(|()| None),
+            BlockLayer::Sq => {
+                let help = "set block = \"mq\", or remove the key";
+                for key in ["queues", "staging", "sockets"] {
+                    if let Some(place) = draft.place(key) {
+                        let message = format!("`sq` has one queue for everybody: no `{key}`");
+                        return Err(conflict(place, message, help));
+                    }
+                }
+                draft.finish(Layout::Single).map(Some)
+            }
+            BlockLayer::Mq => {
+                let layout = Layout::Multi { staging: draft.staging };
+                draft.finish(layout).map(Some)
+            }
+        }
+    }
+}
+
+/// Choices that exclude each other.
+pub(super) fn conflict(
+    place: &Place,
+    message: impl Into<String>,
+    help: impl Into<String>,
+) -> ScenarioError {
+    place.error(Problem::Conflict { message: message.into(), help: help.into() })
+}
+
+/// What a scheduler or limit says of a value, at that value.
+pub(super) fn sensible(place: &Place, verdict: std::result::Result<(), SchedError>) -> Result<()> {
+    verdict.map_err(|e| conflict(place, e.to_string(), "see docs/scenario.md, `[path]`"))
+}
+
+/// The keys as they are read, and where.
+struct Draft {
+    staging: PerWhat,
+    cores: u16,
+    sockets: u16,
+    queues: Option<u16>,
+    scheduler: SchedulerConfig,
+    limits: Vec<(Group, GroupLimits)>,
+    merge: bool,
+    queue_depth: u32,
+    timeouts: Timeouts,
+    /// Of the keys that are there, in the order they are asked for.
+    places: Vec<(&'static str, Place)>,
+}
+
+impl Default for Draft {
+    fn default() -> Draft {
+        let Config { merge, queue_depth, timeouts, .. } = Config::default();
+        Draft {
+            staging: PerWhat::Core,
+            cores: 1,
+            sockets: 1,
+            queues: None,
+            scheduler: SchedulerConfig::None,
+            limits: Vec::new(),
+            merge,
+            queue_depth,
+            timeouts,
+            places: Vec::new(),
+        }
+    }
+}
+
+impl Draft {
+    fn set<T>(
+        &mut self,
+        s: &mut Section<'_>,
+        key: &'static str,
+        read: impl FnOnce(&Value<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = s.get(key) else { return Ok(None) };
+        self.places.push((key, value.place()));
+        read(&value).map(Some)
+    }
+
+    fn read(&mut self, s: &mut Section<'_>) -> Result<()> {
+        let many = |v: &Value<'_>| match v.u16_from(1) {
+            Ok(n) if n <= CORES_MAX => Ok(n),
+            Err(e) if v.u64().is_err() => Err(e),
+            _ => Err(v.refuse(format!("whole numbers from 1 to {CORES_MAX}"))),
+        };
+        let time = |v: &Value<'_>| match v.duration()? {
+            Nanos::ZERO => Err(v.refuse("durations longer than 0")),
+            time => Ok(time),
+        };
+        if let Some(cores) = self.set(s, "cores", many)? {
+            self.cores = cores;
+        }
+        if let Some(sockets) = self.set(s, "sockets", many)? {
+            self.sockets = sockets;
+        }
+        self.queues = self.set(s, "queues", many)?;
+        let staging =
+            [("core", PerWhat::Core), ("socket", PerWhat::Socket), ("device", PerWhat::Device)];
+        if let Some(staging) = self.set(s, "staging", |v| v.choice(&staging))? {
+            self.staging = staging;
+        }
+        if let Some(scheduler) = self.set(s, "scheduler", scheduler_keys::read)? {
+            self.scheduler = scheduler;
+        }
+        if let Some(limits) = self.set(s, "limit", read_limits)? {
+            self.limits = limits;
+        }
+        if let Some(merge) = self.set(s, "merge", |v| v.boolean())? {
+            self.merge = merge;
+        }
+        let depth = |v: &Value<'_>| match v.u32()? {
+            n @ 1..=DEPTH_MAX => Ok(n),
+            _ => Err(v.refuse(format!("whole numbers from 1 to {DEPTH_MAX}"))),
+        };
+        if let Some(depth) = self.set(s, "queue_depth", depth)? {
+            self.queue_depth = depth;
+        }
+        if let Some(timeout) = self.set(s, "timeout", time)? {
+            self.timeouts.command = timeout;
+        }
+        if let Some(timeout) = self.set(s, "abort_timeout", time)? {
+            self.timeouts.abort = timeout;
+        }
+        if let Some(retries) = self.set(s, "retries", |v| v.u16_from(0))? {
+            self.timeouts.retries = retries;
+        }
+        Ok(())
+    }
+
+    fn place(&self, key: &str) -> Option<&Place> {
+        self.places.iter().find(|(k, _)| *k == key).map(|(_, place)| place)
+    }
+
+    /// Refuses whatever is there.
+    fn refuse_all(&self) -> Result<()> {
+        match self.places.first() {
+            Some((key, place)) => Err(conflict(
+                place,
+                format!("`path.{key}` is about the block layer, and `raw` has none"),
+                "set block = \"sq\" or \"mq\", or remove the key",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(self, layout: Layout) -> Result<LayerPlan> {
+        let (cores, sockets) = (self.cores, self.sockets);
+        let per_socket = layout == Layout::Multi { staging: PerWhat::Socket };
+        if let (Some(place), false) = (self.place("sockets"), per_socket) {
+            let message = "sockets change nothing unless each has a staging queue";
+            return Err(conflict(place, message, "set staging = \"socket\", or remove the key"));
+        }
+        if let Some(place) = self.place("sockets")
+            && !cores.is_multiple_of(sockets)
+        {
+            let message = format!("{cores} cores cannot be dealt evenly to {sockets} sockets");
+            return Err(conflict(place, message, "make `cores` a multiple of `sockets`"));
+        }
+        if let (Some(queues), Some(place)) = (self.queues, self.place("queues"))
+            && queues > cores
+        {
+            let message = format!(
+                "a core uses one hardware queue: {cores} {} cannot use {queues}",
+                if cores == 1 { "core" } else { "cores" }
+            );
+            return Err(conflict(place, message, "make it at most `cores`"));
+        }
+        if let (SchedulerConfig::Fair(fair), Some(place)) =
+            (&self.scheduler, self.place("scheduler"))
+            && fair.by == block::sched::FairBy::Submitter
+            && fair.weights.len() > usize::from(cores)
+        {
+            let message = format!("{} weights for {cores} cores", fair.weights.len());
+            return Err(conflict(place, message, "give as many weights as `cores`, or fewer"));
+        }
+        let staging = match layout {
+            Layout::Single | Layout::Multi { staging: PerWhat::Device } => 1,
+            Layout::Multi { staging: PerWhat::Socket } => sockets,
+            Layout::Multi { staging: PerWhat::Core } => cores,
+        };
+        let hears_from = match layout {
+            Layout::Single | Layout::Multi { staging: PerWhat::Core } => 1,
+            Layout::Multi { .. } => self.queues.unwrap_or(cores),
+        };
+        let places = u64::from(cores) * u64::from(hears_from) * u64::from(self.queue_depth);
+        if let Some(place) = self.place("queue_depth").or(self.place("cores"))
+            && places > PLACES_MAX
+        {
+            let message = format!(
+                "{cores} cores with {} requests each would need places for {places}, more than \
+                 {PLACES_MAX}",
+                self.queue_depth
+            );
+            let help = "make `queue_depth`, `cores` or `queues` smaller, or set staging = \"core\"";
+            return Err(conflict(place, message, help));
+        }
+        let plan = LayerPlan {
+            layout,
+            topology: Topology { sockets, cores: cores / sockets },
+            queues: self.queues,
+            scheduler: self.scheduler.clone(),
+            limits: self.limits.clone(),
+            merge: self.merge,
+            queue_depth: self.queue_depth,
+            timeouts: self.timeouts,
+        };
+        if let (Some(what), true) =
+            (plan.config(block_sector()).scheduler.weighs_submitters(), staging > 1)
+        {
+            let key = if what == "limits" { "limit" } else { "scheduler" };
+            let error = BlockError::SeparateStaging { what, queues: staging.into() };
+            if let Some(place) = self.place(key) {
+                let help = "set staging = \"device\", or block = \"sq\"";
+                return Err(conflict(place, error.to_string(), help));
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// Any size of sector: which one does not matter to the question.
+const fn block_sector() -> u32 {
+    512
+}
+
+/// `[[path.limit]]`.
+fn read_limits(value: &Value<'_>) -> Result<Vec<(Group, GroupLimits)>> {
+    let mut groups: Vec<(Group, GroupLimits)> = Vec::new();
+    for mut s in value.sections("path.limit")? {
+        let Some(at) = s.get("group") else {
+            return Err(
+                s.missing("group", "the `group` of the jobs that it is for; 0 for all others")
+            );
+        };
+        let group = read_group(&at)?;
+        let mut burst = BURST;
+        s.set("burst", &mut burst, |v| match v.duration()? {
+            time if time > Nanos::ZERO && time <= BURST_MAX => Ok(time),
+            _ => Err(v.refuse("durations longer than 0, up to an hour")),
+        })?;
+        let mut limits = GroupLimits::default();
+        for (key, bytes) in
+            [("read_iops", false), ("write_iops", false), ("read_bw", true), ("write_bw", true)]
+        {
+            let Some(v) = s.get(key) else { continue };
+            let per_sec = if bytes { v.bandwidth()? } else { v.u64()? };
+            let saved = u128::from(per_sec) * u128::from(burst.0) / 1_000_000_000;
+            let rate = Rate { per_sec, burst: u64::try_from(saved).unwrap_or(u64::MAX).max(1) };
+            let DirectionLimits { operations, bytes } =
+                if key.starts_with("read") { &mut limits.read } else { &mut limits.write };
+            *(if key.ends_with("bw") { bytes } else { operations }) = Some(rate);
+            let config =
+                LimitsConfig { sector_bytes: block_sector(), groups: vec![(group, limits)] };
+            sensible(&v.place(), config.validate())?;
+        }
+        // A slip of the pen is the better message.
+        let missing = s.missing("read_iops", "allowed: read_iops, write_iops, read_bw, write_bw");
+        s.finish()?;
+        if limits == GroupLimits::default() {
+            return Err(missing);
+        }
+        if groups.iter().any(|(other, _)| *other == group) {
+            return sensible(&at.place(), Err(SchedError::TwoLimits { group: group.0 }))
+                .map(|()| groups);
+        }
+        groups.push((group, limits));
+    }
+    Ok(groups)
+}
+
+/// The number of a group of jobs.
+pub(super) fn read_group(value: &Value<'_>) -> Result<Group> {
+    let refused = || value.refuse(format!("whole numbers from 0 to {GROUP_MAX}"));
+    match u16::try_from(value.u64()?) {
+        Ok(group) if group <= GROUP_MAX => Ok(Group(group)),
+        _ => Err(refused()),
+    }
+}

@@ -1,0 +1,92 @@
+//! `scheduler` of `[path]`: a name, or a table with `kind` and what the scheduler is told.
+
+use block::sched::{FairBy, SchedulerConfig};
+use clock::Nanos;
+
+use super::layer_keys::sensible;
+use super::section::{Result, Section, Value};
+
+/// Weights at most, one per core or group.
+const WEIGHTS_MAX: usize = 1024;
+
+fn kinds() -> [(&'static str, SchedulerConfig); 4] {
+    // The names are the block layer's own and known to be right.
+    ["none", "deadline", "kyber", "fair"].map(|name| (name, name.parse().unwrap_or_default()))
+}
+
+/// `"kyber"`, or `{ kind = "kyber", read_target = "2ms" }`.
+pub(super) fn read(value: &Value<'_>) -> Result<SchedulerConfig> {
+    if value.string().is_ok() {
+        return value.choice(&kinds());
+    }
+    let mut s = value.section().map_err(|_| {
+        value.wrong("the name of a scheduler, or a table with its `kind` and parameters")
+    })?;
+    let Some(kind) = s.get("kind") else {
+        return Err(s.missing("kind", "allowed: \"none\", \"deadline\", \"kyber\", \"fair\""));
+    };
+    let mut config = kind.choice(&kinds())?;
+    for key in keys(&config) {
+        set(&mut s, &mut config, key)?;
+    }
+    s.finish()?;
+    Ok(config)
+}
+
+/// What a scheduler can be told.
+fn keys(config: &SchedulerConfig) -> &'static [&'static str] {
+    match config {
+        SchedulerConfig::None => &[],
+        SchedulerConfig::Deadline(_) => {
+            &["read_expire", "write_expire", "fifo_batch", "writes_starved", "front_merges"]
+        }
+        SchedulerConfig::Kyber(_) => {
+            &["read_target", "write_target", "discard_target", "other_target", "window"]
+        }
+        SchedulerConfig::Fair(_) => &["by", "weights", "default_weight", "request_cost", "borrow"],
+    }
+}
+
+/// Reads one of them, and asks the scheduler at once what it thinks of it: the defaults are sound, so
+/// what is wrong is this value.
+fn set(s: &mut Section<'_>, config: &mut SchedulerConfig, key: &'static str) -> Result<()> {
+    let Some(v) = s.get(key) else { return Ok(()) };
+    match config {
+        SchedulerConfig::None => {}
+        SchedulerConfig::Deadline(c) => match key {
+            "read_expire" => c.read_expire = v.duration()?,
+            "write_expire" => c.write_expire = v.duration()?,
+            "fifo_batch" => c.fifo_batch = v.u32()?,
+            "writes_starved" => c.writes_starved = v.u32()?,
+            _ => c.front_merges = v.boolean()?,
+        },
+        SchedulerConfig::Kyber(c) => {
+            let into: &mut Nanos = match key {
+                "read_target" => &mut c.target.read,
+                "write_target" => &mut c.target.write,
+                "discard_target" => &mut c.target.discard,
+                "other_target" => &mut c.target.other,
+                _ => &mut c.window,
+            };
+            *into = v.duration()?;
+        }
+        SchedulerConfig::Fair(c) => match key {
+            "by" => c.by = v.choice(&[("core", FairBy::Submitter), ("group", FairBy::Group)])?,
+            "weights" => c.weights = weights(&v)?,
+            "default_weight" => c.default_weight = v.u16_from(0)?,
+            "request_cost" => c.request_cost_sectors = v.u32()?,
+            _ => c.borrow = v.boolean()?,
+        },
+    }
+    sensible(&v.place(), config.validate())
+}
+
+/// Of cores or groups 0, 1, 2 …
+fn weights(value: &Value<'_>) -> Result<Vec<(u16, u16)>> {
+    let items = value.items().ok_or_else(|| value.wrong("a list of weights: of 0, of 1 …"))?;
+    if items.len() > WEIGHTS_MAX {
+        return Err(value.wrong(format!("at most {WEIGHTS_MAX} weights")));
+    }
+    let weight = |(flow, v): (usize, &Value<'_>)| Ok((flow as u16, v.u16_from(0)?));
+    items.iter().enumerate().map(weight).collect()
+}
