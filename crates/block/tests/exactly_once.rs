@@ -232,7 +232,7 @@ fn case(seed: u64) {
                 core.reap();
             }
         }
-        now = now + Nanos(rng.below(30_000));
+        now += Nanos(rng.below(30_000));
         world.lock().unwrap().now = now;
     }
     // Whatever goes wrong ends: commands are aborted, reset and retried a limited number of times.

@@ -302,7 +302,7 @@ fn tags_are_shared_fairly_by_cores_without_a_common_queue() {
     let (mut tags, mut done) = ([0, 0], [0, 0]);
     let mut now = Nanos(1);
     for _ in 0..20_000 {
-        now = now + Nanos(500);
+        now += Nanos(500);
         device.world.lock().unwrap().now = now;
         for (core, (queue, depth)) in queues.iter_mut().zip([1000, 4]).enumerate() {
             while queue.outstanding() < depth {
@@ -332,7 +332,7 @@ fn a_thousand_cores_share_one_hardware_queue() {
     }
     let mut now = Nanos(1);
     while queues.iter().any(|q| q.outstanding() > 0) {
-        now = now + Nanos(20_000);
+        now += Nanos(20_000);
         device.world.lock().unwrap().now = now;
         poll(&mut queues, now);
         assert!(now < Nanos::from_secs(10), "it does not end");
