@@ -31,6 +31,11 @@ impl Cores {
         }
     }
 
+    /// The number of the `nth` CPU, counted round the end; `None` where it is not known.
+    pub fn cpu(&self, nth: usize) -> Option<usize> {
+        (!self.cpus.is_empty()).then(|| self.cpus[nth % self.cpus.len()])
+    }
+
     /// Whether a spinning host and a spinning drive can run at a time.
     pub fn has_two(&self) -> bool {
         self.count() >= 2

@@ -49,7 +49,7 @@ use clap::ValueEnum;
 
 pub use cores::Cores;
 pub use measurement::{Measurement, Reference};
-pub use samples::{Candidate, Quantiles, Samples, interleaved};
+pub use samples::{Candidate, Quantiles, Samples, in_turns, interleaved};
 pub(crate) use sink::aligned;
 pub use sink::{Format, Sink};
 

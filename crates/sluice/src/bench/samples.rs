@@ -92,16 +92,7 @@ pub fn interleaved<const N: usize>(
     rounds: usize,
     candidates: [Candidate<'_>; N],
 ) -> Result<[Samples; N], BenchError> {
-    let mut values: [Vec<f64>; N] = std::array::from_fn(|_| Vec::with_capacity(rounds));
-    for round in 0..=rounds.max(1) {
-        for turn in 0..N {
-            let which = (round + turn) % N;
-            let value = candidates[which]()?;
-            if round > 0 {
-                values[which].push(value);
-            }
-        }
-    }
+    let values = in_turns(rounds, N, |which| candidates[which]())?;
     let mut samples = Vec::with_capacity(N);
     for (which, values) in values.into_iter().enumerate() {
         samples.push(Samples::new(values).ok_or_else(|| BenchError::NoValue {
@@ -111,6 +102,29 @@ pub fn interleaved<const N: usize>(
     }
     // As many samples as candidates: every candidate has given its own or an error above.
     samples.try_into().map_err(|_| BenchError::Thread("interleaved measuring"))
+}
+
+/// The same for `count` things of which `measure` says more than a number: returns what it said of
+/// each.
+///
+/// # Errors
+/// The first that `measure` returns.
+pub fn in_turns<T>(
+    rounds: usize,
+    count: usize,
+    mut measure: impl FnMut(usize) -> Result<T, BenchError>,
+) -> Result<Vec<Vec<T>>, BenchError> {
+    let mut said: Vec<Vec<T>> = (0..count).map(|_| Vec::with_capacity(rounds)).collect();
+    for round in 0..=rounds.max(1) {
+        for turn in 0..count {
+            let which = (round + turn) % count;
+            let value = measure(which)?;
+            if round > 0 {
+                said[which].push(value);
+            }
+        }
+    }
+    Ok(said)
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ impl Load {
         let room = self.depth - (self.submitted - self.completed);
         for _ in 0..room.min(self.batch) {
             // A multiplication instead of a division, as any fast generator of offsets does.
-            let lba = (u128::from(self.rng.next_u64()) * u128::from(self.sectors) >> 64) as u64;
+            let wide = u128::from(self.rng.next_u64()) * u128::from(self.sectors);
+            let lba = (wide >> 64) as u64;
             let request = Request::read(lba, 1, Payload::BitBucket, self.submitted);
             if device.submit(self.now, black_box(request)).is_err() {
                 break;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use block::Device;
 
-use super::super::{BenchError, Candidate, Cores, Effort, Measurement, Samples, Sink, interleaved};
+use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, in_turns};
 use super::BENCH;
 use super::load::Load;
 use super::ways::{MQ, MQ_ONE, SQ, layer, raw};
@@ -52,6 +52,9 @@ pub(super) fn together<D: Device + Send>(
     Ok(total as f64 / seconds)
 }
 
+/// One thing to be measured.
+type Run = Box<dyn FnMut() -> Result<f64, BenchError>>;
+
 /// Measures one and two cores.
 ///
 /// # Errors
@@ -60,7 +63,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let (rounds, count) = (effort.choose(21, 2), effort.choose(400_000, 2_000));
     let slow = count / 4;
     let cores = Cores::allowed().count().clamp(2, 8) as u16;
-    let mut candidates: Vec<(String, Box<dyn FnMut() -> Result<f64, BenchError>>)> = Vec::new();
+    let mut candidates: Vec<(String, Run)> = Vec::new();
     for n in [1, cores] {
         let threads = if n == 1 { "1 thread".into() } else { format!("{n} threads") };
         let name = |what: &str| format!("null, {what}, {threads}, QD 32 each");
@@ -77,20 +80,15 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             candidates.push((name(what), Box::new(move || together(&mut devices, DEPTH, count))));
         }
     }
-    let names: Vec<String> = candidates.iter().map(|(name, _)| name.clone()).collect();
-    let mut turns = candidates.iter_mut().map(|(_, run)| &mut **run as Candidate<'_>);
-    let all: [Candidate<'_>; 10] = std::array::from_fn(|_| match turns.next() {
-        Some(turn) => turn,
-        None => unreachable!("five ways, with one core and with several"),
-    });
-    let medians = interleaved(rounds, all)?.map(|s: Samples| s.median());
-    for (i, (name, rate)) in std::iter::zip(names, medians).enumerate() {
-        let row = Measurement::new(BENCH, name, "iops", rate, "1/s");
-        let alone = medians[i % 5];
-        sink.push(if i < 5 {
-            row.against("raw", medians[0])
-        } else {
-            row.against("1 thread", alone)
+    let rates = in_turns(rounds, candidates.len(), |which| candidates[which].1())?;
+    let medians: Vec<f64> =
+        rates.into_iter().filter_map(|r| Some(Samples::new(r)?.median())).collect();
+    let alone = medians.len() / 2;
+    for (i, ((name, _), rate)) in std::iter::zip(candidates, &medians).enumerate() {
+        let row = Measurement::new(BENCH, name, "iops", *rate, "1/s");
+        sink.push(match i.checked_sub(alone) {
+            None => row.against("raw", medians[0]),
+            Some(same) => row.against("1 thread", medians[same]),
         })?;
     }
     Ok(())
