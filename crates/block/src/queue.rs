@@ -460,7 +460,13 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
     }
 
     fn deadline(&self) -> Nanos {
-        self.due
+        match &self.way {
+            Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } => {
+                staging.deadline().min(shared.dispatch.deadline())
+            }
+            // As it was when the lock was last held.
+            _ => self.due,
+        }
     }
 }
 
