@@ -85,6 +85,10 @@ pub struct SubmitterStats {
     pub answered: Counter,
     /// Completions of requests that were not under way: faults, dropped.
     pub strays: Counter,
+    /// Completions of others' requests that it found.
+    pub found: Counter,
+    /// Others' requests that it gave to the hardware.
+    pub carried: Counter,
 }
 
 /// The kinds of `/sys/block/*/stat`.
@@ -276,6 +280,10 @@ pub struct DispatchStats {
     pub orphans: Counter,
     /// Flushes that another one stood for.
     pub flushes_joined: Counter,
+    /// Commands under way when somebody last was here.
+    pub under_way: Counter,
+    /// Whether requests waited for room then: 1 if they did.
+    pub waiting: Counter,
     /// How many commands were under way, itself included, when each was issued.
     pub depth: DepthHistogram,
 }

@@ -630,8 +630,26 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         if reset {
             self.stats.resets.add(1);
             self.queue.reset(now);
+            // A reset that is over by the next look was one all the same.
+            self.state = QueueState::Resetting;
             self.check_at = now;
         }
+    }
+
+    /// Counts how full it is, and says whether requests wait for somebody to start them; `staged` if
+    /// there are such that it has not seen.
+    #[inline]
+    pub(crate) fn note_load(&self, staged: bool) -> bool {
+        let waiting = staged || !self.again.is_empty() || self.flushes.next().is_some();
+        self.stats.under_way.set(self.queue.tags().bound().into());
+        self.stats.waiting.set(waiting.into());
+        waiting
+    }
+
+    /// Whether something has ended without the hardware, which will say nothing of it.
+    #[inline]
+    pub(crate) fn has_early(&self) -> bool {
+        !self.ended.is_empty()
     }
 
     /// When [`tend`](Dispatch::tend) must be called.

@@ -114,7 +114,10 @@ impl BlockLayer {
             layer.staging.push(staging.stats());
             if plan.single {
                 if let Some((_, shared)) = dispatch.remove(&first.queue) {
-                    let path = Arc::new(P::Lock::new(Path { staging, dispatch: shared }));
+                    let path = Arc::new(P::Lock::new(Path {
+                        staging,
+                        dispatch: shared.with_one_staging(),
+                    }));
                     for user in users {
                         ways[usize::from(user)] = Some(Way::Single(path.clone()));
                     }
@@ -176,6 +179,7 @@ impl BlockLayer {
                 staging_stats: layer.staging[staging_of[core]].clone(),
                 dispatch_stats: layer.dispatch[at].clone(),
                 due: Nanos::MAX,
+                waiting: false,
                 parker: None,
             });
         }

@@ -17,6 +17,7 @@
 //! | `shared`, `steer` | completions on their way to the core that submitted |
 //! | [`account`](DiskStat) | counters |
 //! | `notes`, [`trace`] | what happened to each request, and when |
+//! | [`completion`] | how requests of threads that wait are issued, and how their ends arrive |
 //! | [`sync`](Platform), `held` | where the layer runs; owned or behind a lock |
 //!
 //! A drive that manages its own flash is a device through [`Raw`] or a [`Queue`]; a host-managed
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+pub mod completion;
 mod config;
 mod device;
 mod dispatch;

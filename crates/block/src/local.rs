@@ -52,6 +52,8 @@ pub(crate) struct Local {
     pub(crate) now: Nanos,
     /// A request was answered here since the last poll.
     pub(crate) answered_now: bool,
+    /// Submitters for whom this core found completions, and whom it must tell.
+    pub(crate) news: Vec<Submitter>,
 }
 
 impl Local {
@@ -78,6 +80,7 @@ impl Local {
             owns_all: false,
             now: Nanos::ZERO,
             answered_now: false,
+            news: Vec::new(),
         }
     }
 

@@ -62,6 +62,8 @@ pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
     pub(crate) dispatch_stats: Arc<DispatchStats>,
     /// When the shared parts of the way next need a poll.
     pub(crate) due: Nanos,
+    /// Whether requests were left waiting for room when this last turned the shared parts.
+    pub(crate) waiting: bool,
     pub(crate) parker: Option<Parker>,
 }
 
@@ -79,6 +81,22 @@ enum Reason {
     Requests,
     /// Only to see whether something has ended.
     Look,
+}
+
+/// What is done at the shared part of the way, besides bringing down what the core has plugged.
+/// The completion strategies divide it among contexts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// What has ended is fetched, and sent to those who wait for it.
+    pub(crate) collect: bool,
+    /// Staged requests are started, whoever submitted them.
+    pub(crate) run: bool,
+}
+
+impl Scope {
+    pub(crate) const ALL: Scope = Scope { collect: true, run: true };
+    pub(crate) const COLLECT: Scope = Scope { collect: true, run: false };
+    pub(crate) const RUN: Scope = Scope { collect: false, run: true };
 }
 
 impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
@@ -201,8 +219,36 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         }
     }
 
+    /// From now on completions that others find for this submitter wake nobody: whoever finds them
+    /// has them among its [`news`](Queue::news) and sees to it.
+    pub(crate) fn report_news(&mut self) {
+        let submitter = self.local.submitter;
+        self.with_way(Reason::Requests, |_, _, shared| shared.report(submitter));
+    }
+
+    /// Submitters for whom this has found completions; whoever takes them out sees to them.
+    pub(crate) fn news(&mut self) -> &mut Vec<Submitter> {
+        &mut self.local.news
+    }
+
+    /// Does the shared part of the work in `scope`, after having waited for others.
+    pub(crate) fn work(&mut self, now: Nanos, scope: Scope) -> bool {
+        self.turn(now, Reason::Requests, scope)
+    }
+
+    /// Does all of the shared part of the work unless somebody else is there.
+    pub(crate) fn glance(&mut self, now: Nanos) -> bool {
+        self.turn(now, Reason::Look, Scope::ALL)
+    }
+
+    /// Takes in what others found, and looks no further.
+    pub(crate) fn take_in(&mut self, now: Nanos) -> bool {
+        self.local.now = now;
+        self.receive(now)
+    }
+
     /// Brings requests down and completions up.
-    fn turn(&mut self, now: Nanos, reason: Reason) -> bool {
+    fn turn(&mut self, now: Nanos, reason: Reason, scope: Scope) -> bool {
         self.local.now = now;
         let turned = self.with_way(reason, |local, staging, shared| {
             P::read(staging);
@@ -210,16 +256,24 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             moved |= shared.dispatch.tend(now, &mut local.notes);
             // What has ended on an owned queue stays there until it is reaped, unless its tags are
             // wanted.
-            if !local.owns_all || !staging.is_empty() {
+            if scope.collect && (!local.owns_all || !staging.is_empty()) {
                 moved |= collect::<Q, P>(local, staging, shared, now);
             }
-            moved |= run::<Q, P>(local, staging, shared, now);
+            if scope.run {
+                moved |= run::<Q, P>(local, staging, shared, now);
+            }
             moved |= shared.dispatch.issue();
+            // The hardware will not say that these have ended.
+            if shared.dispatch.has_early() {
+                moved |= collect::<Q, P>(local, staging, shared, now);
+            }
+            let waiting = shared.dispatch.note_load(!staging.is_empty());
             shared.wake();
-            (moved, staging.deadline().min(shared.dispatch.deadline()))
+            shared.take_news(&mut local.news);
+            (moved, staging.deadline().min(shared.dispatch.deadline()), waiting)
         });
-        let Some((moved, due)) = turned else { return false };
-        self.due = due;
+        let Some((moved, due, waiting)) = turned else { return false };
+        (self.due, self.waiting) = (due, waiting);
         moved
     }
 
@@ -237,7 +291,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             }
         }
         if flushes {
-            self.turn(now, Reason::Requests);
+            self.turn(now, Reason::Requests, Scope::ALL);
         }
         moved
     }
@@ -270,7 +324,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         if let Some(staged) = self.local.admit_slowly(now, request)? {
             self.local.plug_slowly(now, &staged);
             if self.local.plug.len() == PLUG {
-                self.turn(now, Reason::Requests);
+                self.turn(now, Reason::Requests, Scope::ALL);
             }
         }
         Ok(())
@@ -385,6 +439,9 @@ fn run<Q: HardwareQueue, P: Platform>(
             shared.starve::<P>(submitter);
             break;
         }
+        if submitter != local.submitter {
+            local.stats.carried.add(1);
+        }
         moved = true;
     }
     if !staging.is_empty() {
@@ -428,6 +485,7 @@ fn settle<Q: HardwareQueue, P: Platform>(
 ) {
     if ended.submitter != local.submitter {
         shared.steer::<P>(ended);
+        local.stats.found.add(1);
         return;
     }
     shared.feed::<P>();
@@ -447,9 +505,13 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
             moved |= self.receive(now);
             let idle = self.local.plug.is_empty() && !self.local.is_cutting();
             let reason = if idle { Reason::Look } else { Reason::Requests };
-            return moved | self.turn(now, reason);
+            return moved | self.turn(now, reason, Scope::ALL);
         }
-        moved |= if self.is_settled(now) { self.issue() } else { self.turn(now, Reason::Requests) };
+        moved |= if self.is_settled(now) {
+            self.issue()
+        } else {
+            self.turn(now, Reason::Requests, Scope::ALL)
+        };
         if self.local.ready.is_empty()
             && let Some(completion) = self.fetch_owned()
         {
@@ -506,7 +568,7 @@ impl<Q: HardwareQueue, P: Platform> Device for Queue<Q, P> {
         }
         local.plug(now, id, &request);
         if local.plug.len() == PLUG {
-            self.turn(now, Reason::Requests);
+            self.turn(now, Reason::Requests, Scope::ALL);
         }
         Ok(())
     }

@@ -16,6 +16,8 @@ struct Core {
     wake: bool,
     /// It has requests that found no tag.
     starving: bool,
+    /// Who finds its completions tells it, not its waker.
+    reports: bool,
 }
 
 /// A dispatch queue and the cores that use it; a core that owns it has no way to go.
@@ -27,6 +29,10 @@ pub(crate) struct Shared<Q> {
     /// Those whose `wake` is set, each once: there is room for all.
     woken: Vec<Submitter>,
     any_starving: bool,
+    /// Cores that report and have got something.
+    news: Vec<Submitter>,
+    /// All share one staging queue: whoever frees a tag starts everybody's requests.
+    one_staging: bool,
     /// Whose waker the hardware has.
     notified: Option<Submitter>,
 }
@@ -37,25 +43,61 @@ impl<Q: HardwareQueue> Shared<Q> {
     pub(crate) fn new(dispatch: Dispatch<Q>, senders: Vec<Option<Sender>>) -> Shared<Q> {
         let cores: Box<[Core]> = senders
             .into_iter()
-            .map(|sender| Core { sender, wake: false, starving: false })
+            .map(|sender| Core { sender, wake: false, starving: false, reports: false })
             .collect();
         let woken = Vec::with_capacity(cores.len());
-        Shared { dispatch, cores, woken, any_starving: false, notified: None }
+        let news = Vec::new();
+        Shared {
+            dispatch,
+            cores,
+            woken,
+            any_starving: false,
+            news,
+            one_staging: false,
+            notified: None,
+        }
+    }
+
+    /// The same, for cores that share one staging queue under the same lock.
+    pub(crate) fn with_one_staging(self) -> Shared<Q> {
+        Shared { one_staging: true, ..self }
+    }
+
+    /// What is sent to a submitter becomes news of who sends it.
+    pub(crate) fn report(&mut self, submitter: Submitter) {
+        if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+            core.reports = true;
+        }
+    }
+
+    /// Hands over who has got something, of those who report.
+    #[inline]
+    pub(crate) fn take_news(&mut self, into: &mut Vec<Submitter>) {
+        if self.news.is_empty() {
+            return;
+        }
+        for submitter in &self.news {
+            if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+                core.wake = false;
+            }
+        }
+        into.append(&mut self.news);
     }
 
     /// Sends the end of a request to its submitter.
     pub(crate) fn steer<P: Platform>(&mut self, ended: &Ended) {
         let stats = self.dispatch.stats_ref();
         let core = self.cores.get_mut(usize::from(ended.submitter.0));
-        match core.and_then(|core| Some((core.sender.as_mut()?, &mut core.wake))) {
-            Some((sender, wake)) if !sender.is_closed() => {
+        match core.and_then(|core| Some((core.sender.as_mut()?, &mut core.wake, core.reports))) {
+            Some((sender, wake, reports)) if !sender.is_closed() => {
                 P::wrote(wake);
                 P::wrote(&self.woken);
                 sender.send::<P>(ended);
                 stats.steered.add(1);
                 if !std::mem::replace(wake, true) {
-                    self.woken.push(ended.submitter);
-                    P::wrote(self.woken.as_slice());
+                    let told = if reports { &mut self.news } else { &mut self.woken };
+                    told.push(ended.submitter);
+                    P::wrote(told.as_slice());
                 }
             }
             _ => stats.orphans.add(1),
@@ -81,6 +123,9 @@ impl<Q: HardwareQueue> Shared<Q> {
     /// A submitter's requests have found no tag.
     #[inline]
     pub(crate) fn starve<P: Platform>(&mut self, submitter: Submitter) {
+        if self.one_staging {
+            return;
+        }
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
             P::wrote(&core.wake);
             core.starving = true;

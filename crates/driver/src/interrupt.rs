@@ -256,15 +256,22 @@ fn upper_end(bucket: usize) -> Nanos {
 
 /// [`RunLengths`] as they are recorded: by one thread, read by any.
 #[derive(Debug)]
-struct RunRecord {
+pub struct RunRecord {
     count: AtomicU64,
     total: AtomicU64,
     longest: AtomicU64,
     buckets: Box<[AtomicU64]>,
 }
 
+impl Default for RunRecord {
+    fn default() -> RunRecord {
+        RunRecord::new()
+    }
+}
+
 impl RunRecord {
-    fn new() -> RunRecord {
+    /// No runs.
+    pub fn new() -> RunRecord {
         RunRecord {
             count: AtomicU64::new(0),
             total: AtomicU64::new(0),
@@ -273,7 +280,8 @@ impl RunRecord {
         }
     }
 
-    fn record(&self, length: Nanos) {
+    /// Adds a run.
+    pub fn record(&self, length: Nanos) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.total.fetch_add(length.0, Ordering::Relaxed);
         self.longest.fetch_max(length.0, Ordering::Relaxed);
@@ -282,7 +290,8 @@ impl RunRecord {
         }
     }
 
-    fn read(&self) -> RunLengths {
+    /// The runs so far.
+    pub fn read(&self) -> RunLengths {
         RunLengths {
             count: self.count.load(Ordering::Relaxed),
             total: Nanos(self.total.load(Ordering::Relaxed)),
@@ -291,7 +300,8 @@ impl RunRecord {
         }
     }
 
-    fn reset(&self) {
+    /// Forgets the runs. One that is recorded at the same time may be counted in part.
+    pub fn reset(&self) {
         for word in [&self.count, &self.total, &self.longest].into_iter().chain(&*self.buckets) {
             word.store(0, Ordering::Relaxed);
         }

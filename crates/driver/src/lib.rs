@@ -48,7 +48,7 @@ pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;
 pub use hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 pub use info::{DriveInfo, OpenChannel};
-pub use interrupt::{InterruptContext, InterruptOptions, InterruptStats, RunLengths};
+pub use interrupt::{InterruptContext, InterruptOptions, InterruptStats, RunLengths, RunRecord};
 pub use null::{Null, NullQueue};
 pub use queue_pair::{Completed, QueueFull, QueuePair};
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};

@@ -11,6 +11,7 @@
 //! | [`live`] | group `live`: real-time IOPS, and how late they are |
 //! | [`ring`] | group `ring`: nanoseconds per command through a queue pair |
 //! | [`uring`] | group `uring`: a real file through io_uring, with fio beside it |
+//! | [`hiops`] | group `hiops`: completion strategies for threads that wait |
 //! | [`machine`] | group `block` on a modelled machine: many cores in virtual time |
 //! | [`mod@block`] | group `block`: the block layer, per request and over cores |
 //!
@@ -34,6 +35,7 @@
 pub mod block;
 mod cores;
 pub mod echo;
+pub mod hiops;
 pub mod live;
 pub mod machine;
 mod measurement;
@@ -106,6 +108,28 @@ pub enum BenchError {
         /// How.
         install: &'static str,
     },
+    /// An AHCI controller could not be made.
+    #[error("the controller: {0}")]
+    Controller(#[from] drive::AhciConfigError),
+    /// An AHCI controller could not be brought up.
+    #[error("bringing the controller up: {0}")]
+    Ahci(#[from] driver::AhciError),
+    /// The threads that wait for drives could not be set up.
+    #[error("the completion strategies: {0}")]
+    Blocking(#[from] ::block::completion::BlockingError),
+    /// A completion strategy makes no sense.
+    #[error(transparent)]
+    Strategy(#[from] ::block::completion::StrategyError),
+    /// Requests of a measurement failed.
+    #[error("{case}: {failed} of {requests} requests failed")]
+    Failed {
+        /// What was measured.
+        case: String,
+        /// Requests that failed.
+        failed: u64,
+        /// Requests.
+        requests: u64,
+    },
     /// There is no block layer on the device.
     #[error("the block layer: {0}")]
     Block(#[from] ::block::BlockError),
@@ -137,6 +161,7 @@ const GROUPS: &[(BenchGroup, Group)] = &[
     (BenchGroup::Ring, ring::run),
     (BenchGroup::Uring, uring::run),
     (BenchGroup::Block, block::run),
+    (BenchGroup::Hiops, hiops::run),
 ];
 
 /// A group's name on the command line.

@@ -139,6 +139,8 @@ pub enum BenchGroup {
     Ring,
     /// Real-time IOPS and CPU per I/O of a real file through io_uring, with fio beside it.
     Uring,
+    /// Completion strategies for threads that wait: I/Os per second, handlers, context switches.
+    Hiops,
     /// Nanoseconds per request through the block layer, and how it scales over cores.
     Block,
 }

@@ -1,0 +1,321 @@
+//! [`Blocking`]: drives, the threads that wait for them, and the contexts between.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clock::RealClock;
+use driver::{HardwareQueue, LowLevelDriver};
+use ring::{Iova, PAGE, Region, RegisterError};
+
+use super::collector::Collector;
+use super::common::Common;
+use super::contexts::{Contexts, ENDS, Placement, watch_period};
+use super::desk::{Desk, Equipment};
+use super::hybrid::HybridStats;
+use super::line::Source;
+use super::member::Member;
+use super::stats::{CompletionStats, WaiterTotals};
+use super::strategy::{Strategy, StrategyError};
+use super::striped::Striped;
+use super::waiter::BlockingQueue;
+use crate::{BlockError, BlockLayer, Config, Layout, Queue, SubmitterStats, Timeouts, Topology};
+
+/// Members of a set at most: one bit each.
+const MOST_MEMBERS: usize = 64;
+
+/// Which set of drives, for which threads.
+#[derive(Clone, Debug)]
+pub struct BlockingConfig {
+    /// Threads that wait.
+    pub threads: u16,
+    /// Bytes of one request at most.
+    pub request_bytes: u32,
+    /// Bytes of a stripe.
+    pub stripe_bytes: u32,
+    /// How requests are issued and completed, at first.
+    pub strategy: Strategy,
+    /// Where contexts run.
+    pub placement: Placement,
+    /// How long commands may take.
+    pub timeouts: Timeouts,
+}
+
+impl Default for BlockingConfig {
+    /// HIOPS section 4: 128 threads, stripes of 128 KB; requests of up to 64 KB.
+    fn default() -> BlockingConfig {
+        BlockingConfig {
+            threads: 128,
+            request_bytes: 64 << 10,
+            stripe_bytes: 128 << 10,
+            strategy: Strategy::HIOPS_IRQ,
+            placement: Placement::default(),
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+/// Why there is no set of drives for threads that wait.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockingError {
+    /// The strategy makes no sense.
+    #[error(transparent)]
+    Strategy(#[from] StrategyError),
+    /// A member's block layer.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// No member, or too many.
+    #[error("a set of {0} drives: it has 1 to {MOST_MEMBERS}")]
+    Members(usize),
+    /// No thread, or too many.
+    #[error("{0} threads: 1 to {most}", most = u16::MAX - ENDS)]
+    Threads(u16),
+    /// Members that cannot be striped.
+    #[error(
+        "stripes of {stripe_bytes} bytes over members of {sectors} sectors of {sector_bytes} bytes: \
+         whole sectors, at least one stripe per member, and members with the same sectors"
+    )]
+    Stripe {
+        /// Bytes of a stripe.
+        stripe_bytes: u32,
+        /// Sectors of the smallest member.
+        sectors: u64,
+        /// Bytes of the first member's sectors.
+        sector_bytes: u32,
+    },
+    /// Requests that would hold no sector, or be longer than a gigabyte.
+    #[error("requests of up to {0} bytes: one sector at least, 1 GiB at most")]
+    RequestBytes(u32),
+    /// No memory for slots and buffers.
+    #[error("memory for requests: {0}")]
+    Memory(#[source] io::Error),
+    /// No registration left.
+    #[error("registering memory for requests: {0}")]
+    Register(#[from] RegisterError),
+    /// A context could not be started.
+    #[error("starting the contexts: {0}")]
+    Context(#[source] io::Error),
+}
+
+/// A set of drives for threads that wait for their requests. Dropping it stops the contexts; threads
+/// that still wait look for themselves from then on.
+pub struct Blocking<Q: HardwareQueue> {
+    common: Arc<Common<Q>>,
+    strategy: Strategy,
+    contexts: Option<Contexts>,
+    sweeper: Arc<Mutex<Collector<Q>>>,
+    layers: Vec<BlockLayer>,
+    /// Of the threads' ends.
+    submitters: Vec<Arc<SubmitterStats>>,
+}
+
+impl<Q: HardwareQueue> std::fmt::Debug for Blocking<Q> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Blocking").field("strategy", &self.strategy).finish_non_exhaustive()
+    }
+}
+
+impl<Q: HardwareQueue + 'static> Blocking<Q> {
+    /// Makes a set of `members`, whose interrupts come from `source`, and a place for each thread.
+    ///
+    /// Each member gets a single-queue block layer (one staging FIFO and one dispatch queue under
+    /// one lock), with an end for each thread and each context.
+    ///
+    /// # Errors
+    /// [`BlockingError`].
+    pub fn open(
+        members: Vec<Member<Q>>,
+        source: Source,
+        config: &BlockingConfig,
+    ) -> Result<(Blocking<Q>, Vec<BlockingQueue<Q>>), BlockingError> {
+        let BlockingConfig { threads, strategy, placement, timeouts, .. } = *config;
+        strategy.validate()?;
+        if threads == 0 || threads > u16::MAX - ENDS {
+            return Err(BlockingError::Threads(threads));
+        }
+        let plan = Plan::new(&members, config)?;
+        let (mut layers, mut ends) = (Vec::new(), Vec::new());
+        let bounce = Region::anonymous(plan.slot_bytes * usize::from(threads))
+            .map_err(BlockingError::Memory)?;
+        let mut names = Vec::new();
+        for mut member in members {
+            names.push(member.memory().register(&bounce)?);
+            let (layer, queues) = BlockLayer::open(&mut member, &plan.layer(config))?;
+            layers.push(layer);
+            ends.push(queues.into_iter());
+        }
+        // By submitter, not by member.
+        let mut next = || -> Vec<Queue<Q>> { ends.iter_mut().filter_map(Iterator::next).collect() };
+        let (mut desks, mut submitters) = (Vec::new(), Vec::new());
+        for thread in 0..usize::from(threads) {
+            let mut queues = next();
+            for queue in &mut queues {
+                queue.report_news();
+                submitters.push(queue.stats().clone());
+            }
+            let slot = plan.slot_bytes * thread;
+            let names: Box<[Iova]> = names.iter().map(|name| name.offset(slot as u64)).collect();
+            let buffer = Region::anonymous(plan.slot_bytes).map_err(BlockingError::Memory)?;
+            desks.push(Desk::new(Equipment {
+                queues,
+                bounce: bounce.clone(),
+                slot,
+                names,
+                buffer,
+                striped: plan.striped,
+                sector_bytes: plan.sector_bytes,
+            }));
+        }
+        let collectors = std::array::from_fn(|_| Collector::new(next().into()));
+        let sweeper = Arc::new(Mutex::new(Collector::new(next().into())));
+        let dispatch = layers.iter().flat_map(BlockLayer::dispatch).cloned().collect();
+        let common = Arc::new(Common::new(
+            RealClock::start(),
+            source,
+            plan.striped,
+            plan.sector_bytes,
+            config.request_bytes,
+            desks.into(),
+            dispatch,
+            watch_period(timeouts),
+        ));
+        let contexts = Contexts::start(&common, collectors, &sweeper, placement)
+            .map_err(BlockingError::Context)?;
+        common.adopt(&strategy);
+        let queues = (0..threads).map(|index| BlockingQueue::new(common.clone(), index)).collect();
+        let contexts = Some(contexts);
+        Ok((Blocking { common, strategy, contexts, sweeper, layers, submitters }, queues))
+    }
+
+    /// The strategy in use.
+    pub fn strategy(&self) -> &Strategy {
+        &self.strategy
+    }
+
+    /// How sectors are spread over the members.
+    pub fn striped(&self) -> Striped {
+        self.common.striped
+    }
+
+    /// Bytes of a sector.
+    pub fn sector_bytes(&self) -> u32 {
+        self.common.sector_bytes
+    }
+
+    /// The block layer of each member.
+    pub fn layers(&self) -> &[BlockLayer] {
+        &self.layers
+    }
+
+    /// Uses another strategy from now on. Requests under way are finished under it, or under the old
+    /// one, once.
+    ///
+    /// # Errors
+    /// [`StrategyError`]; the old strategy stays.
+    pub fn switch(&mut self, strategy: Strategy) -> Result<(), StrategyError> {
+        strategy.validate()?;
+        self.common.adopt(&strategy);
+        self.strategy = strategy;
+        self.sweep();
+        Ok(())
+    }
+
+    /// Finds everything that has ended, and has every thread look: what one strategy left half done
+    /// is nobody's under another.
+    fn sweep(&self) {
+        let now = self.common.clock.now();
+        let mut sweeper = self.sweeper.lock().unwrap_or_else(PoisonError::into_inner);
+        sweeper.collect(&self.common, now, self.common.all());
+        drop(sweeper);
+        for desk in &self.common.desks {
+            desk.wake();
+        }
+    }
+
+    /// What threads and contexts have done.
+    pub fn stats(&self) -> CompletionStats {
+        let mut waiters = WaiterTotals::default();
+        for desk in &self.common.desks {
+            waiters.add(desk.stats());
+        }
+        waiters.stolen = self.submitters.iter().map(|stats| stats.found.get()).sum();
+        waiters.issued_for_others = self.submitters.iter().map(|stats| stats.carried.get()).sum();
+        let contexts = self.contexts.as_ref().map_or_else(Vec::new, Contexts::stats);
+        CompletionStats { waiters, contexts, hybrid: self.hybrid() }
+    }
+
+    fn hybrid(&self) -> Option<HybridStats> {
+        let now = self.common.clock.now();
+        self.common.governor().as_ref().map(|governor| governor.stats(now))
+    }
+
+    /// Forgets how long the contexts' runs were so far. Counts go on.
+    pub fn reset_runs(&self) {
+        if let Some(contexts) = &self.contexts {
+            contexts.reset_runs();
+        }
+    }
+}
+
+impl<Q: HardwareQueue> Drop for Blocking<Q> {
+    fn drop(&mut self) {
+        drop(self.contexts.take());
+        self.common.closed.store(true, Ordering::Release);
+        for desk in &self.common.desks {
+            desk.wake();
+        }
+    }
+}
+
+/// What a set comes to.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    striped: Striped,
+    sector_bytes: u32,
+    /// Of each thread's memory.
+    slot_bytes: usize,
+    /// Parts of one request that one member can have.
+    depth: u32,
+}
+
+impl Plan {
+    fn new<Q: HardwareQueue>(
+        members: &[Member<Q>],
+        config: &BlockingConfig,
+    ) -> Result<Plan, BlockingError> {
+        let BlockingConfig { request_bytes, stripe_bytes, .. } = *config;
+        let count = members.len();
+        let [first, ..] = members else { return Err(BlockingError::Members(count)) };
+        if count > MOST_MEMBERS {
+            return Err(BlockingError::Members(count));
+        }
+        let sector_bytes = first.limits().sector_bytes;
+        if sector_bytes == 0 || request_bytes < sector_bytes || request_bytes > 1 << 30 {
+            return Err(BlockingError::RequestBytes(request_bytes));
+        }
+        let sectors = members.iter().map(|member| member.limits().sectors).min().unwrap_or(0);
+        let alike = members.iter().all(|member| member.limits().sector_bytes == sector_bytes);
+        let whole = alike && stripe_bytes.is_multiple_of(sector_bytes);
+        let striped = Striped::new(count as u16, sectors, stripe_bytes / sector_bytes);
+        let striped = striped.filter(|_| whole).ok_or(BlockingError::Stripe {
+            stripe_bytes,
+            sectors,
+            sector_bytes,
+        })?;
+        let parts = striped.most_parts(request_bytes / sector_bytes);
+        let depth = parts.div_ceil(count as u32).max(1);
+        let slot_bytes = (request_bytes as usize).next_multiple_of(PAGE);
+        Ok(Plan { striped, sector_bytes, slot_bytes, depth })
+    }
+
+    fn layer(&self, config: &BlockingConfig) -> Config {
+        Config {
+            layout: Layout::Single,
+            topology: Topology::flat(config.threads + ENDS),
+            merge: false,
+            queue_depth: self.depth,
+            timeouts: config.timeouts,
+            ..Config::default()
+        }
+    }
+}

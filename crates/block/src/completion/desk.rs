@@ -1,0 +1,323 @@
+//! [`Desk`]: one thread's request, from its start until somebody has finished it.
+//!
+//! Post-processing is what is left when the device is done: the data is copied from the memory that
+//! the device wrote to into the thread's own, the slot becomes free, and the request is accounted.
+//! Who does it is the strategy's choice (HIOPS section 3.3, lazy I/O processing): the thread itself,
+//! or a context on its behalf. Both do the same thing under the desk's lock, which nobody contends
+//! for while the thread finishes its own.
+//!
+//! Guarantee: a request that was started is finished once, by whoever comes first, and stays until
+//! its thread has taken the outcome. Lock order: a desk, then a path of the block layer; nobody holds
+//! two desks.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use clock::Nanos;
+use driver::HardwareQueue;
+use nvme::Status;
+use ring::{Iova, Region};
+
+use super::stats::WaiterStats;
+use super::striped::Striped;
+use super::transfer::Transfer;
+use crate::queue::Scope;
+use crate::{Completion, Device, Op, Payload, Queue, Request, Submitter};
+
+/// Somebody got a completion: the member that it is of, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct News {
+    pub(super) member: u16,
+    pub(super) submitter: Submitter,
+}
+
+/// Takes the news that a queue of `member` has.
+#[inline]
+pub(super) fn take_news<Q: HardwareQueue>(
+    member: usize,
+    queue: &mut Queue<Q>,
+    into: &mut Vec<News>,
+) {
+    let member = member as u16;
+    into.extend(queue.news().drain(..).map(|submitter| News { member, submitter }));
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    transfer: Transfer,
+    bytes: usize,
+    /// Members that have parts of it, one bit each.
+    members: u64,
+    /// Parts that have not ended.
+    left: u32,
+    /// The first that went wrong.
+    status: Status,
+    since: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    Flying(Flight),
+    Done(Completion),
+}
+
+/// What a desk is made of.
+pub(super) struct Equipment<Q: HardwareQueue> {
+    /// The thread's ends of the members' block layers.
+    pub(super) queues: Vec<Queue<Q>>,
+    /// What devices read and write, of all desks.
+    pub(super) bounce: Arc<Region>,
+    /// Where this desk's slot begins.
+    pub(super) slot: usize,
+    /// The slot as each member's device names it.
+    pub(super) names: Box<[Iova]>,
+    /// The thread's own memory.
+    pub(super) buffer: Arc<Region>,
+    pub(super) striped: Striped,
+    pub(super) sector_bytes: u32,
+}
+
+/// What is on a desk.
+pub(super) struct Papers<Q: HardwareQueue> {
+    equipment: Equipment<Q>,
+    state: State,
+}
+
+/// One thread's request.
+pub(super) struct Desk<Q: HardwareQueue> {
+    papers: Mutex<Papers<Q>>,
+    /// Who sits here.
+    thread: OnceLock<Thread>,
+    stats: Arc<WaiterStats>,
+}
+
+impl<Q: HardwareQueue> Desk<Q> {
+    pub(super) fn new(equipment: Equipment<Q>) -> Desk<Q> {
+        Desk {
+            papers: Mutex::new(Papers { equipment, state: State::Idle }),
+            thread: OnceLock::new(),
+            stats: Arc::default(),
+        }
+    }
+
+    pub(super) fn stats(&self) -> &Arc<WaiterStats> {
+        &self.stats
+    }
+
+    /// A panic under the lock leaves a request that is still under way, which others may finish.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Papers<Q>> {
+        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calling thread sits here from now on.
+    pub(super) fn sit(&self) {
+        let _ = self.thread.set(std::thread::current());
+    }
+
+    /// Wakes the thread, or keeps it from falling asleep next time.
+    #[inline]
+    pub(super) fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Finishes, on the thread's behalf, what has ended of `member`. Returns whether the thread must
+    /// be woken.
+    pub(super) fn finish(&self, now: Nanos, member: u16, news: &mut Vec<News>) -> bool {
+        let mut papers = self.lock();
+        let flying = papers.is_flying();
+        papers.receive_from(now, member.into(), &self.stats, news);
+        let done = flying && !papers.is_flying();
+        self.stats.finished_by_others.add(done.into());
+        done
+    }
+
+    /// The thread is gone. What is under way is carried out, and nobody hears of it; its slot stays
+    /// as it is, for the device.
+    pub(super) fn leave(&self) {
+        let mut papers = self.lock();
+        papers.state = State::Idle;
+        papers.equipment.queues = Vec::new();
+    }
+}
+
+impl<Q: HardwareQueue> Papers<Q> {
+    /// The thread's own memory.
+    pub(super) fn buffer(&self) -> &Arc<Region> {
+        &self.equipment.buffer
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    #[inline]
+    fn is_flying(&self) -> bool {
+        matches!(self.state, State::Flying(_))
+    }
+
+    /// Answers a request that no device is asked about.
+    pub(super) fn answer(&mut self, tag: u64, status: Status, stats: &WaiterStats) {
+        stats.complete(0, Nanos::ZERO, status.is_success());
+        self.state = State::Done(Completion { tag, status, result: 0 });
+    }
+
+    /// The outcome, once.
+    #[inline]
+    pub(super) fn take_done(&mut self) -> Option<Completion> {
+        let State::Done(completion) = self.state else { return None };
+        self.state = State::Idle;
+        Some(completion)
+    }
+
+    /// Starts a checked request: copies what is to be written to where the device reads it, stages a
+    /// part with every member that has some of it, and issues as far as there is room; collects, too,
+    /// from those of them that are among `collect`.
+    /// Returns when one of them must be looked at, whatever else happens.
+    pub(super) fn start(
+        &mut self,
+        now: Nanos,
+        transfer: Transfer,
+        collect: u64,
+        stats: &WaiterStats,
+        news: &mut Vec<News>,
+    ) -> Nanos {
+        let Transfer { op, lba, sectors, at, fua, .. } = transfer;
+        let Equipment { bounce, slot, buffer, striped, sector_bytes, .. } = &self.equipment;
+        let bytes = match op {
+            Op::Read | Op::Write => sectors as usize * *sector_bytes as usize,
+            _ => 0,
+        };
+        if op == Op::Write {
+            Region::copy(buffer, at, bounce, *slot, bytes);
+        }
+        let (striped, sector_bytes) = (*striped, u64::from(*sector_bytes));
+        let flight =
+            Flight { transfer, bytes, members: 0, left: 0, status: Status::SUCCESS, since: now };
+        self.state = State::Flying(flight);
+        if op == Op::Flush {
+            for member in 0..striped.members() {
+                self.submit(now, member, Request::flush(0));
+            }
+        } else if bytes == 0 {
+            for part in striped.spans(lba, sectors) {
+                let read = Request::read(part.lba, part.sectors, Payload::BitBucket, 0);
+                self.submit(now, part.member, Request { op, fua, ..read });
+            }
+        } else {
+            for part in striped.parts(lba, sectors) {
+                let name = self.equipment.names[usize::from(part.member)];
+                let data = Payload::At(name.offset(u64::from(part.offset) * sector_bytes));
+                let read = Request::read(part.lba, part.sectors, data, 0);
+                self.submit(now, part.member, Request { op, fua, ..read });
+            }
+        }
+        let mut due = Nanos::MAX;
+        for member in self.members() {
+            if let Some(queue) = self.equipment.queues.get_mut(member) {
+                let scope = if collect >> member & 1 != 0 { Scope::ALL } else { Scope::RUN };
+                queue.work(now, scope);
+                due = due.min(queue.due);
+                take_news(member, queue, news);
+            }
+        }
+        // Answered by the block layer itself, or found on the way.
+        self.receive(now, stats, news);
+        // A request without parts.
+        self.ended(now, 0, Status::SUCCESS, stats);
+        due
+    }
+
+    fn submit(&mut self, now: Nanos, member: u16, request: Request) {
+        let State::Flying(flight) = &mut self.state else { return };
+        let queue = self.equipment.queues.get_mut(usize::from(member));
+        // There is room for every part of one request.
+        match queue.map(|queue| queue.submit(now, request)) {
+            Some(Ok(())) => {
+                flight.left += 1;
+                flight.members |= 1 << member;
+            }
+            _ => flight.status = Status::ABORTED,
+        }
+    }
+
+    /// Takes in what others found for this desk, of any member.
+    #[inline]
+    pub(super) fn receive(&mut self, now: Nanos, stats: &WaiterStats, news: &mut Vec<News>) {
+        for member in self.members() {
+            self.receive_from(now, member, stats, news);
+        }
+    }
+
+    /// The members that have parts of the request under way.
+    #[inline]
+    fn members(&self) -> impl Iterator<Item = usize> + use<Q> {
+        let mut left = if let State::Flying(flight) = &self.state { flight.members } else { 0 };
+        std::iter::from_fn(move || {
+            let member = left.trailing_zeros() as usize;
+            left &= left.checked_sub(1)?;
+            Some(member)
+        })
+    }
+
+    #[inline]
+    fn receive_from(
+        &mut self,
+        now: Nanos,
+        member: usize,
+        stats: &WaiterStats,
+        news: &mut Vec<News>,
+    ) {
+        let Some(queue) = self.equipment.queues.get_mut(member) else { return };
+        queue.take_in(now);
+        let (mut count, mut status) = (0, Status::SUCCESS);
+        while let Some(completion) = queue.reap() {
+            count += 1;
+            if status.is_success() {
+                status = completion.status;
+            }
+        }
+        take_news(member, queue, news);
+        if count > 0 {
+            self.ended(now, count, status, stats);
+        }
+    }
+
+    /// Parts have ended. Post-processes the request if they were the last.
+    #[inline]
+    fn ended(&mut self, now: Nanos, parts: u32, status: Status, stats: &WaiterStats) {
+        let State::Flying(flight) = &mut self.state else { return };
+        flight.left -= parts.min(flight.left);
+        if flight.status.is_success() {
+            flight.status = status;
+        }
+        if flight.left > 0 {
+            return;
+        }
+        let Flight { transfer, bytes, status, since, .. } = *flight;
+        let Equipment { bounce, slot, buffer, .. } = &self.equipment;
+        if transfer.op == Op::Read && status.is_success() {
+            Region::copy(bounce, *slot, buffer, transfer.at, bytes);
+        }
+        stats.complete(bytes as u64, now.since(since), status.is_success());
+        self.state = State::Done(Completion { tag: transfer.tag, status, result: 0 });
+    }
+
+    /// Looks at `members`, on everybody's behalf, where nobody else does (HIOPS section 3.3: polling
+    /// is for the whole controller).
+    #[inline]
+    pub(super) fn glance(&mut self, now: Nanos, members: u64, news: &mut Vec<News>) {
+        let mut left = members;
+        while left != 0 {
+            let member = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let Some(queue) = self.equipment.queues.get_mut(member) else { return };
+            queue.glance(now);
+            take_news(member, queue, news);
+        }
+    }
+}

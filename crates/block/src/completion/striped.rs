@@ -1,0 +1,189 @@
+//! [`Striped`]: several drives as one, by turns (RAID 0).
+//!
+//! HIOPS section 4 puts six drives together with a stripe of 128 KB. Stripe `s` of the whole is
+//! stripe `s / n` of member `s % n`. Guarantee: the parts of a range cover it once, in order, and
+//! none leaves its member.
+
+/// How sectors are spread over members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Striped {
+    members: u16,
+    stripe: u32,
+    sectors: u64,
+}
+
+/// The part of a range that one member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which member.
+    pub member: u16,
+    /// Its first sector there.
+    pub lba: u64,
+    /// Sectors.
+    pub sectors: u32,
+    /// Sectors of the range before it.
+    pub offset: u32,
+}
+
+impl Striped {
+    /// `members` drives of `member_sectors` sectors, in stripes of `stripe` sectors; what does not
+    /// fill a stripe at a member's end is not used. `None` without members, for a stripe of no
+    /// sectors, or if a member has less than one stripe. A single member is not striped.
+    pub fn new(members: u16, member_sectors: u64, stripe: u32) -> Option<Striped> {
+        if members == 1 {
+            return (member_sectors > 0).then_some(Striped {
+                members,
+                stripe: u32::MAX,
+                sectors: member_sectors,
+            });
+        }
+        let stripes = member_sectors.checked_div(stripe.into())?;
+        let sectors = (stripes * u64::from(stripe)).checked_mul(members.into())?;
+        (sectors > 0).then_some(Striped { members, stripe, sectors })
+    }
+
+    /// Sectors of the whole.
+    pub fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    /// Members.
+    pub fn members(&self) -> u16 {
+        self.members
+    }
+
+    /// Parts of a range of `sectors` at most, however it lies.
+    pub fn most_parts(&self, sectors: u32) -> u32 {
+        if self.members == 1 {
+            return 1;
+        }
+        // A first sector may be the last of its stripe.
+        sectors.saturating_sub(1).div_ceil(self.stripe) + 1
+    }
+
+    /// Whether a range is within the whole.
+    pub fn contains(&self, lba: u64, sectors: u64) -> bool {
+        sectors <= self.sectors && lba <= self.sectors - sectors
+    }
+
+    /// The parts of a range within the whole, in order.
+    #[inline]
+    pub fn parts(self, lba: u64, sectors: u32) -> impl Iterator<Item = Part> {
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            if done == sectors {
+                return None;
+            }
+            let at = lba + u64::from(done);
+            let part = self.part(at, sectors - done, done);
+            done += part.sectors;
+            Some(part)
+        })
+    }
+
+    /// What each member has of a range within the whole, in one piece: for requests without data,
+    /// which need not be in order. `offset` means nothing.
+    pub fn spans(self, lba: u64, sectors: u32) -> impl Iterator<Item = Part> {
+        (0..self.members).filter_map(move |member| {
+            let first = self.before(lba, member);
+            let sectors = self.before(lba + u64::from(sectors), member) - first;
+            let span = Part { member, lba: first, sectors: sectors as u32, offset: 0 };
+            (sectors > 0).then_some(span)
+        })
+    }
+
+    /// How many of the first `count` sectors of the whole a member has.
+    fn before(&self, count: u64, member: u16) -> u64 {
+        if self.members == 1 {
+            return count;
+        }
+        let (stripe, members) = (u64::from(self.stripe), u64::from(self.members));
+        let (rounds, rest) = (count / (stripe * members), count % (stripe * members));
+        rounds * stripe + rest.saturating_sub(u64::from(member) * stripe).min(stripe)
+    }
+
+    #[inline]
+    fn part(&self, at: u64, left: u32, offset: u32) -> Part {
+        if self.members == 1 {
+            return Part { member: 0, lba: at, sectors: left, offset };
+        }
+        let (stripe, members) = (u64::from(self.stripe), u64::from(self.members));
+        let (number, within) = (at / stripe, at % stripe);
+        Part {
+            member: (number % members) as u16,
+            lba: number / members * stripe + within,
+            sectors: left.min((stripe - within) as u32),
+            offset,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sector_is_in_one_place_of_one_member() {
+        let striped = Striped::new(3, 21, 4).unwrap();
+        assert_eq!(striped.sectors(), 60, "a stripe that a member cannot fill is left out");
+        let mut places: Vec<(u16, u64)> = Vec::new();
+        for lba in 0..striped.sectors() {
+            let parts: Vec<Part> = striped.parts(lba, 1).collect();
+            let [Part { member, lba: at, sectors: 1, offset: 0 }] = parts[..] else {
+                panic!("{parts:?}")
+            };
+            assert!(at < 20);
+            places.push((member, at));
+        }
+        assert_eq!(&places[2..6], [(0, 2), (0, 3), (1, 0), (1, 1)]);
+        assert_eq!(places[12], (0, 4));
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 60);
+    }
+
+    #[test]
+    fn the_parts_of_a_range_are_its_sectors() {
+        for (members, stripe) in [(1, 8), (2, 1), (6, 256), (5, 7)] {
+            let striped = Striped::new(members, 10_000, stripe).unwrap();
+            for (lba, sectors) in [(0, 1), (3, 600), (255, 2), (1_000, 1), (0, 9_000)] {
+                let mut covered = 0;
+                let mut count = 0;
+                for part in striped.parts(lba, sectors) {
+                    assert_eq!(part.offset, covered);
+                    for i in 0..part.sectors {
+                        let whole = lba + u64::from(covered + i);
+                        let single = striped.parts(whole, 1).next().unwrap();
+                        let want = (part.member, part.lba + u64::from(i));
+                        assert_eq!((single.member, single.lba), want);
+                    }
+                    covered += part.sectors;
+                    count += 1;
+                }
+                assert_eq!(covered, sectors);
+                let mut spans: Vec<Part> = striped.spans(lba, sectors).collect();
+                for part in striped.parts(lba, sectors) {
+                    let span = spans.iter_mut().find(|s| s.member == part.member).unwrap();
+                    assert_eq!(span.lba, part.lba, "in one piece");
+                    span.lba += u64::from(part.sectors);
+                    span.sectors -= part.sectors;
+                }
+                assert!(spans.iter().all(|span| span.sectors == 0), "{spans:?}");
+                assert!(count <= striped.most_parts(sectors), "{count} parts");
+            }
+            assert_eq!(striped.parts(5, 0).count() + striped.spans(5, 0).count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (members, sectors, stripe) in
+            [(0, 100, 8), (2, 7, 8), (2, 100, 0), (1, 0, 8), (2, u64::MAX, 1)]
+        {
+            assert_eq!(Striped::new(members, sectors, stripe), None);
+        }
+        let striped = Striped::new(2, 100, 10).unwrap();
+        assert!(striped.contains(199, 1) && striped.contains(200, 0) && striped.contains(0, 200));
+        assert!(!striped.contains(199, 2) && !striped.contains(u64::MAX, 2));
+    }
+}

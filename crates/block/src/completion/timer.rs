@@ -1,0 +1,109 @@
+//! [`TimerContext`]: a thread that does something whenever a time has passed.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use clock::{Nanos, RealClock};
+use driver::{RunLengths, RunRecord};
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+use rustix::time::{ClockId, clock_gettime};
+
+/// A running thread; dropping it stops and joins it.
+#[derive(Debug)]
+pub(super) struct TimerContext {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stop: AtomicBool,
+    cpu: RunRecord,
+    wall: RunRecord,
+}
+
+impl TimerContext {
+    /// Starts a thread called `name`, on `cpu` if given, that waits for `interval` and then does
+    /// `work`, over and over; while there is no interval it sleeps until it is unparked.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(super) fn start(
+        name: &str,
+        cpu: Option<usize>,
+        interval: impl Fn() -> Option<Nanos> + Send + 'static,
+        mut work: impl FnMut() + Send + 'static,
+    ) -> io::Result<TimerContext> {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            cpu: RunRecord::new(),
+            wall: RunRecord::new(),
+        });
+        let theirs = shared.clone();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            if let Some(cpu) = cpu.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
+                let mut set = CpuSet::new();
+                set.set(cpu);
+                // A refusal costs precision only.
+                let _ = sched_setaffinity(None, &set);
+            }
+            // The default lets the kernel add 50 us to every sleep.
+            let _ = set_current_timer_slack(NonZeroU64::new(1));
+            theirs.serve(&interval, &mut work);
+        })?;
+        Ok(TimerContext { shared, thread: Some(thread) })
+    }
+
+    /// The thread, to be unparked when there is an interval.
+    pub(super) fn thread(&self) -> Option<&Thread> {
+        self.thread.as_ref().map(JoinHandle::thread)
+    }
+
+    /// How long its runs took: by its CPU clock, and by wall clock.
+    pub(super) fn runs(&self) -> (RunLengths, RunLengths) {
+        (self.shared.cpu.read(), self.shared.wall.read())
+    }
+
+    pub(super) fn reset_runs(&self) {
+        self.shared.cpu.reset();
+        self.shared.wall.reset();
+    }
+}
+
+impl Shared {
+    fn serve(&self, interval: &impl Fn() -> Option<Nanos>, work: &mut impl FnMut()) {
+        let clock = RealClock::start();
+        while !self.stop.load(Ordering::Acquire) {
+            let Some(Nanos(interval)) = interval() else {
+                std::thread::park();
+                continue;
+            };
+            std::thread::park_timeout(Duration::from_nanos(interval));
+            let (wall, cpu) = (clock.now(), cpu_time());
+            work();
+            self.cpu.record(cpu_time().since(cpu));
+            self.wall.record(clock.now().since(wall));
+        }
+    }
+}
+
+/// CPU time of the calling thread.
+fn cpu_time() -> Nanos {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+impl Drop for TimerContext {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic of the work has been reported by its thread.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! [`BlockingQueue`] and [`Waiter`]: the end of a thread that waits for its requests.
+//!
+//! One request at a time: submit, wait, go on. The thread sleeps on a futex
+//! ([`std::thread::park`]), and whoever finishes its request, or finds that it has ended, wakes it.
+//! Under a cooperative strategy the thread looks after the whole controller on its way in and on its
+//! way out (HIOPS section 3.3). Under a lazy one it wakes up on the CPU where it fell asleep.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clock::Nanos;
+use driver::{HardwareQueue, Op};
+use nvme::Status;
+use ring::Region;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+use super::common::Common;
+use super::desk::News;
+use super::stats::WaiterStats;
+use super::transfer::Transfer;
+use crate::Completion;
+
+/// How long waiters without contexts sleep between two looks of their own.
+const ALONE: Duration = Duration::from_micros(100);
+
+/// Why a request was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The thread's last request has not been waited for to its end.
+    #[error("a request of this thread is still under way")]
+    UnderWay,
+    /// More than a slot holds.
+    #[error("a request of {bytes} bytes: {most} at most")]
+    TooLong {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes of a request at most.
+        most: u32,
+    },
+    /// The data is not within the thread's memory.
+    #[error("bytes {at}..+{bytes} of a thread's memory of {len}")]
+    Buffer {
+        /// Where the data begins.
+        at: usize,
+        /// Its bytes.
+        bytes: u64,
+        /// Bytes of the thread's memory.
+        len: usize,
+    },
+    /// Threads cannot wait for queries.
+    #[error("queries for extents are not for threads that wait")]
+    Query,
+}
+
+/// A place for one thread, not taken yet.
+pub struct BlockingQueue<Q: HardwareQueue> {
+    /// `None` once the thread has entered.
+    common: Option<Arc<Common<Q>>>,
+    index: u16,
+}
+
+impl<Q: HardwareQueue> std::fmt::Debug for BlockingQueue<Q> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockingQueue").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl<Q: HardwareQueue> BlockingQueue<Q> {
+    pub(super) fn new(common: Arc<Common<Q>>, index: u16) -> BlockingQueue<Q> {
+        BlockingQueue { common: Some(common), index }
+    }
+
+    /// The calling thread takes the place: from now on it is the one that is woken.
+    pub fn enter(mut self) -> Waiter<Q> {
+        // Nobody else takes it out, and this is the end of `self`.
+        let Some(common) = self.common.take() else { unreachable!("a place is entered once") };
+        let desk = &common.desks[usize::from(self.index)];
+        desk.sit();
+        let allowed = sched_getaffinity(None).ok().filter(|set| set.count() > 1);
+        let (stats, buffer) = (desk.stats().clone(), desk.lock().buffer().clone());
+        Waiter {
+            common,
+            index: self.index,
+            news: Vec::new(),
+            allowed,
+            stats,
+            buffer,
+            here: PhantomData,
+        }
+    }
+}
+
+impl<Q: HardwareQueue> Drop for BlockingQueue<Q> {
+    fn drop(&mut self) {
+        if let Some(common) = &self.common {
+            common.desks[usize::from(self.index)].leave();
+        }
+    }
+}
+
+/// A thread that waits for its requests. It belongs to that thread; dropping it gives a request up
+/// that is under way.
+pub struct Waiter<Q: HardwareQueue> {
+    common: Arc<Common<Q>>,
+    index: u16,
+    news: Vec<News>,
+    /// Where the thread may run, if there is a choice.
+    allowed: Option<CpuSet>,
+    stats: Arc<WaiterStats>,
+    buffer: Arc<Region>,
+    /// It is this thread that others wake.
+    here: PhantomData<*const ()>,
+}
+
+impl<Q: HardwareQueue> std::fmt::Debug for Waiter<Q> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiter").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl<Q: HardwareQueue> Waiter<Q> {
+    /// The thread's own memory, which transfers name by offset.
+    pub fn buffer(&self) -> &Arc<Region> {
+        &self.buffer
+    }
+
+    /// Bytes of a sector.
+    pub fn sector_bytes(&self) -> u32 {
+        self.common.sector_bytes
+    }
+
+    /// What the thread's requests have come to.
+    pub fn stats(&self) -> &Arc<WaiterStats> {
+        &self.stats
+    }
+
+    /// Reads sectors to byte `at` of the thread's memory, and waits.
+    ///
+    /// # Errors
+    /// [`WaitError`]; what goes wrong later is the completion's status.
+    pub fn read_at(&mut self, lba: u64, sectors: u32, at: usize) -> Result<Completion, WaitError> {
+        self.submit_and_wait(Transfer::read(lba, sectors, at))
+    }
+
+    /// Writes sectors from byte `at` of the thread's memory, and waits.
+    ///
+    /// # Errors
+    /// As [`read_at`](Waiter::read_at).
+    pub fn write_at(&mut self, lba: u64, sectors: u32, at: usize) -> Result<Completion, WaitError> {
+        self.submit_and_wait(Transfer::write(lba, sectors, at))
+    }
+
+    /// Starts a request and waits for it.
+    ///
+    /// # Errors
+    /// [`WaitError`]; nothing was started.
+    pub fn submit_and_wait(&mut self, transfer: Transfer) -> Result<Completion, WaitError> {
+        self.submit(transfer)?;
+        loop {
+            // Without a limit there is an end.
+            if let Some(completion) = self.wait(Nanos::MAX) {
+                return Ok(completion);
+            }
+        }
+    }
+
+    /// Starts a request, whose outcome [`wait`](Waiter::wait) returns.
+    ///
+    /// # Errors
+    /// [`WaitError`]; nothing was started.
+    #[inline]
+    pub fn submit(&mut self, transfer: Transfer) -> Result<(), WaitError> {
+        let common = &*self.common;
+        common.check(&transfer, self.buffer.len())?;
+        let behaviour = common.behaviour();
+        let now = common.clock.now();
+        let desk = &common.desks[usize::from(self.index)];
+        let mut papers = desk.lock();
+        if !papers.is_idle() {
+            return Err(WaitError::UnderWay);
+        }
+        if !common.striped.contains(transfer.lba, transfer.sectors.into()) {
+            papers.answer(transfer.tag, Status::LBA_OUT_OF_RANGE, &self.stats);
+            return Ok(());
+        }
+        if transfer.sectors == 0 && transfer.op != Op::Flush {
+            papers.answer(transfer.tag, Status::INVALID_FIELD, &self.stats);
+            return Ok(());
+        }
+        let collect = if behaviour.coop() { common.source.pending(common.all()) } else { 0 };
+        let due = papers.start(now, transfer, collect, &self.stats, &mut self.news);
+        drop(papers);
+        common.remind(now, due);
+        self.tell(now);
+        Ok(())
+    }
+
+    /// Waits for the request that was started, at most for `patience` ([`Nanos::MAX`]: as long as it
+    /// takes). `None` if there is none, or it goes on.
+    pub fn wait(&mut self, patience: Nanos) -> Option<Completion> {
+        let until = match patience {
+            Nanos::MAX => Nanos::MAX,
+            patience => self.common.clock.now() + patience,
+        };
+        loop {
+            let now = self.common.clock.now();
+            let desk = &self.common.desks[usize::from(self.index)];
+            let mut papers = desk.lock();
+            papers.receive(now, &self.stats, &mut self.news);
+            let closed = self.common.closed.load(Ordering::Acquire);
+            let mut done = papers.take_done();
+            if closed || (done.is_some() && self.common.behaviour().coop()) {
+                let all = self.common.all();
+                let members = if closed { all } else { self.common.source.pending(all) };
+                papers.glance(now, members, &mut self.news);
+                papers.receive(now, &self.stats, &mut self.news);
+                done = done.or_else(|| papers.take_done());
+            }
+            let over = done.is_some() || papers.is_idle() || now >= until;
+            drop(papers);
+            self.tell(now);
+            if over {
+                return done;
+            }
+            self.sleep(if until == Nanos::MAX { until } else { until.since(now) }, closed);
+        }
+    }
+
+    /// Sees to those for whom this thread has found something.
+    #[inline]
+    fn tell(&mut self, now: Nanos) {
+        if !self.news.is_empty() {
+            let woken = self.common.deliver(now, &mut self.news);
+            self.stats.woken.add(woken.woken);
+        }
+    }
+
+    /// Sleeps until woken, or for no reason.
+    fn sleep(&self, left: Nanos, closed: bool) {
+        self.stats.sleeps.add(1);
+        // HIOPS section 3.3: awoken where it went to sleep. A refusal costs cache hits only.
+        let here = match &self.allowed {
+            Some(_) if self.common.behaviour().lazy() => {
+                let mut here = CpuSet::new();
+                here.set(sched_getcpu());
+                sched_setaffinity(None, &here).is_ok()
+            }
+            _ => false,
+        };
+        match left {
+            _ if closed => std::thread::park_timeout(ALONE),
+            Nanos::MAX => std::thread::park(),
+            Nanos(left) => std::thread::park_timeout(Duration::from_nanos(left)),
+        }
+        if here && let Some(allowed) = &self.allowed {
+            let _ = sched_setaffinity(None, allowed);
+        }
+    }
+}
+
+impl<Q: HardwareQueue> Drop for Waiter<Q> {
+    fn drop(&mut self) {
+        self.common.desks[usize::from(self.index)].leave();
+    }
+}

@@ -1,0 +1,108 @@
+//! Threads that work for others, step by step: the line is cut, so that nobody else does.
+
+use clock::Nanos;
+use sluice_block::completion::{ContextKind, Strategy, Transfer};
+
+use crate::rig::{INTERVAL, Rig, wait_for};
+
+#[test]
+fn threads_that_come_by_find_what_others_wait_for() {
+    for poll in [false, true] {
+        let mut rig = Rig::new(2, 4, 3, Strategy::HIOPS_IRQ);
+        rig.board().cut_line(true);
+        if poll {
+            // A poll thread that is as good as none.
+            rig.blocking.switch(Strategy::hiops_poll(Nanos::from_secs(1))).unwrap();
+        }
+        rig.board().allow(0);
+        let mut passer_by = rig.queues.pop().unwrap().enter();
+        let sleepers = rig
+            .on_threads(|index, mut waiter| waiter.read_at(index as u64 * 8, 1, 0).unwrap().status);
+        wait_for("both are under way", || rig.board().held(0) == 1 && rig.board().held(1) == 1);
+        rig.board().allow(2);
+        wait_for("both have ended", || rig.board().done(0) == 1 && rig.board().done(1) == 1);
+        assert_eq!(rig.blocking.stats().waiters.requests, 0, "nobody knows");
+        // The issue path looks at the member that it issues to, and wakes the first sleeper. Its
+        // completion path looks at the whole controller, and wakes the second.
+        passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
+        assert!(sleepers.into_iter().all(|t| t.join().unwrap().is_success()));
+        let waiters = rig.blocking.stats().waiters;
+        assert_eq!((waiters.requests, waiters.stolen, waiters.woken), (2, 2, 2));
+        assert_eq!(rig.context(ContextKind::HardIrq).0 + rig.context(ContextKind::Poll).0, 0);
+        assert_eq!(rig.board().is_masked(), poll);
+        // Nobody comes by any more.
+        rig.board().allow(1);
+        wait_for("the third has ended", || rig.board().done(0) == 2);
+        rig.blocking.switch(Strategy::HIOPS_IRQ).unwrap();
+        rig.board().cut_line(false);
+        assert!(passer_by.wait(Nanos::MAX).unwrap().status.is_success());
+    }
+}
+
+#[test]
+fn threads_that_do_not_cooperate_find_nothing_of_others() {
+    for strategy in [Strategy::SCSI, Strategy::NVME, Strategy::NON_BLOCKING, Strategy::LAZY] {
+        let mut rig = Rig::new(1, 4, 2, strategy);
+        rig.board().cut_line(true);
+        rig.board().allow(1);
+        let mut passer_by = rig.queues.pop().unwrap().enter();
+        let sleeper = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
+        wait_for("it has ended", || rig.board().done(0) == 1);
+        passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
+        assert_eq!(passer_by.wait(Nanos::from_millis(5)), None);
+        assert_eq!(rig.blocking.stats().waiters.requests, 0, "{strategy:?}");
+        rig.board().allow(u64::MAX);
+        rig.board().cut_line(false);
+        assert!(sleeper.into_iter().all(|t| t.join().unwrap().is_success()));
+        assert!(passer_by.wait(Nanos::MAX).unwrap().status.is_success());
+    }
+}
+
+#[test]
+fn whoever_frees_a_tag_issues_what_waits_for_it() {
+    for (strategy, kind) in [
+        (Strategy::LAZY, ContextKind::HardIrq),
+        (Strategy::SCSI, ContextKind::QueueRun),
+        (Strategy::NVME, ContextKind::IrqThread),
+        (Strategy::async_poll(INTERVAL), ContextKind::Poll),
+    ] {
+        let mut rig = Rig::new(1, 1, 3, strategy);
+        rig.board().allow(0);
+        let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
+        let staging = rig.blocking.layers()[0].staging()[0].clone();
+        wait_for("two wait for the tag", || staging.inserted.get() == 2);
+        assert_eq!(rig.context(kind).1, 0);
+        for left in [2, 1, 0] {
+            rig.board().allow(1);
+            wait_for("one goes", || rig.board().done(0) == 3 - left);
+            wait_for("the next is issued", || left == 0 || rig.board().held(0) == 1);
+        }
+        assert!(threads.into_iter().all(|t| t.join().unwrap().is_success()));
+        assert_eq!(rig.context(kind).1, 2, "{strategy:?}");
+        assert_eq!(rig.blocking.stats().waiters.issued_for_others, 0, "{strategy:?}");
+    }
+}
+
+#[test]
+fn an_issuing_thread_goes_on_with_the_fifo() {
+    let mut rig = Rig::new(1, 1, 3, Strategy::HIOPS_IRQ);
+    rig.board().cut_line(true);
+    rig.board().allow(0);
+    let mut passer_by = rig.queues.pop().unwrap().enter();
+    let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
+    let staging = rig.blocking.layers()[0].staging()[0].clone();
+    wait_for("one waits for the tag", || staging.inserted.get() == 1);
+    rig.board().allow(1);
+    wait_for("the first has ended", || rig.board().done(0) == 1);
+    assert_eq!(rig.board().held(0), 0, "nobody was there to issue the second");
+    rig.board().allow(0);
+    // Stages its own behind the second, finds the first, and issues the second.
+    passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
+    assert_eq!(rig.board().held(0), 1);
+    let waiters = rig.blocking.stats().waiters;
+    assert_eq!((waiters.stolen, waiters.issued_for_others), (1, 1));
+    rig.board().cut_line(false);
+    rig.board().allow(u64::MAX);
+    assert!(passer_by.wait(Nanos::MAX).unwrap().status.is_success());
+    assert!(threads.into_iter().all(|t| t.join().unwrap().is_success()));
+}

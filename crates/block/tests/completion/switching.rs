@@ -1,0 +1,84 @@
+//! Strategies that change under way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sluice_block::completion::{Mode, Strategy};
+
+use crate::rig::{EASY, Rig, hammer, strategies, wait_for};
+
+#[test]
+fn nothing_is_lost_when_the_strategy_changes_under_load() {
+    let mut rig = Rig::new(2, 2, 8, Strategy::SCSI);
+    let stop = Arc::new(AtomicBool::new(false));
+    let theirs = stop.clone();
+    let threads = rig.on_threads(move |index, mut waiter| {
+        let index = index as u64;
+        let mut requests = 0;
+        while !theirs.load(Ordering::Relaxed) {
+            requests += hammer(&mut waiter, index + 1, index * 64, 64, 20);
+            // The model of the next round begins with zeros.
+            let discard = sluice_block::completion::Transfer::discard(index * 64, 64);
+            assert!(waiter.submit_and_wait(discard).unwrap().status.is_success());
+            requests += 1;
+        }
+        requests
+    });
+    for _ in 0..20 {
+        for (_, strategy) in strategies() {
+            rig.blocking.switch(strategy).unwrap();
+            std::thread::sleep(Duration::from_micros(700));
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let requests: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
+    let waiters = rig.blocking.stats().waiters;
+    assert_eq!((waiters.requests, waiters.failed), (requests, 0));
+}
+
+#[test]
+fn a_change_finishes_what_another_strategy_left_half_done() {
+    let all = strategies();
+    for (_, from) in &all {
+        for (name, to) in &all {
+            let mut rig = Rig::new(1, 2, 2, *from);
+            rig.board().cut_line(true);
+            rig.board().allow(0);
+            let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
+            wait_for("both are under way", || rig.board().held(0) == 2);
+            rig.board().allow(2);
+            wait_for("both have ended", || rig.board().done(0) == 2);
+            rig.blocking.switch(*to).unwrap();
+            for thread in threads {
+                assert!(thread.join().unwrap().is_success(), "{from:?} to {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hybrid_polls_under_load_and_goes_back_when_it_ends() {
+    let mut rig = Rig::new(2, 4, 6, Strategy::hiops_hybrid(EASY));
+    assert!(!rig.board().is_masked());
+    let stop = Arc::new(AtomicBool::new(false));
+    let theirs = stop.clone();
+    let threads = rig.on_threads(move |index, mut waiter| {
+        let mut round = 0;
+        while !theirs.load(Ordering::Relaxed) {
+            waiter.read_at((index as u64 * 7 + round) % 64, 1, 0).unwrap();
+            round += 1;
+        }
+    });
+    wait_for("it polls", || rig.blocking.stats().hybrid.unwrap().mode == Mode::Poll);
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    wait_for("it has stopped polling", || {
+        rig.blocking.stats().hybrid.unwrap().mode == Mode::Interrupt && !rig.board().is_masked()
+    });
+    let hybrid = rig.blocking.stats().hybrid.unwrap();
+    assert!(hybrid.switches >= 2 && hybrid.switches.is_multiple_of(2), "{hybrid:?}");
+    assert!(hybrid.poll_time > clock::Nanos::ZERO, "{hybrid:?}");
+    rig.blocking.switch(Strategy::SCSI).unwrap();
+    assert_eq!(rig.blocking.stats().hybrid, None);
+}

@@ -1,0 +1,44 @@
+//! HIOPS figure 8: how long the interrupt's handler runs.
+
+use super::rig::{Rig, Setting};
+use super::sample::{Sample, median};
+use super::{BENCH, STEPS, THREADS, kilobytes};
+use crate::bench::{BenchError, Effort, Measurement, Sink, in_turns};
+
+pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let threads = THREADS.min(rig.threads());
+    for bytes in [512, 4096] {
+        let samples = in_turns(effort.choose(6, 1), STEPS.len(), |which| {
+            rig.measure(&Setting { strategy: STEPS[which].1, threads, bytes })
+        })?;
+        let of = |samples: &[Sample], value: &dyn Fn(&Sample) -> f64| median(samples, value);
+        for (which, (name, _)) in STEPS.iter().enumerate() {
+            let case = format!("handler, {} reads, {threads} threads, {name}", kilobytes(bytes));
+            for (metric, value) in [
+                ("cpu_p50", &(|s: &Sample| s.handler_cpu[0].0 as f64) as &dyn Fn(&Sample) -> f64),
+                ("cpu_p99", &|s| s.handler_cpu[1].0 as f64),
+                // Of each stretch; one that the machine disturbed does not count.
+                ("cpu_max", &|s| s.handler_cpu[2].0 as f64),
+                ("wall_p99", &|s| s.handler_wall[1].0 as f64),
+                ("wall_max", &|s| s.handler_wall[2].0 as f64),
+            ] {
+                let measured =
+                    Measurement::new(BENCH, &case, metric, of(&samples[which], value)?, "ns");
+                let baseline = of(&samples[0], value)?;
+                sink.push(if which == 0 { measured } else { measured.against("SCSI", baseline) })?;
+            }
+            for (metric, value) in [
+                ("iops", &(|s: &Sample| s.iops) as &dyn Fn(&Sample) -> f64),
+                ("found_per_run", &|s| s.handler_found_per_run),
+                ("runs_per_io", &|s| s.handler_runs_per_io),
+                ("stolen", &|s| s.stolen),
+                ("context_switches_per_io", &|s| s.switches_per_io),
+            ] {
+                let unit = if metric == "iops" { "1/s" } else { "" };
+                let value = of(&samples[which], value)?;
+                sink.push(Measurement::new(BENCH, &case, metric, value, unit))?;
+            }
+        }
+    }
+    Ok(())
+}

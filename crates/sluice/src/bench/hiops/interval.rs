@@ -1,0 +1,37 @@
+//! HIOPS figure 9: the poll interval, with and without cooperative polling.
+
+use block::completion::Strategy;
+use clock::Nanos;
+
+use super::rig::{Rig, Setting};
+use super::sample::median;
+use super::{BENCH, THREADS};
+use crate::bench::{BenchError, Effort, Measurement, Sink, in_turns};
+
+pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let threads = THREADS.min(rig.threads());
+    let intervals: &[u64] = effort.choose(&[1, 2, 4, 8, 16, 32, 64, 128], &[16]);
+    for micros in intervals.iter().copied() {
+        let interval = Nanos::from_micros(micros);
+        let strategies = [Strategy::async_poll(interval), Strategy::hiops_poll(interval)];
+        let samples = in_turns(effort.choose(4, 1), strategies.len(), |which| {
+            rig.measure(&Setting { strategy: strategies[which], threads, bytes: 512 })
+        })?;
+        let alone = median(&samples[0], |s| s.iops)?;
+        for (samples, name) in samples.iter().zip(["async poll", "with coop poll"]) {
+            let case = format!("0.5 KB reads, {threads} threads, {name} every {micros} us");
+            let iops = Measurement::new(BENCH, &case, "iops", median(samples, |s| s.iops)?, "1/s");
+            let is_alone = name == "async poll";
+            sink.push(if is_alone { iops } else { iops.against("async poll", alone) })?;
+            for (metric, value) in [
+                ("context_switches_per_io", median(samples, |s| s.switches_per_io)?),
+                ("host_cpu", median(samples, |s| s.host_cpu)?),
+                ("stolen", median(samples, |s| s.stolen)?),
+                ("cpu_per_io_ns", median(samples, |s| s.cpu_per_io.0 as f64)?),
+            ] {
+                sink.push(Measurement::new(BENCH, &case, metric, value, ""))?;
+            }
+        }
+    }
+    Ok(())
+}
