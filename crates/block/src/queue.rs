@@ -194,8 +194,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         self.parker.as_ref().ok_or_else(|| io::Error::other("no parker"))
     }
 
-    /// Uses both parts of the way. `None` if it is only to look and somebody else is there, who will
-    /// see the same.
+    /// Uses both parts of the way. `None` if it is only to look and somebody else is there.
     #[inline]
     fn with_way<R>(
         &mut self,
@@ -272,7 +271,9 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             shared.take_news(&mut local.news);
             (moved, staging.deadline().min(shared.dispatch.deadline()), waiting)
         });
-        let Some((moved, due, waiting)) = turned else { return false };
+        // Who is there may have looked before what there is to see came, and may have woken this
+        // core to see it: it must look again before it sleeps.
+        let Some((moved, due, waiting)) = turned else { return true };
         (self.due, self.waiting) = (due, waiting);
         moved
     }

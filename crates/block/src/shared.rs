@@ -18,6 +18,8 @@ struct Core {
     starving: bool,
     /// Who finds its completions tells it, not its waker.
     reports: bool,
+    /// It sleeps on this queue. Others may only share a staging queue with one who does.
+    sleeps_here: bool,
 }
 
 /// A dispatch queue and the cores that use it; a core that owns it has no way to go.
@@ -43,7 +45,13 @@ impl<Q: HardwareQueue> Shared<Q> {
     pub(crate) fn new(dispatch: Dispatch<Q>, senders: Vec<Option<Sender>>) -> Shared<Q> {
         let cores: Box<[Core]> = senders
             .into_iter()
-            .map(|sender| Core { sender, wake: false, starving: false, reports: false })
+            .map(|sender| Core {
+                sender,
+                wake: false,
+                starving: false,
+                reports: false,
+                sleeps_here: false,
+            })
             .collect();
         let woken = Vec::with_capacity(cores.len());
         let news = Vec::new();
@@ -149,6 +157,9 @@ impl<Q: HardwareQueue> Shared<Q> {
     /// Whom the hardware wakes: the first submitter who asks. It finds everybody's completions, and
     /// wakes their submitters.
     pub(crate) fn set_waker(&mut self, submitter: Submitter, waker: Waker) {
+        if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+            core.sleeps_here = true;
+        }
         if self.notified.is_none_or(|s| s == submitter) {
             self.dispatch.queue_mut().set_waker(waker);
             self.notified = Some(submitter);
@@ -159,20 +170,17 @@ impl<Q: HardwareQueue> Shared<Q> {
     pub(crate) fn leave(&mut self, submitter: Submitter) {
         self.dispatch.leave(submitter);
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
-            core.starving = false;
+            (core.starving, core.sleeps_here) = (false, false);
         }
         if self.notified == Some(submitter) {
             self.notified = None;
-            let mut others =
-                self.cores.iter().enumerate().filter(|(_, core)| {
-                    core.sender.as_ref().is_some_and(|sender| !sender.is_closed())
-                });
+            let mut others = self.cores.iter().enumerate().filter(|(_, core)| core.sleeps_here);
             let next =
                 others.find_map(|(i, core)| Some((i, core.sender.as_ref()?.waker()?.clone())));
             if let Some((next, waker)) = next {
-                // It may sleep on completions that were meant to wake the one who left.
+                self.set_waker(Submitter(next as u16), waker.clone());
+                // It may sleep on completions that have woken the one who left.
                 waker.wake();
-                self.set_waker(Submitter(next as u16), waker);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! [`AdminQueue`]: the admin queue, one command at a time.
 //!
 //! Owns the buffer that commands read into. Guarantee: an answer is that of the command that was
-//! asked, and the buffer is not reused while a command that could still write to it is unanswered:
-//! after a timeout, no further command is sent.
+//! asked, whoever looks first, and the buffer is not reused while a command that could still write to
+//! it is unanswered: after a timeout, no further command is sent.
 
 use std::sync::Arc;
 
@@ -17,6 +17,20 @@ pub(crate) type Pump<'a> = &'a mut dyn FnMut();
 /// Bytes that one command can read: as many as two PRP entries name.
 pub(crate) const MAX_BYTES: usize = 2 * PAGE;
 
+/// Names a command whose answer is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// A command that is unanswered.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    command: &'static str,
+    /// What it is about.
+    queue: u16,
+    /// Who waits for the answer, if anybody does.
+    ticket: Option<Ticket>,
+}
+
 /// The host's end of a port's admin queue.
 #[derive(Debug)]
 pub(crate) struct AdminQueue {
@@ -25,8 +39,11 @@ pub(crate) struct AdminQueue {
     buffer_at: Iova,
     timeout_polls: u64,
     unresponsive: bool,
-    /// The command that is unanswered, and the queue it is about.
-    asked: Option<(&'static str, u16)>,
+    asked: Option<Asked>,
+    /// Answers that somebody waits for and has not looked for yet: one per queue at most.
+    kept: Vec<(Ticket, Result<u64, DriverError>)>,
+    tickets: u64,
+    answered: u64,
 }
 
 impl AdminQueue {
@@ -43,6 +60,9 @@ impl AdminQueue {
             timeout_polls,
             unresponsive: false,
             asked: None,
+            kept: Vec::new(),
+            tickets: 0,
+            answered: 0,
         })
     }
 
@@ -55,10 +75,10 @@ impl AdminQueue {
         pump: Pump<'_>,
     ) -> Result<u64, DriverError> {
         let name = command.name();
-        self.ask(command, queue)?;
+        let ticket = self.ask(command, queue)?;
         let mut polls = 0;
         loop {
-            if let Some(answer) = self.answer() {
+            if let Some(answer) = self.answer(ticket) {
                 return answer;
             }
             if polls == self.timeout_polls {
@@ -70,13 +90,31 @@ impl AdminQueue {
         }
     }
 
-    /// Sends a command as for [`run`](AdminQueue::run), and does not wait.
-    pub(crate) fn ask(&mut self, command: AdminCommand, queue: u16) -> Result<(), DriverError> {
+    /// Sends a command as for [`run`](AdminQueue::run), and does not wait: its answer is to be
+    /// looked for.
+    pub(crate) fn ask(&mut self, command: AdminCommand, queue: u16) -> Result<Ticket, DriverError> {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.send(command, queue, Some(ticket))?;
+        Ok(ticket)
+    }
+
+    /// Sends a command whose answer nobody looks for.
+    pub(crate) fn tell(&mut self, command: AdminCommand, queue: u16) -> Result<(), DriverError> {
+        self.send(command, queue, None)
+    }
+
+    fn send(
+        &mut self,
+        command: AdminCommand,
+        queue: u16,
+        ticket: Option<Ticket>,
+    ) -> Result<(), DriverError> {
         let name = command.name();
         if self.unresponsive {
             return Err(DriverError::Unresponsive { command: name });
         }
-        if self.asked.is_some() {
+        if self.is_busy() {
             return Err(DriverError::AdminQueueFull { command: name });
         }
         let mut sqe = command.to_sqe();
@@ -89,27 +127,44 @@ impl AdminQueue {
             return Err(DriverError::AdminQueueFull { command: name });
         }
         self.pair.ring();
-        self.asked = Some((name, queue));
+        self.asked = Some(Asked { command: name, queue, ticket });
         Ok(())
     }
 
     /// Whether a command is unanswered.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&mut self) -> bool {
+        self.look();
         self.asked.is_some()
     }
 
+    /// How many commands the drive has answered.
+    pub(crate) fn answered(&mut self) -> u64 {
+        self.look();
+        self.answered
+    }
+
     /// The answer to the command that was [asked](AdminQueue::ask), once it is there.
-    pub(crate) fn answer(&mut self) -> Option<Result<u64, DriverError>> {
-        let (command, queue) = self.asked?;
+    pub(crate) fn answer(&mut self, ticket: Ticket) -> Option<Result<u64, DriverError>> {
+        self.look();
+        let place = self.kept.iter().position(|(whose, _)| *whose == ticket)?;
+        Some(self.kept.swap_remove(place).1)
+    }
+
+    /// Takes in an answer, and keeps it for who waits for it.
+    fn look(&mut self) {
+        let Some(Asked { command, queue, ticket }) = self.asked else { return };
         // One command is outstanding, so this is the one that came back.
-        let completed = self.pair.reap()?;
+        let Some(completed) = self.pair.reap() else { return };
         self.pair.release();
         self.asked = None;
-        Some(if completed.status.is_success() {
+        self.answered += 1;
+        let Some(ticket) = ticket else { return };
+        let answer = if completed.status.is_success() {
             Ok(completed.result)
         } else {
             Err(DriverError::Command { command, queue, status: completed.status })
-        })
+        };
+        self.kept.push((ticket, answer));
     }
 
     /// Carries out Identify or Geometry and returns the 4096 bytes.

@@ -2,6 +2,11 @@
 //!
 //! One request becomes one NVMe command, whose identifier is the tag. Everything that a drive
 //! checks (addresses, ranges) is left to the drive.
+//!
+//! A reset deletes the queue and makes it again on the same memory (NVMe section 7.3.3). All queues
+//! of a drive do so through its one admin queue, in turns. A drive that leaves admin commands
+//! unanswered, or will not let go of the queue, counts as removed: its commands are given up, but
+//! such a drive may still carry them out, and memory stays registered.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -10,6 +15,7 @@ use clock::{Nanos, Waker};
 use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MAX_BLOCKS, SglDescriptor, Sqe, Status};
 use ring::{AddressSpace, Iova, Port, Region, RegisterError};
 
+use crate::admin::Ticket;
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 use crate::{
     Completed, Controller, DriveInfo, DriverError, Extent, Op, Payload, QueuePair, Request,
@@ -89,7 +95,7 @@ impl LowLevelDriver for Emulated {
     type Queue = EmulatedQueue;
 
     fn limits(&self) -> Limits {
-        limits(&self.info, self.depth - 1)
+        limits(&self.info, self.depth.saturating_sub(1))
     }
 
     fn features(&self) -> Features {
@@ -145,11 +151,27 @@ pub struct EmulatedQueue {
 struct Remaking {
     /// Admin commands to go, last first.
     left: Vec<AdminCommand>,
-    /// Whether the next of them was sent.
-    asked: bool,
-    /// When the drive counts as removed.
+    /// The last of them, if it was sent.
+    asked: Option<Ticket>,
+    /// Admin commands that the drive has answered, this queue's and others'.
+    answered: u64,
+    /// When the drive counts as removed, if it answers none until then.
     give_up: Nanos,
     look_again: Nanos,
+}
+
+/// Whether a reset can go on after this answer to one of its commands.
+fn goes_on(command: &AdminCommand, answer: &Result<u64, DriverError>) -> bool {
+    match answer {
+        Ok(_) => true,
+        // A queue that the drive has forgotten by itself need not be deleted. With any other answer
+        // it may still be writing to the rings.
+        Err(DriverError::Command { status, .. }) => {
+            matches!(command, AdminCommand::DeleteSq { .. } | AdminCommand::DeleteCq { .. })
+                && status.is(Status::INVALID_QID)
+        }
+        Err(_) => false,
+    }
 }
 
 impl EmulatedQueue {
@@ -263,57 +285,67 @@ impl EmulatedQueue {
         }
     }
 
+    /// Whether commands are taken, and complete.
+    #[inline]
+    fn is_ready(&self) -> bool {
+        self.remaking.is_none() && !self.removed
+    }
+
     /// The next step of a reset. Returns whether anything moved.
     fn remake(&mut self, now: Nanos) -> bool {
         let (Some(remaking), Some(controller)) = (&mut self.remaking, &self.controller) else {
             return false;
         };
-        let give_up = now >= remaking.give_up;
         remaking.look_again = now + RETRY;
         let mut controller = match controller.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.removed |= give_up;
-                return give_up;
-            }
+            // Nobody keeps it for longer than a look.
+            Err(TryLockError::WouldBlock) => return false,
         };
-        let admin = controller.admin();
-        if remaking.asked {
-            match admin.answer() {
-                // A queue that the drive has forgotten by itself need not be deleted.
-                Some(Ok(_) | Err(DriverError::Command { .. })) => {
+        // Queues that are reset at one time take turns: while the drive answers any, it is there.
+        let answered = controller.admin().answered();
+        if std::mem::replace(&mut remaking.answered, answered) != answered {
+            remaking.give_up = now + RESET_PATIENCE;
+        }
+        let Some(command) = remaking.left.last().copied() else {
+            self.remaking = None;
+            return true;
+        };
+        let on = match remaking.asked {
+            Some(ticket) => match controller.admin().answer(ticket) {
+                Some(answer) => {
+                    remaking.asked = None;
                     remaking.left.pop();
-                    remaking.asked = false;
-                    remaking.give_up = now + RESET_PATIENCE;
+                    goes_on(&command, &answer)
                 }
-                Some(Err(_)) => self.removed = true,
-                None => self.removed |= give_up,
+                None if now < remaking.give_up => return false,
+                None => false,
+            },
+            None if controller.admin().is_busy() => {
+                if now < remaking.give_up {
+                    return false;
+                }
+                false
             }
-        } else if let Some(command) = remaking.left.last() {
-            if admin.is_busy() {
-                self.removed |= give_up;
-            } else {
+            None => {
                 // The rings are zeroed after the drive has let go of them and before it sees them
                 // again.
-                if matches!(command, AdminCommand::CreateCq { .. }) {
+                let reopened = if matches!(command, AdminCommand::CreateCq { .. }) {
                     let rings = controller.cleared(self.pair.qid());
-                    let reopened = rings.map(|rings| self.pair.reopen(&self.port, rings));
-                    self.removed |= !matches!(reopened, Some(Ok(())));
-                }
-                let sent = controller.admin().ask(*command, self.pair.qid());
-                remaking.asked = sent.is_ok();
-                self.removed |= sent.is_err();
+                    rings.is_some_and(|rings| self.pair.reopen(&self.port, rings).is_ok())
+                } else {
+                    true
+                };
+                remaking.asked = controller.admin().ask(command, self.pair.qid()).ok();
+                reopened && remaking.asked.is_some()
             }
-        } else {
+        };
+        if !on || remaking.left.is_empty() {
+            self.removed = !on;
             self.remaking = None;
-            return true;
         }
-        if self.removed {
-            self.remaking = None;
-            return true;
-        }
-        false
+        true
     }
 }
 
@@ -334,7 +366,7 @@ impl HardwareQueue for EmulatedQueue {
 
     #[inline]
     fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
-        if self.remaking.is_some() || self.removed {
+        if !self.is_ready() {
             return Err(BindError::Busy);
         }
         let sqe = self.command(tag, command).map_err(BindError::Refused)?;
@@ -344,17 +376,17 @@ impl HardwareQueue for EmulatedQueue {
 
     #[inline]
     fn issue_tags(&mut self) -> bool {
-        self.pair.ring()
+        self.is_ready() && self.pair.ring()
     }
 
     #[inline]
     fn check_event(&mut self) -> bool {
-        self.remaking.is_none() && self.pair.has_completion()
+        self.is_ready() && self.pair.has_completion()
     }
 
     #[inline]
     fn fetch_event(&mut self) -> Option<Event> {
-        if self.remaking.is_some() {
+        if !self.is_ready() {
             return None;
         }
         let mut event = self.pair.fetch()?;
@@ -370,33 +402,32 @@ impl HardwareQueue for EmulatedQueue {
         if let Some(controller) = &self.controller {
             let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
             let admin = controller.admin();
-            // An earlier abort's answer says nothing that its command's completion does not.
-            let _ = admin.answer();
-            if !admin.is_busy() {
+            if self.is_ready() && !admin.is_busy() {
                 let abort = AdminCommand::Abort { sqid: self.pair.qid(), cid: tag.0 };
-                // A drive that takes no abort is reset by who asked for it.
-                let _ = admin.ask(abort, self.pair.qid());
+                // Its answer says nothing that its command's completion does not; and a drive that
+                // takes no abort is reset by who asked for it.
+                let _ = admin.tell(abort, self.pair.qid());
             }
         }
         Ok(())
     }
 
     fn reset(&mut self, now: Nanos) {
-        if self.remaking.is_some() || self.removed {
+        if !self.is_ready() {
             return;
         }
         let commands = self.controller.as_ref().and_then(|controller| {
             let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = controller.admin().answer();
-            controller.remaking(self.pair.qid(), self.pair.vector())
+            let answered = controller.admin().answered();
+            Some((controller.remaking(self.pair.qid(), self.pair.vector())?, answered))
         });
-        let Some(commands) = commands else {
+        let Some((commands, answered)) = commands else {
             self.removed = true;
             return;
         };
         let left = commands.into_iter().rev().collect();
         let give_up = now + RESET_PATIENCE;
-        self.remaking = Some(Remaking { left, asked: false, give_up, look_again: now });
+        self.remaking = Some(Remaking { left, asked: None, answered, give_up, look_again: now });
     }
 
     fn state(&self) -> QueueState {

@@ -1,7 +1,7 @@
 //! [`Port`]: one host's connection to a drive.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use clock::Waker;
 
@@ -26,7 +26,8 @@ pub struct Port {
     admin_sq: Iova,
     admin_cq: Iova,
     drive: OnceLock<Waker>,
-    vectors: Vec<OnceLock<Waker>>,
+    /// Read once for a batch of completions, and written to when a queue changes hands.
+    vectors: Vec<RwLock<Option<Waker>>>,
 }
 
 impl Port {
@@ -44,7 +45,7 @@ impl Port {
             admin_sq: base,
             admin_cq: base.offset(PAGE as u64),
             drive: OnceLock::new(),
-            vectors: (0..MAX_QUEUES).map(|_| OnceLock::new()).collect(),
+            vectors: (0..MAX_QUEUES).map(|_| RwLock::default()).collect(),
         }))
     }
 
@@ -73,11 +74,11 @@ impl Port {
         let _ = self.drive.set(waker);
     }
 
-    /// Says whom interrupt vector `vector` wakes. Later calls for the same vector, and vectors out
-    /// of range, are ignored.
+    /// Says whom interrupt vector `vector` wakes from now on: what came before may have woken
+    /// another. Vectors out of range are ignored.
     pub fn set_vector(&self, vector: u16, waker: Waker) {
         if let Some(slot) = self.vectors.get(usize::from(vector)) {
-            let _ = slot.set(waker);
+            *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(waker);
         }
     }
 
@@ -92,7 +93,9 @@ impl Port {
     /// Raises an interrupt vector.
     #[inline]
     pub fn interrupt(&self, vector: u16) {
-        if let Some(waker) = self.vectors.get(usize::from(vector)).and_then(OnceLock::get) {
+        if let Some(slot) = self.vectors.get(usize::from(vector))
+            && let Some(waker) = &*slot.read().unwrap_or_else(PoisonError::into_inner)
+        {
             waker.wake();
         }
     }

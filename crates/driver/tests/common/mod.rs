@@ -118,6 +118,12 @@ impl MockDrive {
         moved
     }
 
+    /// Forgets a queue, as after a reset of its own.
+    pub fn forget(&mut self, qid: u16) {
+        self.submissions.remove(&qid);
+        self.completions.remove(&qid);
+    }
+
     /// As [`poll`](MockDrive::poll), for who does not care whether anything moved.
     pub fn pump(&mut self) {
         self.poll();
@@ -215,7 +221,7 @@ impl MockDrive {
             AdminCommand::DeleteSq { qid } => {
                 self.submissions.remove(&qid).ok_or(Status::INVALID_QID)?;
                 // Half of what is held is answered, the rest is lost.
-                let held = std::mem::take(&mut self.held);
+                let held = self.held.extract_if(.., |cqe| cqe.sq_id == qid).collect::<Vec<_>>();
                 for cqe in held.iter().take(held.len() / 2) {
                     let cq = self.completions.get_mut(&qid).unwrap();
                     cq.post(Cqe { status: Status::ABORTED_SQ_DELETED, ..*cqe }).unwrap();

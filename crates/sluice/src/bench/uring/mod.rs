@@ -1,5 +1,5 @@
-//! Group `uring`: 4 KB random reads of a real file, and of a loop device over it, through the block
-//! layer and io_uring; fio on the same file beside it, in the same run and in turns.
+//! Group `uring`: 4 KB random reads of a real file, and of a loop device over it, through io_uring and
+//! `raw` or the `mq` block layer; fio on the same file beside it, in the same run and in turns.
 //!
 //! | file | noun |
 //! |---|---|
@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use ::ring::{Iova, Region};
-use block::{Device, Payload, Raw, Request};
+use block::{BlockLayer, Config, Device, Payload, Raw, Request};
 use clock::{Nanos, Parker, RealClock};
 use driver::{LowLevelDriver, Uring, UringConfig};
 use rng::Rng;
@@ -47,6 +47,21 @@ enum Wait {
     Sleep,
     Spin,
 }
+
+/// The way to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Raw,
+    Mq,
+}
+
+/// Ours, in the order in which they are measured.
+const OURS: [(Way, Wait, &str); 4] = [
+    (Way::Raw, Wait::Sleep, "raw over uring, sleeping"),
+    (Way::Raw, Wait::Spin, "raw over uring, spinning"),
+    (Way::Mq, Wait::Sleep, "mq over uring, sleeping"),
+    (Way::Mq, Wait::Spin, "mq over uring, spinning"),
+];
 
 /// Measures the group.
 ///
@@ -82,25 +97,36 @@ fn measure(
     let runtime = effort.choose(Nanos::from_millis(1000), Nanos::from_millis(100));
     let config = UringConfig { depth, read_only: true, ..UringConfig::default() };
     // CPU per I/O of each round, in the order of the candidates; the first round is to warm up.
-    let cpu: [RefCell<Vec<f64>>; 4] = Default::default();
+    let cpu: [RefCell<Vec<f64>>; 6] = Default::default();
     let note = |which: usize, cost: Cost| {
         cpu[which].borrow_mut().push(cost.cpu_ns);
         cost.iops
     };
-    let ours = |wait| {
+    let ours = |which: usize| {
+        let (way, wait, _) = OURS[which];
         let mut device = Uring::open(path, config)?;
-        let limits = device.limits();
-        let queue = device.take_queue(0).ok_or(BenchError::Thread("a queue"))?;
-        closed_loop(&mut Raw::new(queue, limits), depth, runtime, wait)
+        let cost = match way {
+            Way::Raw => {
+                let limits = device.limits();
+                let queue = device.take_queue(0).ok_or(BenchError::Thread("a queue"))?;
+                closed_loop(&mut Raw::new(queue, limits), depth, runtime, wait)
+            }
+            Way::Mq => closed_loop(&mut mq(&mut device)?, depth, runtime, wait),
+        };
+        Ok::<f64, BenchError>(note(which, cost?))
     };
-    let theirs = |engine| fio.random_reads(path, engine, BLOCK, depth, runtime);
-    let [sleeping, spinning, libaio, io_uring] = interleaved(
+    let theirs = |which: usize, engine| {
+        fio.random_reads(path, engine, BLOCK, depth, runtime).map(|cost| note(which, cost))
+    };
+    let [raw_sleeping, raw_spinning, mq_sleeping, mq_spinning, libaio, io_uring] = interleaved(
         rounds,
         [
-            &mut || Ok(note(0, ours(Wait::Sleep)?)),
-            &mut || Ok(note(1, ours(Wait::Spin)?)),
-            &mut || Ok(note(2, theirs("libaio")?)),
-            &mut || Ok(note(3, theirs("io_uring")?)),
+            &mut || ours(0),
+            &mut || ours(1),
+            &mut || ours(2),
+            &mut || ours(3),
+            &mut || theirs(4, "libaio"),
+            &mut || theirs(5, "io_uring"),
         ],
     )?;
     let mut costs = Vec::with_capacity(cpu.len());
@@ -110,9 +136,11 @@ fn measure(
         let samples = Samples::new(rounds);
         costs.push(samples.ok_or(BenchError::NoValue { case, metric: "cpu_per_io" })?.median());
     }
-    for (which, how, iops) in [(0, "sleeping", &sleeping), (1, "spinning", &spinning)] {
-        let case = format!("raw over uring, {what}, 4 KB random reads, QD {depth}, {how}");
-        for (other, name, fio_iops) in [(2, "fio libaio", &libaio), (3, "fio io_uring", &io_uring)]
+    let rates = [&raw_sleeping, &raw_spinning, &mq_sleeping, &mq_spinning];
+    for (which, iops) in rates.into_iter().enumerate() {
+        let (_, _, ours) = OURS[which];
+        let case = format!("{ours}, {what}, 4 KB random reads, QD {depth}");
+        for (other, name, fio_iops) in [(4, "fio libaio", &libaio), (5, "fio io_uring", &io_uring)]
         {
             let rate = Measurement::new(BENCH, &case, "iops", iops.median(), "1/s");
             sink.push(rate.against(name, fio_iops.median()))?;
@@ -123,6 +151,12 @@ fn measure(
         sink.push(Measurement::new(BENCH, &case, "iops_spread", spread, "%"))?;
     }
     Ok(())
+}
+
+/// `mq` with one core over the device: merging, and no scheduler.
+fn mq(device: &mut Uring) -> Result<block::Queue<driver::UringQueue>, BenchError> {
+    let (_, queues) = BlockLayer::open(device, &Config::default())?;
+    queues.into_iter().next().ok_or(BenchError::Thread("a queue"))
 }
 
 /// Reads at random with `depth` requests under way for `runtime`, whatever the block layer is.
@@ -226,6 +260,12 @@ mod tests {
             let cost = closed_loop(&mut raw, depth, Nanos::from_millis(50), wait).unwrap();
             assert!(cost.iops > 10.0, "{cost:?}");
             assert!(raw.queue().stats().answers > 0);
+
+            let mut device = Uring::open(file.path(), config).unwrap();
+            let mut queue = mq(&mut device).unwrap();
+            let cost = closed_loop(&mut queue, depth, Nanos::from_millis(50), wait).unwrap();
+            assert!(cost.iops > 10.0, "{cost:?}");
+            assert!(queue.dispatch_stats().ended.get() > 0);
         }
     }
 }

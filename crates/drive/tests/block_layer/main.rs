@@ -1,0 +1,170 @@
+//! The block layer over queue pairs of an emulated drive: right data under every layout, merging and
+//! splitting included, and recovery from commands that take too long and from a drive that hangs.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod load;
+mod rig;
+mod threads;
+
+use block::sched::Scheduling;
+use block::{Config, Device, Layout, PerWhat, REMOVED, Request};
+use clock::{Component, Nanos};
+use nvme::Status;
+use rig::{Rig, config, multi, timeouts};
+
+/// Layouts, and hardware queues for four cores.
+const LAYOUTS: [(Layout, u16); 6] = [
+    (Layout::Single, 1),
+    (Layout::Multi { staging: PerWhat::Core }, 4),
+    (Layout::Multi { staging: PerWhat::Core }, 2),
+    (Layout::Multi { staging: PerWhat::Core }, 1),
+    (Layout::Multi { staging: PerWhat::Device }, 1),
+    (Layout::Multi { staging: PerWhat::Device }, 4),
+];
+
+#[test]
+fn data_is_right_whatever_the_layout() {
+    for (layout, queues) in LAYOUTS {
+        for (merge, scheduler) in [(false, "none"), (true, "none"), (true, "deadline")] {
+            let scheduler = scheduler.parse().unwrap();
+            let scheduler = Scheduling { scheduler, limits: None };
+            let config = Config { merge, scheduler, ..config(layout, 4) };
+            let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+            rig.submit(700, 200_000);
+            rig.drain();
+            let what = format!("{layout:?}, {queues} queues, merge {merge}");
+            assert!(rig.completed() > 1_500, "{what}: {}", rig.completed());
+            assert_eq!(rig.failed(), [], "{what}");
+            assert_eq!(rig.count(|d| d.timeouts.get() + d.resets.get() + d.strays.get()), 0);
+            let stat = rig.layer.stat(rig.now);
+            let merges = stat.reads().merges + stat.writes().merges;
+            assert_eq!(merges > 50, merge, "{what}: {merges} merges");
+            let splits: u64 = rig.layer.submitters().iter().map(|s| s.splits.get()).sum();
+            assert!(splits > 0, "{what}: nothing was too long");
+            // What the layer says it issued is what the drive says it got.
+            let stats = rig.drive.stats();
+            assert_eq!(rig.count(|d| d.issued.get()), rig.count(|d| d.ended.get()), "{what}");
+            assert!(stats.late.count >= rig.count(|d| d.issued.get()), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_drive_without_media_answers_every_request_once() {
+    for (layout, queues) in LAYOUTS {
+        for merge in [false, true] {
+            let config = Config { merge, ..config(layout, 4) };
+            let mut rig = Rig::new(rig::null(), queues, 5, &config);
+            rig.submit(600, 20_000);
+            rig.drain();
+            assert!(rig.completed() > 2_500, "{}", rig.completed());
+            assert_eq!(rig.failed(), []);
+        }
+    }
+}
+
+#[test]
+fn virtual_time_repeats_itself() {
+    let run = || {
+        let mut rig = Rig::new(rig::nand(), 2, 9, &config(multi(PerWhat::Core), 4));
+        rig.submit(200, 60_000);
+        rig.drain();
+        (rig.now, rig.completed(), rig.layer.stat(rig.now).to_string())
+    };
+    assert_eq!(run(), run());
+}
+
+/// Commands that take longer than they may are aborted (which the drive does not do), then their
+/// queue is deleted and made again; they go again until they are quick enough.
+#[test]
+fn queues_are_reset_in_mid_flight_and_nothing_is_lost() {
+    for (layout, queues) in LAYOUTS {
+        for (seed, retries) in [(300, 200), (450, 200), (120, 3)] {
+            let mut config = config(layout, 4);
+            config.timeouts = timeouts(seed, 50, retries);
+            let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+            rig.submit(150, 60_000);
+            rig.drain();
+            let what = format!("{layout:?}, {queues} queues, {seed} us: {:?}", rig.layer);
+            assert!(rig.completed() > 100, "{what}: {}", rig.completed());
+            let (timeouts, resets) =
+                (rig.count(|d| d.timeouts.get()), rig.count(|d| d.resets.get()));
+            assert!(resets > 0 && timeouts >= resets, "{what}: {timeouts}, {resets}");
+            if retries == 200 {
+                assert_eq!(rig.failed(), [], "{what}");
+            }
+            assert!(rig.failed().iter().all(|status| *status == Status::ABORTED));
+            assert!(rig.count(|d| d.requeued.get()) > 0, "{what}");
+            // And afterwards it is a drive like any other.
+            let failed = rig.failed().len();
+            let before = rig.completed();
+            for load in &mut rig.loads {
+                while !load.submit(rig.now) {}
+            }
+            rig.drain();
+            assert!(rig.completed() >= before + 4 && rig.failed().len() >= failed);
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_hangs_and_comes_back_loses_nothing() {
+    for (layout, queues) in LAYOUTS {
+        let mut config = config(layout, 4);
+        config.timeouts = timeouts(20_000, 5_000, 5);
+        let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+        rig.submit(50, 60_000);
+        rig.drain();
+        // For less than a reset waits.
+        rig.hung = true;
+        rig.submit(20, 60_000);
+        assert!(rig.outstanding() > 0);
+        rig.run_to(rig.now + Nanos::from_millis(700));
+        assert!(rig.outstanding() > 0);
+        rig.hung = false;
+        rig.submit(50, 60_000);
+        rig.drain();
+        assert_eq!(rig.failed(), [], "{layout:?}, {queues} queues");
+        assert!(rig.count(|d| d.resets.get()) > 0);
+    }
+}
+
+#[test]
+fn a_drive_that_hangs_for_good_is_removed() {
+    for (layout, queues) in LAYOUTS {
+        let mut config = config(layout, 4);
+        config.timeouts = timeouts(20_000, 5_000, 5);
+        let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+        rig.submit(50, 60_000);
+        rig.drain();
+        assert_eq!(rig.failed(), []);
+        rig.hung = true;
+        while rig.loads.iter_mut().map(|load| load.submit(rig.now)).filter(|took| *took).count() > 0
+        {
+        }
+        let lost = rig.outstanding();
+        let took = rig.drain();
+        // Timeout, abort, and the patience of a reset.
+        let expected = Nanos::from_millis(20 + 5 + 1000);
+        let late = took.since(expected);
+        assert!(took >= expected && late < Nanos::from_millis(2), "{took}");
+        assert_eq!(rig.failed().len(), lost);
+        assert!(rig.failed().iter().all(|status| *status == REMOVED), "{:?}", rig.failed());
+        // Whatever comes later fails at once, and the drive coming back changes nothing.
+        rig.hung = false;
+        rig.settle();
+        for load in &mut rig.loads {
+            let request = Request::read(0, 1, block::Payload::BitBucket, 77);
+            load.queue.submit(rig.now, request).unwrap();
+            load.queue.poll(rig.now);
+            let completion = load.queue.reap().unwrap();
+            assert_eq!((completion.tag, completion.status), (77, REMOVED));
+            load.queue.submit(rig.now, Request::flush(78)).unwrap();
+            load.queue.poll(rig.now);
+            assert_eq!(load.queue.reap().map(|c| (c.tag, c.status)), Some((78, REMOVED)));
+            assert_eq!((load.queue.reap(), load.queue.outstanding()), (None, 0));
+            assert_eq!(load.queue.deadline(), Nanos::MAX);
+        }
+    }
+}

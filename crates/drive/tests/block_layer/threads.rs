@@ -1,0 +1,167 @@
+//! Real time: the drive on its runner's thread, submitters on theirs, asleep or polling.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use block::{BlockLayer, Config, Layout, PerWhat};
+use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper};
+use drive::{Drive, DriveConfig, PersonalityKind};
+use driver::{Controller, Emulated};
+
+use super::load::Load;
+use super::rig;
+
+struct Running {
+    clock: RealClock,
+    loads: Vec<Load>,
+    layer: BlockLayer,
+    stopper: Stopper,
+    thread: std::thread::JoinHandle<()>,
+}
+
+fn start(drive: DriveConfig, queues: u16, config: &Config) -> Running {
+    let keeps_data = drive.personality == PersonalityKind::Block;
+    let mut drive = Drive::new(drive).unwrap();
+    let port = drive.attach().unwrap();
+    let clock = RealClock::start();
+    let runner = RealRunner::new(clock, Idle::default()).unwrap();
+    port.set_drive_waker(runner.waker());
+    let stopper = runner.stopper();
+    let thread = std::thread::spawn(move || runner.run(&mut drive).unwrap());
+    let pump = &mut std::thread::yield_now;
+    let controller = Controller::attach(port, pump, u64::MAX).unwrap();
+    let emulated = Emulated::open(controller, queues, 33, true, pump).unwrap();
+    let (layer, ends) = BlockLayer::open(&mut rig::Narrow(emulated), config).unwrap();
+    let loads = ends.into_iter().map(|queue| Load::new(queue, keeps_data, 11)).collect();
+    Running { clock, loads, layer, stopper, thread }
+}
+
+/// How a submitter waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Sleep,
+    Poll,
+}
+
+/// A sleep of this length ends by itself: nobody woke the sleeper, although it had requests.
+const PATIENCE: Nanos = Nanos::from_millis(3_000);
+
+/// Carries out `count` requests; leaves early, with requests under way, if `leaves`. Returns how
+/// often a sleep ended by itself.
+fn work(load: &mut Load, clock: RealClock, wait: Wait, count: u64, leaves: bool) -> u32 {
+    let started = Instant::now();
+    let mut forgotten = 0;
+    let mut submitted = 0;
+    while load.completed < count {
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "{:?}\n{:?}\n{:?}\n{:?}, due {} at {}",
+            load.outstanding,
+            load.queue.dispatch_stats(),
+            load.queue.staging_stats(),
+            load.queue,
+            load.queue.deadline(),
+            clock.now()
+        );
+        let now = clock.now();
+        while submitted < count && load.submit(now) {
+            submitted += 1;
+        }
+        if leaves && load.completed > count / 2 && !load.outstanding.is_empty() {
+            load.queue.poll(now);
+            break;
+        }
+        let moved = load.queue.poll(now);
+        if load.reap() == 0 && !moved {
+            match wait {
+                Wait::Poll => std::thread::yield_now(),
+                Wait::Sleep => {
+                    let before = clock.now();
+                    load.queue.sleep(before, PATIENCE).unwrap();
+                    forgotten += u32::from(clock.now().since(before) >= PATIENCE);
+                }
+            }
+        }
+    }
+    forgotten
+}
+
+fn run(drive: DriveConfig, queues: u16, config: Config, wait: Wait, count: u64, leaves: bool) {
+    let what = format!("{queues} queues, {:?}, {wait:?}, {leaves}", config.layout);
+    let Running { clock, mut loads, layer, stopper, thread } = start(drive, queues, &config);
+    if wait == Wait::Sleep {
+        // So that the one who leaves is the one whom the hardware wakes.
+        for load in &mut loads {
+            load.queue.parker().unwrap();
+        }
+    }
+    // Cores that share a staging queue may have each other's commands, so all stay until the last
+    // is done.
+    let busy = Arc::new(AtomicUsize::new(loads.len()));
+    let threads: Vec<_> = loads
+        .into_iter()
+        .enumerate()
+        .map(|(index, mut load)| {
+            let (leaves, busy) = (leaves && index == 0, busy.clone());
+            std::thread::spawn(move || {
+                let forgotten = work(&mut load, clock, wait, count, leaves);
+                busy.fetch_sub(1, Ordering::Release);
+                while !leaves && busy.load(Ordering::Acquire) > 0 {
+                    load.queue.sleep(clock.now(), Nanos::from_millis(1)).unwrap();
+                }
+                let regular = (load.outstanding.is_empty(), load.failed.len());
+                drop(load.queue);
+                (forgotten, regular, leaves)
+            })
+        })
+        .collect();
+    for (index, thread) in threads.into_iter().enumerate() {
+        let (forgotten, (settled, failed), left) = thread.join().unwrap();
+        assert!(settled || left, "{what}: thread {index}");
+        assert_eq!((forgotten, failed), (0, 0), "{what}: thread {index}");
+    }
+    stopper.stop();
+    thread.join().unwrap();
+    assert_eq!(layer.dispatch().iter().map(|d| d.resets.get() + d.timeouts.get()).sum::<u64>(), 0);
+}
+
+fn layouts(cores: u16) -> Vec<(Layout, u16)> {
+    let (core, device) = (rig::multi(PerWhat::Core), rig::multi(PerWhat::Device));
+    vec![(Layout::Single, 1), (core, 1), (core, cores), (core, cores / 2), (device, 2)]
+}
+
+#[test]
+fn sleepers_are_woken() {
+    for cores in [2, 8] {
+        for (layout, queues) in layouts(cores) {
+            run(rig::nand(), queues, rig::config(layout, cores), Wait::Sleep, 400, false);
+            run(rig::null(), queues, rig::config(layout, cores), Wait::Sleep, 1_500, false);
+        }
+    }
+}
+
+#[test]
+fn pollers_need_nobody() {
+    for cores in [2, 8] {
+        for (layout, queues) in layouts(cores) {
+            run(rig::nand(), queues, rig::config(layout, cores), Wait::Poll, 300, false);
+            run(rig::null(), queues, rig::config(layout, cores), Wait::Poll, 1_000, false);
+        }
+    }
+}
+
+#[test]
+fn a_submitter_that_leaves_takes_nothing_with_it() {
+    for cores in [2, 8] {
+        for (layout, queues) in layouts(cores) {
+            if queues == cores && layout == rig::multi(PerWhat::Device) {
+                continue;
+            }
+            for wait in [Wait::Sleep, Wait::Poll] {
+                run(rig::nand(), queues, rig::config(layout, cores), wait, 300, true);
+                run(rig::null(), queues, rig::config(layout, cores), wait, 1_000, true);
+            }
+        }
+    }
+}
