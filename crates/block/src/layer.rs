@@ -103,6 +103,7 @@ impl BlockLayer {
         ways.resize_with(plan.cores(), || None);
         let plain = config.scheduler.is_plain();
         let mut staging_of = vec![0; plan.cores()];
+        let mut foreign_of: Vec<Vec<u16>> = vec![Vec::new(); plan.cores()];
         let mut shared_dispatch: BTreeMap<u16, Locked<D::Queue, P>> = BTreeMap::new();
         for (_, users) in plan.users(|core| core.staging) {
             let first = plan.cores[usize::from(users[0])];
@@ -130,11 +131,21 @@ impl BlockLayer {
                 let lock = Arc::new(P::Lock::new(staging));
                 users.iter().map(|_| Held::Shared(lock.clone())).collect()
             };
+            // One staging queue over several dispatch queues: any core may start any core's requests
+            // on its own, and each looks after all of them.
+            let below: BTreeSet<u16> =
+                users.iter().map(|user| plan.cores[usize::from(*user)].queue).collect();
+            let alone_below = below.len() == 1;
+            for user in &users {
+                let own = plan.cores[usize::from(*user)].queue;
+                foreign_of[usize::from(*user)] =
+                    below.iter().copied().filter(|q| *q != own).collect::<Vec<_>>();
+            }
             for user in users {
                 let queue = plan.cores[usize::from(user)].queue;
                 let dispatch = match dispatch.remove(&queue) {
-                    Some((true, shared)) => Held::Owned(shared),
-                    Some((false, shared)) => {
+                    Some((true, shared)) if alone_below => Held::Owned(shared),
+                    Some((_, shared)) => {
                         let lock = Arc::new(P::Lock::new(shared));
                         shared_dispatch.insert(queue, lock.clone());
                         Held::Shared(lock)
@@ -170,9 +181,11 @@ impl BlockLayer {
             local.owns_all = owned && plain && receivers.is_empty();
             layer.submitters.push(local.stats.clone());
             let at = indices.iter().position(|index| *index == queue).unwrap_or_default();
+            let locked = |queue: &u16| shared_dispatch.get(queue).cloned();
             queues.push(Queue {
                 local,
                 way,
+                foreign: foreign_of[core].iter().filter_map(locked).collect(),
                 receivers: receivers.into(),
                 memory: driver.memory().clone(),
                 direct: owned && plain && !config.merge,

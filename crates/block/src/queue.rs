@@ -53,6 +53,9 @@ pub(crate) struct Path<Q> {
 pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
     pub(crate) local: Local,
     pub(crate) way: Way<Q, P>,
+    /// Dispatch queues of other cores on which this one's requests may be, because they share its
+    /// staging queue: it looks after them too, so that nobody depends on others' polling.
+    pub(crate) foreign: Box<[Arc<P::Lock<Shared<Q>>>]>,
     /// Completions that other cores found, by dispatch queue; empty if nobody else looks.
     pub(crate) receivers: Box<[Receiver]>,
     pub(crate) memory: AddressSpace,
@@ -174,7 +177,10 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             parker.unpark();
             Ok(())
         } else {
-            parker.park(&[], timeout.min(self.deadline().since(now)))
+            // Nobody wakes this for what ends on another core's queue if that core has gone.
+            let foreign = !self.foreign.is_empty() && self.local.outstanding() > 0;
+            let most = if foreign { FOREIGN_NAP } else { Nanos::MAX };
+            parker.park(&[], timeout.min(self.deadline().since(now)).min(most))
         };
         self.parker = Some(parker);
         slept
@@ -275,6 +281,33 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         // core to see it: it must look again before it sleeps.
         let Some((moved, due, waiting)) = turned else { return true };
         (self.due, self.waiting) = (due, waiting);
+        moved
+    }
+
+    /// Looks after the dispatch queues of other cores that may have requests of this one, as far as
+    /// nobody else is there.
+    fn look_around(&mut self, now: Nanos) -> bool {
+        let Way::Multi { staging, .. } = &mut self.way else { return false };
+        let (local, foreign) = (&mut self.local, &self.foreign);
+        let (mut moved, mut due) = (false, Nanos::MAX);
+        for lock in foreign {
+            // Staging first, as everywhere.
+            let looked = staging.try_with(|staging| {
+                let mut shared = lock.try_lock()?;
+                let shared = &mut *shared;
+                let mut moved = shared.dispatch.tend(now, &mut local.notes);
+                moved |= collect::<Q, P>(local, staging, shared, now);
+                shared.dispatch.start_again::<P>(now, &mut local.notes);
+                moved |= shared.dispatch.issue();
+                shared.wake();
+                Some((moved, shared.dispatch.deadline()))
+            });
+            match looked.flatten() {
+                Some((looked, at)) => (moved, due) = (moved | looked, due.min(at)),
+                None => moved = true,
+            }
+        }
+        self.due = self.due.min(due);
         moved
     }
 
@@ -451,6 +484,9 @@ fn run<Q: HardwareQueue, P: Platform>(
     moved
 }
 
+/// Sleep of a core whose requests may be on others' queues, at most.
+const FOREIGN_NAP: Nanos = Nanos::from_millis(1);
+
 /// Completions found at once, at most: others wait for the lock.
 const BUDGET: usize = 256;
 
@@ -506,7 +542,12 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
             moved |= self.receive(now);
             let idle = self.local.plug.is_empty() && !self.local.is_cutting();
             let reason = if idle { Reason::Look } else { Reason::Requests };
-            return moved | self.turn(now, reason, Scope::ALL);
+            moved |= self.turn(now, reason, Scope::ALL);
+            if !self.foreign.is_empty() && self.local.outstanding() > 0 {
+                moved |= self.look_around(now);
+                moved |= self.receive(now);
+            }
+            return moved;
         }
         moved |= if self.is_settled(now) {
             self.issue()
