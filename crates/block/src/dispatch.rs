@@ -9,6 +9,8 @@
 //! until they have failed too often. Guarantee: every request that was started comes out of
 //! [`Dispatch::fetch`] exactly once.
 
+mod recovery;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use nvme::Status;
 use crate::account::DispatchStats;
 use crate::flush::Flushes;
 use crate::notes::Notes;
+use crate::shares::Shares;
 use crate::sync::Platform;
 use crate::trace::Action;
 use crate::{Group, Op, Payload, Request, Staged, Submitter};
@@ -75,63 +78,6 @@ struct Early {
     staged: Staged,
     status: Status,
     device: Nanos,
-}
-
-/// How many tags each submitter has, where several compete for them without a common scheduler.
-#[derive(Debug)]
-struct Shares {
-    taken: Box<[u16]>,
-    /// Who has found no tag and not got one since.
-    waiting: Box<[bool]>,
-    /// Submitters that have a tag or wait for one.
-    active: u16,
-}
-
-impl Shares {
-    fn new(submitters: u16) -> Shares {
-        let count = usize::from(submitters);
-        Shares { taken: vec![0; count].into(), waiting: vec![false; count].into(), active: 0 }
-    }
-
-    /// Whether a submitter that has its share already must leave a tag to others (blk-mq's fair
-    /// sharing of tags): the depth, divided among those who are active.
-    #[inline]
-    fn exhausted(&self, submitter: Submitter, depth: u16) -> bool {
-        let who = usize::from(submitter.0);
-        let others = self.active - u16::from(self.is_active(who));
-        others > 0 && self.taken[who] >= depth.div_ceil(others + 1).max(1)
-    }
-
-    #[inline]
-    fn is_active(&self, who: usize) -> bool {
-        self.taken[who] > 0 || self.waiting[who]
-    }
-
-    #[inline]
-    fn change(&mut self, submitter: Submitter, change: impl FnOnce(&mut u16, &mut bool)) {
-        let who = usize::from(submitter.0);
-        let before = self.is_active(who);
-        change(&mut self.taken[who], &mut self.waiting[who]);
-        self.active = self.active + u16::from(self.is_active(who)) - u16::from(before);
-    }
-
-    #[inline]
-    fn take(&mut self, submitter: Submitter) {
-        self.change(submitter, |taken, waiting| (*taken, *waiting) = (*taken + 1, false));
-    }
-
-    #[inline]
-    fn put(&mut self, submitter: Submitter) {
-        self.change(submitter, |taken, _| *taken -= 1);
-    }
-
-    fn wait(&mut self, submitter: Submitter) {
-        self.change(submitter, |_, waiting| *waiting = true);
-    }
-
-    fn leave(&mut self, submitter: Submitter) {
-        self.change(submitter, |_, waiting| *waiting = false);
-    }
 }
 
 /// What is in a slot that nothing has been put into.
@@ -549,91 +495,6 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     pub(crate) fn may_start(&self) -> bool {
         self.queue.tags().free() > 0 && self.retry_at == Nanos::MAX
             || self.state == QueueState::Removed
-    }
-
-    /// Looks after commands that take too long, and after a reset.
-    #[inline]
-    pub(crate) fn tend(&mut self, now: Nanos, notes: &mut Notes) -> bool {
-        let mut moved = self.queue.poll(now);
-        if now >= self.check_at || self.queue.state() != self.state {
-            moved |= self.recover(now, notes);
-        }
-        if now >= self.retry_at {
-            self.retry_at = Nanos::MAX;
-            moved = true;
-        }
-        moved
-    }
-
-    #[cold]
-    fn recover(&mut self, now: Nanos, notes: &mut Notes) -> bool {
-        let before = std::mem::replace(&mut self.state, self.queue.state());
-        match (before, self.state) {
-            (QueueState::Resetting | QueueState::Removed, QueueState::Ready) => {
-                self.take_back(now, notes);
-            }
-            (_, QueueState::Removed) => {
-                self.take_back(now, notes);
-                while let Some(staged) = self.again.pop_front().or_else(|| self.flushes.give_up()) {
-                    self.end(staged, REMOVED);
-                }
-            }
-            (_, QueueState::Ready) => self.look_for_late(now),
-            (_, QueueState::Resetting) => self.check_at = Nanos::MAX,
-        }
-        true
-    }
-
-    /// The hardware has forgotten every command: they go again, unless they have gone too often.
-    fn take_back(&mut self, now: Nanos, notes: &mut Notes) {
-        self.check_at = Nanos::MAX;
-        let bound: Vec<Tag> = self.queue.tags().bound_tags().map(|(tag, _)| tag).collect();
-        for tag in bound {
-            let Ok(command) = self.queue.detach_tag_cmd(tag) else { continue };
-            let mut staged = self.slots[usize::from(tag.0)];
-            self.give_back(tag, staged.submitter);
-            if self.state == QueueState::Ready && staged.requeues < self.timeouts.retries {
-                staged.requeues += 1;
-                self.requeue(now, staged, notes);
-                continue;
-            }
-            let status = if self.state == QueueState::Removed { REMOVED } else { Status::ABORTED };
-            if staged.request.op == Op::Flush {
-                self.end_flush(status, Q::end_cmd(&command, now));
-            } else {
-                self.end(staged, status);
-            }
-        }
-    }
-
-    /// Aborts commands that take too long, and resets the queue if that did not help.
-    fn look_for_late(&mut self, now: Nanos) {
-        let Timeouts { command, abort, .. } = self.timeouts;
-        let bound: Vec<(Tag, Nanos)> = self.queue.tags().bound_tags().collect();
-        let (mut next, mut reset) = (Nanos::MAX, false);
-        for (tag, bound_at) in bound {
-            let aborted = &mut self.aborted[usize::from(tag.0)];
-            if *aborted != Nanos::ZERO {
-                reset |= now >= *aborted + abort;
-                next = next.min(*aborted + abort);
-            } else if now >= bound_at + command {
-                self.stats.timeouts.add(1);
-                *aborted = now.max(Nanos(1));
-                next = next.min(now + abort);
-                // A tag that was bound a moment ago.
-                let _ = self.queue.abort_tag(tag, now);
-            } else {
-                next = next.min(bound_at + command);
-            }
-        }
-        self.check_at = next;
-        if reset {
-            self.stats.resets.add(1);
-            self.queue.reset(now);
-            // A reset that is over by the next look was one all the same.
-            self.state = QueueState::Resetting;
-            self.check_at = now;
-        }
     }
 
     /// Counts how full it is, and says whether requests wait for somebody to start them; `staged` if

@@ -7,13 +7,14 @@
 //! | [`raw`](Raw) | straight to a driver's hardware queue, nothing in between |
 //! | [`layer`](BlockLayer) | `sq` and `mq`: the queues between cores and hardware |
 //! | [`config`](Config) | which of them, and what cannot be |
-//! | [`queue`](Queue) | one core's end: the path of a request |
+//! | [`queue`](Queue), `turn` | one core's end: the path of a request |
 //! | `local` | what that core has to itself: plug, cutting, completions |
 //! | `requests` | what it remembers of a request until it completes |
 //! | `merge` | contiguous requests become one command |
 //! | `staging`, [`sched`] | where requests wait and are put in order |
 //! | [`dispatch`](Timeouts) | a hardware queue, what it has, and what goes wrong with it |
 //! | `flush` | one flush standing for all that wait |
+//! | `shares` | tags shared fairly by cores without a common scheduler |
 //! | `shared`, `steer` | completions on their way to the core that submitted |
 //! | [`account`](DiskStat) | counters |
 //! | `notes`, [`trace`] | what happened to each request, and when |
@@ -41,11 +42,13 @@ mod raw;
 mod requests;
 pub mod sched;
 mod shared;
+mod shares;
 mod staged;
 mod staging;
 mod steer;
 mod sync;
 pub mod trace;
+mod turn;
 
 pub use account::{
     Counter, DEPTH_BUCKETS, DepthHistogram, DiskStat, DispatchStats, KindStat, StagingStats,

@@ -16,18 +16,17 @@ use clock::{Component, Nanos, Parker, Waker};
 use driver::HardwareQueue;
 use ring::AddressSpace;
 
-use crate::dispatch::Ended;
 use crate::held::Held;
 use crate::local::{Local, PLUG};
-use crate::notes::NO_QUEUE;
 use crate::shared::Shared;
 use crate::staging::Staging;
 use crate::steer::Receiver;
 use crate::sync::{Lock, Platform};
-use crate::trace::{Action, Tracer};
+use crate::trace::Tracer;
+use crate::turn::{collect, run, settle, unplug};
 use crate::{
-    Busy, Completion, Device, DispatchStats, Group, Limits, Native, Op, Request, Staged,
-    StagingStats, Submitter, SubmitterStats,
+    Busy, Completion, Device, DispatchStats, Group, Limits, Native, Request, Staged, StagingStats,
+    Submitter, SubmitterStats,
 };
 
 /// How a core gets from its requests to the hardware.
@@ -385,151 +384,8 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
     }
 }
 
-/// Lets the plugged requests go.
-#[inline]
-fn unplug<Q: HardwareQueue, P: Platform>(
-    local: &mut Local,
-    staging: &mut Staging,
-    shared: &mut Shared<Q>,
-    now: Nanos,
-) -> bool {
-    let mut moved = local.is_cutting() && local.cut(now);
-    while !local.plug.is_empty() {
-        moved = true;
-        note_unplug(local, now);
-        let mut plug = std::mem::take(&mut local.plug);
-        for staged in &plug {
-            stage::<Q, P>(local, staging, shared, now, staged);
-        }
-        plug.clear();
-        local.plug = plug;
-        if local.is_cutting() {
-            local.cut(now);
-        }
-    }
-    moved
-}
-
-#[inline]
-fn note_unplug(local: &mut Local, now: Nanos) {
-    if local.notes.tracer.is_some()
-        && let Some(first) = local.plug.first()
-    {
-        let mut batch = *first;
-        batch.request.sectors = local.plug.len() as u32;
-        local.notes.note(Action::Unplug, now, &batch, NO_QUEUE);
-    }
-}
-
-/// Brings one request to the hardware, or into the staging queue.
-#[inline(always)]
-fn stage<Q: HardwareQueue, P: Platform>(
-    local: &mut Local,
-    staging: &mut Staging,
-    shared: &mut Shared<Q>,
-    now: Nanos,
-    staged: &Staged,
-) {
-    let past = staging.may_bypass() || staged.request.op == Op::Flush;
-    if past && shared.dispatch.start::<P>(now, staged, &mut local.notes) {
-        P::wrote(staging.stats_ref());
-        staging.bypassed();
-        return;
-    }
-    if past {
-        shared.starve::<P>(local.submitter);
-    }
-    P::wrote(staging);
-    P::wrote(staging.stats_ref());
-    insert(local, staging, now, staged);
-}
-
-#[inline(never)]
-fn insert(local: &mut Local, staging: &mut Staging, now: Nanos, staged: &Staged) {
-    local.notes.note(Action::Inserted, now, staged, NO_QUEUE);
-    if let Some((side, head)) = staging.insert(now, *staged, local.merger.as_ref()) {
-        local.merged(now, staged, side, head);
-    }
-}
-
-/// Starts staged requests while the hardware has room.
-#[inline]
-fn run<Q: HardwareQueue, P: Platform>(
-    local: &mut Local,
-    staging: &mut Staging,
-    shared: &mut Shared<Q>,
-    now: Nanos,
-) -> bool {
-    if !shared.dispatch.start_again::<P>(now, &mut local.notes) {
-        return false;
-    }
-    let mut moved = false;
-    while !staging.is_empty() && shared.dispatch.may_start() {
-        P::wrote(staging);
-        let Some(staged) = staging.next(now) else { break };
-        let submitter = staged.submitter;
-        if !shared.dispatch.start::<P>(now, &staged, &mut local.notes) {
-            staging.put_back(now, staged);
-            shared.starve::<P>(submitter);
-            break;
-        }
-        if submitter != local.submitter {
-            local.stats.carried.add(1);
-        }
-        moved = true;
-    }
-    if !staging.is_empty() {
-        shared.starve::<P>(local.submitter);
-    }
-    moved
-}
-
 /// Sleep of a core whose requests may be on others' queues, at most.
 const FOREIGN_NAP: Nanos = Nanos::from_millis(1);
-
-/// Completions found at once, at most: others wait for the lock.
-const BUDGET: usize = 256;
-
-/// Takes what has ended off the hardware.
-#[inline]
-fn collect<Q: HardwareQueue, P: Platform>(
-    local: &mut Local,
-    staging: &mut Staging,
-    shared: &mut Shared<Q>,
-    now: Nanos,
-) -> bool {
-    let mut moved = false;
-    for _ in 0..BUDGET {
-        // Who finds the end of a request tells the staging queue: a scheduler that wants to hear has
-        // one staging queue for all submitters.
-        let tell = |staged: &Staged, device| staging.completed(now, staged, device);
-        let ended = shared.dispatch.fetch::<P>(now, &mut local.notes, tell);
-        let Some(ended) = ended else { break };
-        moved = true;
-        settle::<Q, P>(local, staging, shared, now, &ended);
-    }
-    moved
-}
-
-/// Completes a request here, or sends it to the core that submitted it.
-#[inline]
-fn settle<Q: HardwareQueue, P: Platform>(
-    local: &mut Local,
-    staging: &mut Staging,
-    shared: &mut Shared<Q>,
-    now: Nanos,
-    ended: &Ended,
-) {
-    if ended.submitter != local.submitter {
-        shared.steer::<P>(ended);
-        local.stats.found.add(1);
-        return;
-    }
-    shared.feed::<P>();
-    if let Some(flush) = local.finish(now, ended) {
-        stage::<Q, P>(local, staging, shared, now, &flush);
-    }
-}
 
 impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
     /// Brings everything submitted to the hardware, as far as it has room, and finds what has

@@ -4,12 +4,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use clock::RealClock;
 use driver::{HardwareQueue, LowLevelDriver};
 use ring::{Iova, PAGE, Region, RegisterError};
 
 use super::collector::Collector;
-use super::common::Common;
+use super::common::{Common, Shape};
 use super::contexts::{Contexts, ENDS, Placement, watch_period};
 use super::desk::{Desk, Equipment};
 use super::hybrid::HybridStats;
@@ -169,16 +168,13 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         let collectors = std::array::from_fn(|_| Collector::new(next().into()));
         let sweeper = Arc::new(Mutex::new(Collector::new(next().into())));
         let dispatch = layers.iter().flat_map(BlockLayer::dispatch).cloned().collect();
-        let common = Arc::new(Common::new(
-            RealClock::start(),
-            source,
-            plan.striped,
-            plan.sector_bytes,
-            config.request_bytes,
-            desks.into(),
-            dispatch,
-            watch_period(timeouts),
-        ));
+        let shape = Shape {
+            striped: plan.striped,
+            sector_bytes: plan.sector_bytes,
+            request_bytes: config.request_bytes,
+            watch_period: watch_period(timeouts),
+        };
+        let common = Arc::new(Common::new(shape, source, desks.into(), dispatch));
         let contexts = Contexts::start(&common, collectors, &sweeper, placement)
             .map_err(BlockingError::Context)?;
         common.adopt(&strategy);
@@ -194,12 +190,12 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
 
     /// How sectors are spread over the members.
     pub fn striped(&self) -> Striped {
-        self.common.striped
+        self.common.shape.striped
     }
 
     /// Bytes of a sector.
     pub fn sector_bytes(&self) -> u32 {
-        self.common.sector_bytes
+        self.common.shape.sector_bytes
     }
 
     /// The block layer of each member.

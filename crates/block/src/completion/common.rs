@@ -108,14 +108,22 @@ pub(super) struct Delivered {
     pub(super) woken: u64,
 }
 
-/// What threads and contexts share.
-pub(super) struct Common<Q: HardwareQueue> {
-    pub(super) clock: RealClock,
-    pub(super) source: Source,
+/// What does not change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
     pub(super) striped: Striped,
     pub(super) sector_bytes: u32,
     /// Bytes of a request at most.
     pub(super) request_bytes: u32,
+    /// How often the watch looks by itself.
+    pub(super) watch_period: Nanos,
+}
+
+/// What threads and contexts share.
+pub(super) struct Common<Q: HardwareQueue> {
+    pub(super) clock: RealClock,
+    pub(super) shape: Shape,
+    pub(super) source: Source,
     /// By thread.
     pub(super) desks: Box<[Desk<Q>]>,
     /// By member: what the hardware has done.
@@ -123,8 +131,6 @@ pub(super) struct Common<Q: HardwareQueue> {
     /// There are no contexts any more.
     pub(super) closed: AtomicBool,
     pub(super) wakers: OnceLock<Wakers>,
-    /// How often the watch looks by itself.
-    pub(super) watch_period: Nanos,
     /// When it must look at the latest, in nanoseconds.
     remind_at: AtomicU64,
     /// What the soft interrupt is to see to.
@@ -138,28 +144,21 @@ pub(super) struct Common<Q: HardwareQueue> {
 impl<Q: HardwareQueue> Common<Q> {
     /// Nobody polls, and there are no contexts, until a strategy is adopted.
     pub(super) fn new(
-        clock: RealClock,
+        shape: Shape,
         source: Source,
-        striped: Striped,
-        sector_bytes: u32,
-        request_bytes: u32,
         desks: Box<[Desk<Q>]>,
         dispatch: Box<[Arc<DispatchStats>]>,
-        watch_period: Nanos,
     ) -> Common<Q> {
         Common {
-            clock,
+            clock: RealClock::start(),
+            shape,
             source,
-            striped,
-            sector_bytes,
-            request_bytes,
             desks,
             dispatch,
             closed: AtomicBool::new(false),
             wakers: OnceLock::new(),
-            watch_period,
-            remind_at: AtomicU64::new(u64::MAX),
             soft_mail: Mutex::default(),
+            remind_at: AtomicU64::new(u64::MAX),
             behaviour: AtomicU8::new(0),
             poll_interval: AtomicU64::new(0),
             governor: Mutex::new(None),
@@ -168,7 +167,7 @@ impl<Q: HardwareQueue> Common<Q> {
 
     /// Every member, one bit each.
     pub(super) fn all(&self) -> u64 {
-        u64::MAX >> (64 - u32::from(self.striped.members()).clamp(1, 64))
+        u64::MAX >> (64 - u32::from(self.shape.striped.members()).clamp(1, 64))
     }
 
     #[inline]
@@ -180,12 +179,14 @@ impl<Q: HardwareQueue> Common<Q> {
     #[inline]
     pub(super) fn check(&self, transfer: &Transfer, buffer: usize) -> Result<(), WaitError> {
         let bytes = match transfer.op {
-            Op::Read | Op::Write => u64::from(transfer.sectors) * u64::from(self.sector_bytes),
+            Op::Read | Op::Write => {
+                u64::from(transfer.sectors) * u64::from(self.shape.sector_bytes)
+            }
             Op::Extents => return Err(WaitError::Query),
             Op::Flush | Op::Discard | Op::WriteZeroes => return Ok(()),
         };
-        if bytes > self.request_bytes.into() {
-            return Err(WaitError::TooLong { bytes, most: self.request_bytes });
+        if bytes > self.shape.request_bytes.into() {
+            return Err(WaitError::TooLong { bytes, most: self.shape.request_bytes });
         }
         if (transfer.at as u64).checked_add(bytes).is_none_or(|end| end > buffer as u64) {
             return Err(WaitError::Buffer { at: transfer.at, bytes, len: buffer });
@@ -246,19 +247,16 @@ impl<Q: HardwareQueue> Common<Q> {
         self.soft_mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completions so far, and commands under way, of all members.
-    fn load(&self) -> (u64, u32) {
-        let sum = |of: &dyn Fn(&DispatchStats) -> u64| self.dispatch.iter().map(|s| of(s)).sum();
-        let ended: u64 = sum(&|stats| stats.ended.get());
-        let depth: u64 = sum(&|stats| stats.under_way.get());
-        (ended, depth as u32)
+    /// Completions so far, of all members.
+    fn ended(&self) -> u64 {
+        self.dispatch.iter().map(|stats| stats.ended.get()).sum()
     }
 
     /// A member must be looked at by `due`, whatever else happens: a reset goes on, or a device that
     /// was busy is asked again.
     #[inline]
     pub(super) fn remind(&self, now: Nanos, due: Nanos) {
-        if due.since(now) < self.watch_period {
+        if due.since(now) < self.shape.watch_period {
             self.remind_soon(due);
         }
     }
@@ -275,7 +273,7 @@ impl<Q: HardwareQueue> Common<Q> {
     /// After how long the watch looks again.
     pub(super) fn watch_interval(&self) -> Nanos {
         let due = Nanos(self.remind_at.load(Ordering::Acquire));
-        due.since(self.clock.now()).min(self.watch_period)
+        due.since(self.clock.now()).min(self.shape.watch_period)
     }
 
     /// Whether the watch was reminded of something that is due.
@@ -298,8 +296,8 @@ impl<Q: HardwareQueue> Common<Q> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let (ended, depth) = self.load();
-        let mode = governor.as_mut().and_then(|governor| governor.look(now, ended, depth));
+        let depth = || self.desks.iter().map(|desk| desk.stats().under_way()).sum();
+        let mode = governor.as_mut().and_then(|governor| governor.look(now, self.ended(), depth));
         if let Some(mode) = mode {
             self.set_polling(mode == Mode::Poll);
         }
@@ -313,7 +311,7 @@ impl<Q: HardwareQueue> Common<Q> {
     pub(super) fn adopt(&self, strategy: &Strategy) {
         let mut governor = self.governor();
         *governor = match strategy.notify {
-            Notify::Hybrid(hybrid) => Some(Governor::new(hybrid, self.clock.now(), self.load().0)),
+            Notify::Hybrid(hybrid) => Some(Governor::new(hybrid, self.clock.now(), self.ended())),
             _ => None,
         };
         let interval = strategy.interval().unwrap_or(Nanos::ZERO);

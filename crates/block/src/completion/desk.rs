@@ -140,6 +140,7 @@ impl<Q: HardwareQueue> Desk<Q> {
     /// as it is, for the device.
     pub(super) fn leave(&self) {
         let mut papers = self.lock();
+        self.stats.abandoned.add(papers.is_flying().into());
         papers.state = State::Idle;
         papers.equipment.queues = Vec::new();
     }
@@ -162,6 +163,7 @@ impl<Q: HardwareQueue> Papers<Q> {
 
     /// Answers a request that no device is asked about.
     pub(super) fn answer(&mut self, tag: u64, status: Status, stats: &WaiterStats) {
+        stats.started.add(1);
         stats.complete(0, Nanos::ZERO, status.is_success());
         self.state = State::Done(Completion { tag, status, result: 0 });
     }
@@ -199,6 +201,7 @@ impl<Q: HardwareQueue> Papers<Q> {
         let flight =
             Flight { transfer, bytes, members: 0, left: 0, status: Status::SUCCESS, since: now };
         self.state = State::Flying(flight);
+        stats.started.add(1);
         if op == Op::Flush {
             for member in 0..striped.members() {
                 self.submit(now, member, Request::flush(0));

@@ -12,8 +12,12 @@ use crate::Counter;
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct WaiterStats {
+    /// Requests started.
+    pub started: Counter,
     /// Requests finished.
     pub requests: Counter,
+    /// Requests that their thread gave up.
+    pub abandoned: Counter,
     /// Of them without success.
     pub failed: Counter,
     /// Bytes read or written.
@@ -39,6 +43,12 @@ impl WaiterStats {
         if latency.0 > self.longest.get() {
             self.longest.set(latency.0);
         }
+    }
+
+    /// Requests started, and neither finished nor given up.
+    pub fn under_way(&self) -> u32 {
+        let over = self.requests.get() + self.abandoned.get();
+        self.started.get().saturating_sub(over) as u32
     }
 
     /// From start to finish, summed over the requests.

@@ -56,9 +56,9 @@ pub enum WaitError {
 
 /// A place for one thread, not taken yet.
 pub struct BlockingQueue<Q: HardwareQueue> {
-    /// `None` once the thread has entered.
-    common: Option<Arc<Common<Q>>>,
+    common: Arc<Common<Q>>,
     index: u16,
+    entered: bool,
 }
 
 impl<Q: HardwareQueue> std::fmt::Debug for BlockingQueue<Q> {
@@ -69,13 +69,13 @@ impl<Q: HardwareQueue> std::fmt::Debug for BlockingQueue<Q> {
 
 impl<Q: HardwareQueue> BlockingQueue<Q> {
     pub(super) fn new(common: Arc<Common<Q>>, index: u16) -> BlockingQueue<Q> {
-        BlockingQueue { common: Some(common), index }
+        BlockingQueue { common, index, entered: false }
     }
 
     /// The calling thread takes the place: from now on it is the one that is woken.
     pub fn enter(mut self) -> Waiter<Q> {
-        // Nobody else takes it out, and this is the end of `self`.
-        let Some(common) = self.common.take() else { unreachable!("a place is entered once") };
+        self.entered = true;
+        let common = self.common.clone();
         let desk = &common.desks[usize::from(self.index)];
         desk.sit();
         let allowed = sched_getaffinity(None).ok().filter(|set| set.count() > 1);
@@ -94,8 +94,8 @@ impl<Q: HardwareQueue> BlockingQueue<Q> {
 
 impl<Q: HardwareQueue> Drop for BlockingQueue<Q> {
     fn drop(&mut self) {
-        if let Some(common) = &self.common {
-            common.desks[usize::from(self.index)].leave();
+        if !self.entered {
+            self.common.desks[usize::from(self.index)].leave();
         }
     }
 }
@@ -128,7 +128,7 @@ impl<Q: HardwareQueue> Waiter<Q> {
 
     /// Bytes of a sector.
     pub fn sector_bytes(&self) -> u32 {
-        self.common.sector_bytes
+        self.common.shape.sector_bytes
     }
 
     /// What the thread's requests have come to.
@@ -181,7 +181,7 @@ impl<Q: HardwareQueue> Waiter<Q> {
         if !papers.is_idle() {
             return Err(WaitError::UnderWay);
         }
-        if !common.striped.contains(transfer.lba, transfer.sectors.into()) {
+        if !common.shape.striped.contains(transfer.lba, transfer.sectors.into()) {
             papers.answer(transfer.tag, Status::LBA_OUT_OF_RANGE, &self.stats);
             return Ok(());
         }

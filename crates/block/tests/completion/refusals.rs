@@ -57,8 +57,7 @@ fn requests_that_cannot_be_are_answered_at_once() {
 }
 
 #[test]
-fn what_the_driver_refuses_ends_without_the_device() {
-    // The device takes no command for write zeroes; it must not hang anybody.
+fn a_device_that_is_gone_ends_requests_at_once() {
     for (name, strategy) in strategies() {
         let mut rig = Rig::new(2, 1, 2, strategy);
         rig.board().remove(0);

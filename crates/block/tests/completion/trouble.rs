@@ -17,6 +17,10 @@ fn a_thread_may_go_while_its_request_is_under_way() {
         let gone = rig.on_threads(|_, mut waiter| {
             waiter.submit(Transfer::read(0, 4, 0)).unwrap();
             assert!(waiter.wait(Nanos::from_millis(1)).is_none());
+            let stats = waiter.stats().clone();
+            assert_eq!(stats.under_way(), 1);
+            drop(waiter);
+            assert_eq!((stats.under_way(), stats.abandoned.get()), (0, 1));
         });
         gone.into_iter().for_each(|t| t.join().unwrap());
         stays.submit(Transfer::read(0, 1, 0)).unwrap();

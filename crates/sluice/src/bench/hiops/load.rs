@@ -17,7 +17,7 @@ pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<
     ];
     for threads in loads.iter().copied() {
         let threads = threads.min(rig.threads());
-        let samples = in_turns(effort.choose(6, 1), strategies.len(), |which| {
+        let samples = in_turns(effort.choose(5, 1), strategies.len(), |which| {
             rig.measure(&Setting { strategy: strategies[which].1, threads, bytes: 512 })
         })?;
         let better = median(&samples[0], |s| s.iops)?.max(median(&samples[1], |s| s.iops)?);

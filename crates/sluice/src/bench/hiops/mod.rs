@@ -46,19 +46,10 @@ const THREADS: u32 = 128;
 /// When the system refuses memory or threads, a request fails, or the output does.
 pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let mut rig = Rig::start(effort.choose(256, 16), effort)?;
-    let only = std::env::var("DEV_ONLY").unwrap_or("7890".into());
-    if only.contains('7') {
-        throughput::run(effort, &mut rig, sink)?;
-    }
-    if only.contains('8') {
-        handler::run(effort, &mut rig, sink)?;
-    }
-    if only.contains('9') {
-        interval::run(effort, &mut rig, sink)?;
-    }
-    if only.contains('0') {
-        load::run(effort, &mut rig, sink)?;
-    }
+    throughput::run(effort, &mut rig, sink)?;
+    handler::run(effort, &mut rig, sink)?;
+    interval::run(effort, &mut rig, sink)?;
+    load::run(effort, &mut rig, sink)?;
     let late = rig.stop()?;
     for (metric, value) in [("late_p50", late.p50), ("late_p99", late.p99), ("late_max", late.max)]
     {

@@ -48,7 +48,7 @@ impl Tasks {
             // Without it (a kernel without schedstats) CPU time is not known.
             if let Ok(time) = fs::read_to_string(entry.path().join("schedstat")) {
                 let on_cpu = time.split(' ').next().and_then(|ns| ns.parse().ok());
-                tasks.cpu = tasks.cpu + Nanos(on_cpu.unwrap_or(0));
+                tasks.cpu += Nanos(on_cpu.unwrap_or(0));
             }
         }
         tasks.time = Nanos((begin.0 + clock.now().0) / 2);

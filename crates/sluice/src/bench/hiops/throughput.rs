@@ -18,7 +18,7 @@ pub(super) fn run(effort: Effort, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<
     ];
     let threads = THREADS.min(rig.threads());
     for bytes in sizes.iter().copied() {
-        let samples = in_turns(effort.choose(5, 1), strategies.len(), |which| {
+        let samples = in_turns(effort.choose(4, 1), strategies.len(), |which| {
             rig.measure(&Setting { strategy: strategies[which].1, threads, bytes })
         })?;
         let baseline = median(&samples[0], |s| s.iops)?;

@@ -1,0 +1,96 @@
+//! What a dispatch queue does about commands that take too long, resets and removal.
+
+use clock::Nanos;
+use driver::{HardwareQueue, QueueState, Tag};
+use nvme::Status;
+
+use super::{Dispatch, REMOVED, Timeouts};
+use crate::Op;
+use crate::notes::Notes;
+
+impl<Q: HardwareQueue> Dispatch<Q> {
+    /// Looks after commands that take too long, and after a reset.
+    #[inline]
+    pub(crate) fn tend(&mut self, now: Nanos, notes: &mut Notes) -> bool {
+        let mut moved = self.queue.poll(now);
+        if now >= self.check_at || self.queue.state() != self.state {
+            moved |= self.recover(now, notes);
+        }
+        if now >= self.retry_at {
+            self.retry_at = Nanos::MAX;
+            moved = true;
+        }
+        moved
+    }
+
+    #[cold]
+    fn recover(&mut self, now: Nanos, notes: &mut Notes) -> bool {
+        let before = std::mem::replace(&mut self.state, self.queue.state());
+        match (before, self.state) {
+            (QueueState::Resetting | QueueState::Removed, QueueState::Ready) => {
+                self.take_back(now, notes);
+            }
+            (_, QueueState::Removed) => {
+                self.take_back(now, notes);
+                while let Some(staged) = self.again.pop_front().or_else(|| self.flushes.give_up()) {
+                    self.end(staged, REMOVED);
+                }
+            }
+            (_, QueueState::Ready) => self.look_for_late(now),
+            (_, QueueState::Resetting) => self.check_at = Nanos::MAX,
+        }
+        true
+    }
+
+    /// The hardware has forgotten every command: they go again, unless they have gone too often.
+    fn take_back(&mut self, now: Nanos, notes: &mut Notes) {
+        self.check_at = Nanos::MAX;
+        let bound: Vec<Tag> = self.queue.tags().bound_tags().map(|(tag, _)| tag).collect();
+        for tag in bound {
+            let Ok(command) = self.queue.detach_tag_cmd(tag) else { continue };
+            let mut staged = self.slots[usize::from(tag.0)];
+            self.give_back(tag, staged.submitter);
+            if self.state == QueueState::Ready && staged.requeues < self.timeouts.retries {
+                staged.requeues += 1;
+                self.requeue(now, staged, notes);
+                continue;
+            }
+            let status = if self.state == QueueState::Removed { REMOVED } else { Status::ABORTED };
+            if staged.request.op == Op::Flush {
+                self.end_flush(status, Q::end_cmd(&command, now));
+            } else {
+                self.end(staged, status);
+            }
+        }
+    }
+
+    /// Aborts commands that take too long, and resets the queue if that did not help.
+    fn look_for_late(&mut self, now: Nanos) {
+        let Timeouts { command, abort, .. } = self.timeouts;
+        let bound: Vec<(Tag, Nanos)> = self.queue.tags().bound_tags().collect();
+        let (mut next, mut reset) = (Nanos::MAX, false);
+        for (tag, bound_at) in bound {
+            let aborted = &mut self.aborted[usize::from(tag.0)];
+            if *aborted != Nanos::ZERO {
+                reset |= now >= *aborted + abort;
+                next = next.min(*aborted + abort);
+            } else if now >= bound_at + command {
+                self.stats.timeouts.add(1);
+                *aborted = now.max(Nanos(1));
+                next = next.min(now + abort);
+                // A tag that was bound a moment ago.
+                let _ = self.queue.abort_tag(tag, now);
+            } else {
+                next = next.min(bound_at + command);
+            }
+        }
+        self.check_at = next;
+        if reset {
+            self.stats.resets.add(1);
+            self.queue.reset(now);
+            // A reset that is over by the next look was one all the same.
+            self.state = QueueState::Resetting;
+            self.check_at = now;
+        }
+    }
+}
