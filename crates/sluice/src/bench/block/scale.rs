@@ -15,14 +15,15 @@ use super::ways::{MQ, MQ_ONE, SQ, layer, raw};
 const DEPTH: u64 = 32;
 
 /// Requests per second of all devices together, each on a core of its own.
-pub(super) fn together<D: Device + Send>(
+fn together<D: Device + Send>(
     devices: &mut [D],
     depth: u64,
     count: u64,
 ) -> Result<f64, BenchError> {
-    let (cores, barrier) = (Cores::allowed(), Barrier::new(devices.len() + 1));
+    let (cores, barrier) = (Cores::allowed(), Barrier::new(devices.len()));
     let total = count * devices.len() as u64;
-    let seconds = thread::scope(|scope| {
+    let epoch = Instant::now();
+    let spans = thread::scope(|scope| {
         let threads: Vec<_> = devices
             .iter_mut()
             .enumerate()
@@ -32,24 +33,21 @@ pub(super) fn together<D: Device + Send>(
                     cores.pin(i);
                     let mut load = Load::new(1 << 31, depth, depth, i as u64);
                     barrier.wait();
-                    let ran = load.run(device, count);
-                    // A core with nothing of its own left still serves the others' requests, as one
-                    // with a runner does.
-                    barrier.wait();
-                    ran
+                    let begin = epoch.elapsed();
+                    load.run(device, count)?;
+                    Ok((begin, epoch.elapsed()))
                 })
             })
             .collect();
-        barrier.wait();
-        let begin = Instant::now();
-        barrier.wait();
-        let seconds = begin.elapsed().as_secs_f64();
-        for thread in threads {
-            thread.join().map_err(|_| BenchError::Thread("a submitter"))??;
-        }
-        Ok::<f64, BenchError>(seconds)
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().map_err(|_| BenchError::Thread("a submitter"))?
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>, BenchError>>()
     })?;
-    Ok(total as f64 / seconds)
+    // From the first who began to the last who ended; whoever measures may not get to run meanwhile.
+    let begin = spans.iter().map(|(begin, _)| *begin).min().unwrap_or_default();
+    let end = spans.iter().map(|(_, end)| *end).max().unwrap_or_default();
+    Ok(total as f64 / (end - begin).as_secs_f64())
 }
 
 /// One thing to be measured.
