@@ -42,6 +42,51 @@ fn bench_ring_prints_one_object_per_line() {
 }
 
 #[test]
+fn bench_block_compares_the_ways() {
+    let out = sluice(&["bench", "block", "--json", "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for way in ["mq, no merging", "mq", "sq", "mq, traced"] {
+        for load in ["QD 32, 32 at a time", "QD 32, 8 at a time", "QD 1, 1 at a time"] {
+            let case = format!("null, {way}, {load}");
+            let line = lines.iter().find(|l| l["case"] == case.as_str()).expect(&case);
+            assert!(line["ratio"].as_f64().unwrap() > 0.0, "{line}");
+        }
+    }
+    for metric in ["latency_p50", "latency_p99", "latency_max", "share_over_1ms"] {
+        assert_eq!(lines.iter().filter(|l| l["metric"] == metric).count(), 16, "{metric}");
+    }
+    assert_eq!(lines.iter().filter(|l| l["metric"] == "iops").count(), 10);
+}
+
+#[test]
+fn bench_hiops_measures_every_figure() {
+    let out = sluice(&["bench", "hiops", "--json", "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let has = |case: &str, metric: &str| {
+        let found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
+        assert_eq!(found.count(), 1, "{case}: {metric}");
+    };
+    for size in ["0.5 KB", "64 KB"] {
+        for strategy in ["SCSI", "NVMe", "IRQ I/O (coop + lazy)", "poll I/O (coop + lazy)"] {
+            has(&format!("{size} reads, 16 threads, {strategy}"), "iops");
+            has(&format!("{size} reads, 16 threads, {strategy}"), "context_switches_per_io");
+        }
+    }
+    for step in ["SCSI", "non-blocking", "+lazy", "+coop"] {
+        for metric in ["cpu_p50", "cpu_p99", "cpu_max"] {
+            has(&format!("handler, 0.5 KB reads, 16 threads, {step}"), metric);
+        }
+    }
+    has("0.5 KB reads, 16 threads, async poll every 16 us", "iops");
+    has("0.5 KB reads, 16 threads, with coop poll every 16 us", "iops");
+    has("0.5 KB reads, 1 threads, hybrid", "iops");
+}
+
+#[test]
 fn bench_ring_prints_a_table() {
     let out = sluice(&["bench", "ring", "--quick"]);
     assert!(out.status.success(), "{}", text(&out.stderr));

@@ -19,6 +19,8 @@ fn threads_that_come_by_find_what_others_wait_for() {
         let sleepers = rig
             .on_threads(|index, mut waiter| waiter.read_at(index as u64 * 8, 1, 0).unwrap().status);
         wait_for("both are under way", || rig.board().held(0) == 1 && rig.board().held(1) == 1);
+        // And have let go of the paths on which others are to look.
+        wait_for("both are asleep", || rig.blocking.stats().waiters.sleeps == 2);
         rig.board().allow(2);
         wait_for("both have ended", || rig.board().done(0) == 1 && rig.board().done(1) == 1);
         assert_eq!(rig.blocking.stats().waiters.requests, 0, "nobody knows");
