@@ -15,7 +15,7 @@ use crate::dispatch::Dispatch;
 use crate::held::Held;
 use crate::local::{Local, PIECES};
 use crate::merge::Merger;
-use crate::queue::{Path, Way};
+use crate::queue::{Locked, Path, Way};
 use crate::shared::Shared;
 use crate::staging::Staging;
 use crate::steer;
@@ -34,9 +34,6 @@ pub struct BlockLayer {
     staging: Vec<Arc<StagingStats>>,
     dispatch: Vec<Arc<DispatchStats>>,
 }
-
-/// A dispatch queue that several cores use.
-type Locked<Q, P> = Arc<<P as Platform>::Lock<Shared<Q>>>;
 
 /// A block layer, and a queue for each core.
 pub type Opened<Q, P = Native> = (BlockLayer, Vec<Queue<Q, P>>);

@@ -29,6 +29,9 @@ use crate::{
     Submitter, SubmitterStats,
 };
 
+/// A dispatch queue that several cores use.
+pub(crate) type Locked<Q, P> = Arc<<P as Platform>::Lock<Shared<Q>>>;
+
 /// How a core gets from its requests to the hardware.
 #[expect(clippy::large_enum_variant, reason = "a box would cost the owned way a load")]
 pub(crate) enum Way<Q: HardwareQueue, P: Platform> {
@@ -54,7 +57,7 @@ pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
     pub(crate) way: Way<Q, P>,
     /// Dispatch queues of other cores on which this one's requests may be, because they share its
     /// staging queue: it looks after them too, so that nobody depends on others' polling.
-    pub(crate) foreign: Box<[Arc<P::Lock<Shared<Q>>>]>,
+    pub(crate) foreign: Box<[Locked<Q, P>]>,
     /// Completions that other cores found, by dispatch queue; empty if nobody else looks.
     pub(crate) receivers: Box<[Receiver]>,
     pub(crate) memory: AddressSpace,
