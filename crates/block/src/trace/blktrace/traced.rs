@@ -32,7 +32,7 @@ pub struct Traced {
     pub cores: u16,
     /// All submitters.
     pub processes: Vec<Process>,
-    /// Wall clock time at [`Nanos::ZERO`], since 1970: seconds and nanoseconds. Zeros for a run in
+    /// Wall clock time at [`clock::Nanos::ZERO`], since 1970: seconds and nanoseconds. Zeros for a run in
     /// virtual time.
     pub started: (u32, u32),
 }

@@ -3,8 +3,8 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | [`fio`](Fio) | fio: runs it, and reads what it measured |
-//! | [`place`] | the file and the loop device |
+//! | `fio` | fio: runs it, and reads what it measured |
+//! | `place` | the file and the loop device |
 //!
 //! Ours is measured twice: with an owner that *sleeps* when there is nothing to do, as fio does, and
 //! with one that *spins*. CPU time is that of the whole process, user and system; an owner that spins
