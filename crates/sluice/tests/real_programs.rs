@@ -166,8 +166,9 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let image = file_system(dir.path(), 32 << 20);
-    // A kernel block device on the file: e2fsprogs writes changed bytes of the superblock alone (if
-    // a second has passed since it was made), which nbdfuse passes on and a drive of sectors refuses.
+    // A kernel block device on the file. On the file itself e2fsck's last write is refused as invalid
+    // every other time; it is thought to be of single bytes of the superblock, which nbdfuse passes on
+    // and a drive of sectors refuses.
     let Some(device) = Loop::on(&file) else {
         eprintln!("skipped: no loop device on the served drive is to be had here");
         return;
