@@ -94,6 +94,8 @@ fn an_issuing_thread_goes_on_with_the_fifo() {
     let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
     let staging = rig.blocking.layers()[0].staging()[0].clone();
     wait_for("one waits for the tag", || staging.inserted.get() == 1);
+    // And have let go of the paths on which the passer-by is to look.
+    wait_for("both are asleep", || rig.blocking.stats().waiters.sleeps == 2);
     rig.board().allow(1);
     wait_for("the first has ended", || rig.board().done(0) == 1);
     assert_eq!(rig.board().held(0), 0, "nobody was there to issue the second");

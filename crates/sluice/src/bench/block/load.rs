@@ -29,25 +29,26 @@ impl Load {
         Load { rng, sectors, depth, batch, submitted: 0, completed: 0, now: Nanos(1) }
     }
 
-    /// Runs until `count` more have completed; returns nanoseconds per request.
+    /// Submits `count` more and waits for all of them; returns nanoseconds per request.
     ///
+    /// Nothing stays outstanding: the next load on the device must not reap what this one submitted.
     /// Time is read once per round: that is what a runner does.
     ///
     /// # Errors
     /// [`BenchError::Status`] when a read fails.
     pub fn run<D: Device>(&mut self, device: &mut D, count: u64) -> Result<f64, BenchError> {
-        let (begin, end) = (Instant::now(), self.completed + count);
+        let (begin, end) = (Instant::now(), self.submitted + count);
         while self.completed < end {
             self.now = Nanos(begin.elapsed().as_nanos() as u64 | 1);
-            self.round(device)?;
+            self.round(device, end)?;
         }
         Ok(begin.elapsed().as_nanos() as f64 / count as f64)
     }
 
     #[inline(always)]
-    fn round<D: Device>(&mut self, device: &mut D) -> Result<(), BenchError> {
+    fn round<D: Device>(&mut self, device: &mut D, end: u64) -> Result<(), BenchError> {
         let room = self.depth - (self.submitted - self.completed);
-        for _ in 0..room.min(self.batch) {
+        for _ in 0..room.min(self.batch).min(end - self.submitted) {
             // A multiplication instead of a division, as any fast generator of offsets does.
             let wide = u128::from(self.rng.next_u64()) * u128::from(self.sectors);
             let lba = (wide >> 64) as u64;
