@@ -84,11 +84,12 @@ impl Teller {
                     let size = format!("{} ({} bytes)", bytes_binary(bytes), count(bytes));
                     lines.push_str(&format!("serving {name}: {size} at {endpoint}\n"));
                 }
-                // A reader that has left does not end the service.
-                let _ = print(&lines);
+                // The warning first: who waits for the line below connects at once.
                 if !keeps_data(plan) {
                     say(&format!("{name} keeps no data: what is read is not what was written"));
                 }
+                // A reader that has left does not end the service.
+                let _ = print(&lines);
             }
             Event::Reading(now, before) => say(&now.line(before)),
             Event::Stopping => say("finishing what is under way; once more to end at once"),
