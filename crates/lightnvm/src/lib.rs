@@ -5,13 +5,13 @@
 //!
 //! | file | noun |
 //! |---|---|
+//! | [`vector`] | a queue pair that takes vector commands |
 //! | [`targets/pblk`](Pblk) | a block device: the translation layer of [`ftl`], run by the host |
 //! | `targets/pblk/open` | start: what the chunks say, and which way to go from there |
 //! | `targets/pblk/scan` | start with data: padding, then every sector's out-of-band bytes |
 //! | `targets/pblk/vectors` | [`ftl::Flash`] by vector commands |
 //! | `targets/pblk/split` | reads that take several commands |
-//! | `targets/pblk/address` | flat sector numbers to physical page addresses |
-//! | `targets/pblk/memory` | registered memory: the write buffer, and scratch per command |
+//! | `targets/pblk/memory` | registered memory: the write buffer |
 //! | `targets/pblk/requests` | which requests are outstanding, and where their data is |
 //! | [`targets/pblk/error`](PblkError) | why a drive cannot be opened |
 //!
@@ -31,5 +31,6 @@
 #![forbid(unsafe_code)]
 
 mod targets;
+pub mod vector;
 
 pub use targets::pblk::{Pblk, PblkError};

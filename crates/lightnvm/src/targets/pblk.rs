@@ -5,7 +5,6 @@
 //! Guarantees: every request that was taken completes exactly once; doorbells are rung once per
 //! poll; nothing is allocated per request once the tables have grown to the load.
 
-mod address;
 mod error;
 mod memory;
 mod open;

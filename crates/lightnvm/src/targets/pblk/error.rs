@@ -1,10 +1,9 @@
 //! [`PblkError`]: why a drive cannot be opened.
 
-use std::io;
-
 use ftl::NewFtlError;
 use nvme::{Address, Status};
-use ring::RegisterError;
+
+use crate::vector::MemoryError;
 
 /// Why a drive cannot be opened as a block device.
 #[derive(Debug, thiserror::Error)]
@@ -92,21 +91,8 @@ pub enum PblkError {
     #[error(transparent)]
     Ftl(#[from] NewFtlError),
     /// No memory for the write buffer or the lists of addresses.
-    #[error("memory for {what}: {source}")]
-    Memory {
-        /// What it is for.
-        what: &'static str,
-        /// What `mmap(2)` returned.
-        source: io::Error,
-    },
-    /// No registration left.
-    #[error("registering memory for {what}: {source}")]
-    Register {
-        /// What it is for.
-        what: &'static str,
-        /// Why not.
-        source: RegisterError,
-    },
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The drive refused a command of the recovery.
     #[error("recovery: {command} at {address} failed: {status}")]
     Command {

@@ -22,12 +22,12 @@ use ftl::{Found, Ftl, FtlConfig, NewFtlError, Oob, Recovery, Shape};
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
 use ring::Port;
 
-use super::address::Addresses;
-use super::memory::{Scratch, Slots};
+use super::memory::Slots;
 use super::requests::Requests;
 use super::scan::Scan;
 use super::vectors::VectorFlash;
 use super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
+use crate::vector::{Addresses, VectorQueue};
 
 /// Physical sectors that the translation layer can number.
 const MAX_PHYSICAL: u64 = 0x7000_0000;
@@ -47,7 +47,7 @@ impl Pblk {
     pub fn open(
         info: &DriveInfo,
         chunks: &[ChunkDescriptor],
-        mut queue: QueuePair,
+        queue: QueuePair,
         port: Arc<Port>,
         config: FtlConfig,
         pump: &mut dyn FnMut(),
@@ -60,6 +60,7 @@ impl Pblk {
         let shape = Shape::of(&geometry);
         let addresses = Addresses::new(shape, geometry, format);
         let mut found = Chunks::of(chunks, &addresses)?;
+        let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         let ftl = if found.written > 0 {
             if !keeps_data {
                 return Err(PblkError::CannotRecover { chunks: found.written });
@@ -67,10 +68,8 @@ impl Pblk {
             let mut recovery = Recovery::new(shape, config, found.counted)?;
             let layout =
                 ftl::Layout::of(&shape, &config, found.counted).map_err(NewFtlError::from)?;
-            let max_sectors = info.max_sectors;
             let sectors = layout.logical + layout.meta;
-            let mut scan =
-                Scan::new(&mut queue, &port, info.nsid, &addresses, max_sectors, sectors, pump)?;
+            let mut scan = Scan::new(&mut queue, &addresses, sectors, pump)?;
             // Padding is not worth reading, and the last of it cannot be read.
             let before = found.all.clone();
             scan.pad(&mut found.all)?;
@@ -89,7 +88,6 @@ impl Pblk {
         } else {
             None
         };
-        let scratch = Scratch::new(space, queue.capacity())?;
         let limits = Limits {
             sector_bytes: geometry.sector_bytes,
             sectors: ftl.sectors(),
@@ -101,15 +99,7 @@ impl Pblk {
         let requests = Requests::new(QUEUE_DEPTH);
         Ok(Pblk {
             ftl,
-            flash: VectorFlash::new(
-                queue,
-                port,
-                info.nsid,
-                addresses,
-                (scratch, slots),
-                requests,
-                info.max_sectors,
-            ),
+            flash: VectorFlash::new(queue, addresses, slots, requests),
             limits,
             answered: VecDeque::with_capacity(QUEUE_DEPTH as usize),
             taken: false,

@@ -5,15 +5,13 @@
 
 use std::sync::Arc;
 
-use driver::{Completed, QueuePair};
+use driver::QueueFull;
 use ftl::{Found, Oob, Recovery};
-use nvme::{MAX_VECTOR, SglDescriptor, Sqe};
-use ring::{Iova, Port, Region};
+use nvme::MAX_VECTOR;
+use ring::{Iova, Region};
 
 use super::PblkError;
-use super::address::Addresses;
-use super::memory::{Scratch, register};
-use super::vectors::failed_addresses;
+use crate::vector::{Addresses, Sectors, VectorEnded, VectorQueue, register};
 
 /// Calls of the pump without any answer after which a drive counts as dead.
 const PATIENCE: u64 = 30_000_000;
@@ -43,14 +41,11 @@ struct Job {
 
 /// A drive that is being read from one end to the other.
 pub(crate) struct Scan<'a> {
-    queue: &'a mut QueuePair,
+    queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
     pump: &'a mut dyn FnMut(),
-    nsid: u32,
-    max_sectors: u32,
     /// Logical sectors of the layout, trim state included.
     sectors: u32,
-    lists: Scratch,
     oob: Arc<Region>,
     oob_at: Iova,
     /// A write unit of zeros, then a sector per lane.
@@ -68,20 +63,18 @@ impl<'a> Scan<'a> {
     /// A scan through `queue`, which has nothing outstanding.
     ///
     /// # Errors
-    /// [`PblkError::Memory`], [`PblkError::Register`].
+    /// [`PblkError::Memory`].
     pub(crate) fn new(
-        queue: &'a mut QueuePair,
-        port: &Port,
-        nsid: u32,
+        queue: &'a mut VectorQueue,
         addresses: &'a Addresses,
-        max_sectors: u32,
         sectors: u32,
         pump: &'a mut dyn FnMut(),
     ) -> Result<Scan<'a>, PblkError> {
         let shape = addresses.shape();
         let oob_bytes = addresses.oob_bytes() as usize;
         let (unit, sector_bytes) = (shape.unit, shape.sector_bytes as usize);
-        let lanes = queue.capacity().min(LANES);
+        let lanes = queue.queue().capacity().min(LANES);
+        let port = queue.port().clone();
         let space = port.memory();
         let oob_len = (usize::from(lanes) + 1) * usize::from(MAX_VECTOR) * oob_bytes;
         let (oob, oob_at) = register(space, oob_len, "the recovery's out-of-band bytes")?;
@@ -93,13 +86,10 @@ impl<'a> Scan<'a> {
             oob.write(padding_offset + i * oob_bytes, &padding);
         }
         Ok(Scan {
-            lists: Scratch::new(space, lanes)?,
             padding_at: oob_at.offset(padding_offset as u64),
-            max_sectors: max_sectors.clamp(1, MAX_VECTOR.into()),
             queue,
             addresses,
             pump,
-            nsid,
             sectors,
             oob,
             oob_at,
@@ -163,7 +153,7 @@ impl<'a> Scan<'a> {
         recovery: &mut Recovery,
     ) -> Result<(), PblkError> {
         let shape = *self.addresses.shape();
-        let most = self.max_sectors;
+        let most = self.queue.max_sectors();
         let mut jobs = (0..).zip(found).flat_map(|(chunk, state)| {
             let written = match *state {
                 Found::Open(n) | Found::Closed(n) | Found::Failing(n) => n,
@@ -246,14 +236,14 @@ impl<'a> Scan<'a> {
         let mut in_vain = 0;
         loop {
             while let (Some(job), Some(&lane)) = (next, free.last()) {
-                if self.queue.submit(self.command(lane, &job), lane.into()).is_err() {
+                if self.submit(lane, &job).is_err() {
                     break;
                 }
                 free.pop();
                 running[usize::from(lane)] = Some(job);
                 next = jobs.next();
             }
-            self.queue.ring();
+            self.queue.ring(true);
             while let Some(done) = self.queue.reap() {
                 in_vain = 0;
                 let lane = done.user as u16;
@@ -261,7 +251,7 @@ impl<'a> Scan<'a> {
                 free.push(lane);
                 ended(lane, &job, self.failed(&job, &done)?);
             }
-            self.queue.release();
+            self.queue.ring(true);
             let outstanding = self.queue.outstanding();
             if next.is_none() && outstanding == 0 {
                 return Ok(());
@@ -274,38 +264,29 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn command(&self, lane: u16, job: &Job) -> Sqe {
+    fn submit(&mut self, lane: u16, job: &Job) -> Result<(), QueueFull> {
         let ppas = (0..usize::from(job.count)).map(|i| self.addresses.sector(job.psn + i as u32));
-        let list = self.lists.list(lane, ppas);
-        let length = u32::from(job.count) * self.sector_bytes as u32;
-        let lane = u64::from(lane);
-        let (mut sqe, data, mptr) = match job.kind {
-            Kind::Pad => (
-                Sqe::vector_write(self.nsid, list),
-                SglDescriptor::DataBlock { address: self.data_at.0, length },
-                self.padding_at,
-            ),
-            Kind::Oob => (
-                Sqe::vector_read(self.nsid, list),
-                SglDescriptor::BitBucket { length },
-                self.oob_at.offset(lane * u64::from(MAX_VECTOR) * self.oob_bytes as u64),
-            ),
+        let (user, lane) = (lane.into(), u64::from(lane));
+        match job.kind {
+            Kind::Pad => {
+                self.queue.write(ppas, Sectors::Run(self.data_at), Some(self.padding_at), user)
+            }
+            Kind::Oob => {
+                let oob = lane * u64::from(MAX_VECTOR) * self.oob_bytes as u64;
+                self.queue.read(ppas, Sectors::Nowhere, Some(self.oob_at.offset(oob)), user)
+            }
             Kind::TrimState => {
                 let sector = u64::from(self.unit) + lane;
-                let address = self.data_at.offset(sector * self.sector_bytes as u64).0;
-                let data = SglDescriptor::DataBlock { address, length };
-                (Sqe::vector_read(self.nsid, list), data, Iova(0))
+                let at = self.data_at.offset(sector * self.sector_bytes as u64);
+                self.queue.read(ppas, Sectors::Run(at), None, user)
             }
-        };
-        sqe.set_sgl(data);
-        sqe.mptr = mptr.0.into();
-        sqe
+        }
     }
 
     /// The failed addresses of a command that the media, and nothing else, failed.
-    fn failed(&self, job: &Job, done: &Completed) -> Result<u64, PblkError> {
+    fn failed(&self, job: &Job, done: &VectorEnded) -> Result<u64, PblkError> {
         if done.status.is_success() || done.status.is_media_error() {
-            return Ok(failed_addresses(done, job.count));
+            return Ok(done.failed);
         }
         let command = match job.kind {
             Kind::Pad => "Vector Chunk Write",

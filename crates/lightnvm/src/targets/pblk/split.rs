@@ -5,9 +5,6 @@
 
 use ftl::OpId;
 
-/// Not split.
-pub(crate) const WHOLE: u32 = u32::MAX;
-
 #[derive(Clone, Copy, Debug)]
 struct Split {
     op: OpId,

@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 use block::Payload;
 use clock::Nanos;
-use driver::{Completed, QueuePair, Tag};
+use driver::QueuePair;
 use ftl::{Entry, Flash, OpId, ReadTarget};
-use nvme::{MAX_VECTOR, PpaList, SglDescriptor, Sqe, Status};
+use nvme::{MAX_VECTOR, Status};
 use ring::{Iova, Port};
 
-use super::address::Addresses;
-use super::memory::{Scratch, Slots};
+use super::memory::Slots;
 use super::requests::Requests;
-use super::split::{Splits, WHOLE};
+use super::split::Splits;
+use crate::vector::{Addresses, Sectors, VectorQueue};
 
 /// What has ended.
 #[derive(Clone, Copy, Debug)]
@@ -37,31 +37,47 @@ pub(crate) enum Ended {
     Erase { op: OpId, status: Status },
 }
 
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Read,
-    Program,
-    Erase,
+/// What a command is for: its 64 bits travel with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flight {
+    Read(OpId),
+    Program(OpId),
+    Erase(OpId),
+    /// A part of a split read, from this address of it on.
+    Part {
+        split: u32,
+        first: u8,
+    },
 }
 
-/// A command that is outstanding.
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    op: OpId,
-    what: What,
-    /// The split read that it is part of, or [`WHOLE`].
-    split: u32,
-    /// Its first address among those of the read, and how many it has.
-    first: u8,
-    count: u8,
+impl Flight {
+    fn to_bits(self) -> u64 {
+        match self {
+            Flight::Read(op) => u64::from(op.0),
+            Flight::Program(op) => 1 << 62 | u64::from(op.0),
+            Flight::Erase(op) => 2 << 62 | u64::from(op.0),
+            Flight::Part { split, first } => 3 << 62 | u64::from(first) << 32 | u64::from(split),
+        }
+    }
+
+    fn from_bits(bits: u64) -> Flight {
+        let op = OpId(bits as u32);
+        match bits >> 62 {
+            0 => Flight::Read(op),
+            1 => Flight::Program(op),
+            2 => Flight::Erase(op),
+            _ => Flight::Part { split: bits as u32, first: (bits >> 32) as u8 },
+        }
+    }
 }
 
 /// A command that does not fit the queue.
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
-    /// Its addresses are the next of [`VectorFlash::waiting_addresses`].
+    /// Its addresses are the next `count` of [`VectorFlash::waiting_addresses`].
     Read {
         flight: Flight,
+        count: usize,
         target: ReadTarget,
     },
     Program {
@@ -79,70 +95,32 @@ enum Waiting {
 /// Flash at the other end of a queue pair.
 #[derive(Debug)]
 pub(crate) struct VectorFlash {
-    queue: QueuePair,
-    port: Arc<Port>,
-    nsid: u32,
+    queue: VectorQueue,
     addresses: Addresses,
-    scratch: Scratch,
     /// The write buffer; none if contents are not kept.
     slots: Option<Slots>,
     /// Whose memory is meant by the layer's tags.
     pub(crate) requests: Requests,
-    /// By tag.
-    flights: Box<[Flight]>,
     waiting: VecDeque<Waiting>,
     waiting_addresses: VecDeque<(u32, u32)>,
     splits: Splits,
-    /// Sectors of one command at most.
-    max_sectors: usize,
-    sector_bytes: u32,
-}
-
-/// Bits of the first `count` addresses.
-fn mask(count: u8) -> u64 {
-    u64::MAX >> (MAX_VECTOR - count.clamp(1, MAX_VECTOR))
-}
-
-/// The addresses of a command that failed: those that the completion names, or all if it failed as a
-/// whole. A read that needed much error correction did not fail.
-#[inline]
-pub(crate) fn failed_addresses(done: &Completed, count: u8) -> u64 {
-    if done.status.is(Status::HIGH_ECC) {
-        return 0;
-    }
-    let named = done.result & mask(count);
-    if done.status.is_success() || named != 0 && done.status.is_media_error() {
-        named
-    } else {
-        mask(count)
-    }
 }
 
 impl VectorFlash {
     /// Flash at the other end of `queue`, which has nothing outstanding.
     pub(crate) fn new(
-        queue: QueuePair,
-        port: Arc<Port>,
-        nsid: u32,
+        queue: VectorQueue,
         addresses: Addresses,
-        (scratch, slots): (Scratch, Option<Slots>),
+        slots: Option<Slots>,
         requests: Requests,
-        max_sectors: u32,
     ) -> VectorFlash {
-        let tags = usize::from(queue.capacity());
-        let blank = Flight { op: OpId(0), what: What::Read, split: WHOLE, first: 0, count: 0 };
+        let tags = usize::from(queue.queue().capacity());
         VectorFlash {
-            flights: vec![blank; tags].into(),
             waiting: VecDeque::with_capacity(tags),
             waiting_addresses: VecDeque::with_capacity(tags),
             splits: Splits::default(),
-            max_sectors: max_sectors.clamp(1, MAX_VECTOR.into()) as usize,
-            sector_bytes: addresses.shape().sector_bytes,
             queue,
-            port,
-            nsid,
             addresses,
-            scratch,
             slots,
             requests,
         }
@@ -150,17 +128,17 @@ impl VectorFlash {
 
     /// The queue pair, for its counters.
     pub(crate) fn queue(&self) -> &QueuePair {
-        &self.queue
+        self.queue.queue()
     }
 
     /// The connection to the drive.
     pub(crate) fn port(&self) -> &Arc<Port> {
-        &self.port
+        self.queue.port()
     }
 
     /// Gives the queue pair back, and the requests that have not ended.
     pub(crate) fn into_parts(self) -> (QueuePair, Requests) {
-        (self.queue, self.requests)
+        (self.queue.into_queue(), self.requests)
     }
 
     /// Whether commands wait for room in the queue.
@@ -172,28 +150,22 @@ impl VectorFlash {
     /// something was submitted.
     #[inline]
     pub(crate) fn ring(&mut self, reaped: bool) -> bool {
-        let rang = self.queue.ring();
-        if !rang && reaped {
-            self.queue.release();
-        }
-        rang
+        self.queue.ring(reaped)
     }
 
     /// Takes the next command that has ended.
     #[inline]
     pub(crate) fn reap(&mut self) -> Option<Ended> {
         let done = self.queue.reap()?;
-        // The queue pair returns what it was given: the tag.
-        let Flight { op, what, split, first, count } = self.flights[done.user as usize];
-        let failed = failed_addresses(&done, count);
-        Some(match what {
-            What::Read if split == WHOLE => Ended::Read { op, failed },
-            What::Read => match self.splits.end(split, failed << first) {
+        let (failed, status) = (done.failed, done.status);
+        Some(match Flight::from_bits(done.user) {
+            Flight::Read(op) => Ended::Read { op, failed },
+            Flight::Program(op) => Ended::Program { op, status },
+            Flight::Erase(op) => Ended::Erase { op, status },
+            Flight::Part { split, first } => match self.splits.end(split, failed << first) {
                 Some((op, failed)) => Ended::Read { op, failed },
                 None => Ended::Part,
             },
-            What::Program => Ended::Program { op, status: status(&done, failed) },
-            What::Erase => Ended::Erase { op, status: status(&done, failed) },
         })
     }
 
@@ -201,8 +173,7 @@ impl VectorFlash {
     pub(crate) fn send_waiting(&mut self) {
         while let Some(&next) = self.waiting.front() {
             let sent = match next {
-                Waiting::Read { flight, target } => {
-                    let count = usize::from(flight.count);
+                Waiting::Read { flight, count, target } => {
                     let mut addresses = [(0, 0); MAX_VECTOR as usize];
                     for (to, from) in
                         addresses.iter_mut().zip(self.waiting_addresses.range(..count))
@@ -227,46 +198,34 @@ impl VectorFlash {
         }
     }
 
-    #[inline]
-    fn submit(&mut self, tag: Tag, sqe: Sqe, flight: Flight) -> bool {
-        // The tag is free until the command is taken.
-        self.flights[usize::from(tag.0)] = flight;
-        self.queue.submit(sqe, tag.0.into()).is_ok()
-    }
-
-    #[inline]
-    fn bit_bucket(&self, sectors: usize) -> SglDescriptor {
-        SglDescriptor::BitBucket { length: sectors as u32 * self.sector_bytes }
-    }
-
     fn send_read(&mut self, flight: Flight, addresses: &[(u32, u32)], target: ReadTarget) -> bool {
-        let Some(tag) = self.queue.next_tag() else { return false };
-        let ppas = addresses.iter().map(|(psn, _)| self.addresses.sector(*psn));
-        let mut sqe = Sqe::vector_read(self.nsid, self.scratch.list(tag.0, ppas));
-        let places = addresses.iter().map(|(_, place)| *place);
-        let data = match (target, &self.slots) {
-            (ReadTarget::Request(request), _) => match self.requests.data(request) {
-                Payload::At(at) => self.scratch.spread(tag.0, at, self.sector_bytes, places),
-                // Scattered payloads were refused.
-                Payload::BitBucket | Payload::Scattered { .. } => self.bit_bucket(addresses.len()),
-            },
+        let mut places = [0; MAX_VECTOR as usize];
+        let (mut data, mut oob) = (Sectors::Nowhere, None);
+        match (target, &self.slots) {
+            // Scattered payloads were refused.
+            (ReadTarget::Request(request), _) => {
+                if let Payload::At(base) = self.requests.data(request) {
+                    for (to, (_, place)) in places.iter_mut().zip(addresses) {
+                        *to = *place;
+                    }
+                    data = Sectors::Spread { base, places: &places[..addresses.len()] };
+                }
+            }
             (ReadTarget::Slots, Some(slots)) => {
                 // Consecutive, as `part` has made sure.
                 let first = addresses[0].1;
-                sqe.mptr = slots.oob_at(first).0.into();
-                let length = addresses.len() as u32 * self.sector_bytes;
-                SglDescriptor::DataBlock { address: slots.data_at(first).0, length }
+                (data, oob) = (Sectors::Run(slots.data_at(first)), Some(slots.oob_at(first)));
             }
-            (ReadTarget::Slots, None) => self.bit_bucket(addresses.len()),
-        };
-        sqe.set_sgl(data);
-        self.submit(tag, sqe, flight)
+            (ReadTarget::Slots, None) => {}
+        }
+        let ppas = addresses.iter().map(|(psn, _)| self.addresses.sector(*psn));
+        self.queue.read(ppas, data, oob, flight.to_bits()).is_ok()
     }
 
     /// How many of the addresses one command can read.
     #[inline]
     fn part(&self, addresses: &[(u32, u32)], target: ReadTarget) -> usize {
-        let most = addresses.len().min(self.max_sectors);
+        let most = addresses.len().min(self.queue.max_sectors() as usize);
         match target {
             ReadTarget::Slots if self.slots.is_some() => {
                 let first = addresses[0].1;
@@ -280,7 +239,7 @@ impl VectorFlash {
     #[inline]
     fn start_read(&mut self, flight: Flight, addresses: &[(u32, u32)], target: ReadTarget) {
         if !self.waiting.is_empty() || !self.send_read(flight, addresses, target) {
-            self.waiting.push_back(Waiting::Read { flight, target });
+            self.waiting.push_back(Waiting::Read { flight, count: addresses.len(), target });
             self.waiting_addresses.extend(addresses);
         }
     }
@@ -296,36 +255,28 @@ impl VectorFlash {
         let mut first = 0;
         while first < addresses.len() {
             let count = self.part(&addresses[first..], target);
-            let flight =
-                Flight { op, what: What::Read, split, first: first as u8, count: count as u8 };
+            let flight = Flight::Part { split, first: first as u8 };
             self.start_read(flight, &addresses[first..first + count], target);
             first += count;
         }
     }
 
     fn send_program(&mut self, op: OpId, chunk: u32, sector: u32, first_slot: u32) -> bool {
-        let Some(tag) = self.queue.next_tag() else { return false };
         let shape = self.addresses.shape();
         let (unit, first) = (shape.unit, shape.first_psn(chunk) + sector);
         let ppas = (0..unit as usize).map(|i| self.addresses.sector(first + i as u32));
-        let mut sqe = Sqe::vector_write(self.nsid, self.scratch.list(tag.0, ppas));
-        let length = unit * self.sector_bytes;
-        let data = match &self.slots {
+        let (data, oob) = match &self.slots {
             Some(slots) => {
-                sqe.mptr = slots.oob_at(first_slot).0.into();
-                SglDescriptor::DataBlock { address: slots.data_at(first_slot).0, length }
+                (Sectors::Run(slots.data_at(first_slot)), Some(slots.oob_at(first_slot)))
             }
-            None => SglDescriptor::BitBucket { length },
+            None => (Sectors::Nowhere, None),
         };
-        sqe.set_sgl(data);
-        let count = unit as u8;
-        self.submit(tag, sqe, Flight { op, what: What::Program, split: WHOLE, first: 0, count })
+        self.queue.write(ppas, data, oob, Flight::Program(op).to_bits()).is_ok()
     }
 
     fn send_erase(&mut self, op: OpId, chunk: u32) -> bool {
-        let Some(tag) = self.queue.next_tag() else { return false };
-        let sqe = Sqe::vector_reset(self.nsid, PpaList::One(self.addresses.chunk(chunk)));
-        self.submit(tag, sqe, Flight { op, what: What::Erase, split: WHOLE, first: 0, count: 1 })
+        let chunk = std::iter::once(self.addresses.chunk(chunk));
+        self.queue.reset(chunk, Flight::Erase(op).to_bits()).is_ok()
     }
 
     /// Where sector number `sector` of a request is, if it is in memory and contents are kept.
@@ -333,16 +284,12 @@ impl VectorFlash {
     fn place(&self, request: u64, sector: u32) -> Option<(&Slots, Iova)> {
         match (&self.slots, self.requests.data(request)) {
             (Some(slots), Payload::At(at)) => {
-                Some((slots, at.offset(u64::from(sector) * u64::from(self.sector_bytes))))
+                let bytes = u64::from(sector) * u64::from(self.queue.sector_bytes());
+                Some((slots, at.offset(bytes)))
             }
             _ => None,
         }
     }
-}
-
-/// The status of a program or erase: one failed address fails it.
-fn status(done: &Completed, failed: u64) -> Status {
-    if failed != 0 && done.status.is_success() { Status::WRITE_FAULT } else { done.status }
 }
 
 impl Flash for VectorFlash {
@@ -372,9 +319,7 @@ impl Flash for VectorFlash {
         if addresses.is_empty() || self.part(addresses, target) < addresses.len() {
             return self.read_in_parts(op, addresses, target);
         }
-        let count = addresses.len() as u8;
-        let flight = Flight { op, what: What::Read, split: WHOLE, first: 0, count };
-        self.start_read(flight, addresses, target);
+        self.start_read(Flight::Read(op), addresses, target);
     }
 
     fn erase(&mut self, _now: Nanos, op: OpId, chunk: u32) {
@@ -386,22 +331,22 @@ impl Flash for VectorFlash {
     #[inline]
     fn take(&mut self, request: u64, sector: u32, slot: u32) {
         if let Some((slots, from)) = self.place(request, sector) {
-            slots.copy_in(self.port.memory(), from, slot);
+            slots.copy_in(self.port().memory(), from, slot);
         }
     }
 
     #[inline]
     fn give(&mut self, request: u64, sector: u32, slot: u32) {
         if let Some((slots, to)) = self.place(request, sector) {
-            slots.copy_out(self.port.memory(), slot, to);
+            slots.copy_out(self.port().memory(), slot, to);
         }
     }
 
     fn give_zeroes(&mut self, request: u64, sector: u32) {
         if let Some((_, to)) = self.place(request, sector)
-            && let Ok(to) = self.port.memory().find(to, self.sector_bytes.into())
+            && let Ok(to) = self.port().memory().find(to, self.queue.sector_bytes().into())
         {
-            to.region.fill(to.offset, self.sector_bytes as usize, 0);
+            to.region.fill(to.offset, self.queue.sector_bytes() as usize, 0);
         }
     }
 
@@ -423,16 +368,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completion_says_which_addresses_failed() {
-        let done = |result, status| Completed { user: 0, result, status };
-        let failed = |result, status, count| failed_addresses(&done(result, status), count);
-        assert_eq!(failed(0, Status::SUCCESS, 64), 0);
-        assert_eq!(failed(0b100, Status::UNRECOVERED_READ, 3), 0b100);
-        assert_eq!(failed(0b1000, Status::UNRECOVERED_READ, 3), 0b111, "none of its own");
-        assert_eq!(failed(0, Status::UNRECOVERED_READ, 64), u64::MAX);
-        assert_eq!(failed(1, Status::INVALID_FIELD, 2), 0b11, "refused as a whole");
-        assert_eq!(failed(0b1, Status::HIGH_ECC, 2), 0);
-        assert_eq!(failed(0b10, Status::SUCCESS, 2), 0b10, "a drive that contradicts itself");
-        assert_eq!(status(&done(0b10, Status::SUCCESS), 0b10), Status::WRITE_FAULT);
+    fn a_flight_survives_its_bits() {
+        for flight in [
+            Flight::Read(OpId(u32::MAX)),
+            Flight::Program(OpId(1)),
+            Flight::Erase(OpId(0)),
+            Flight::Part { split: 7, first: 63 },
+        ] {
+            assert_eq!(Flight::from_bits(flight.to_bits()), flight);
+        }
     }
 }

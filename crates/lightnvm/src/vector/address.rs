@@ -6,7 +6,7 @@ use nvme::{Address, Geometry, Ppa, PpaFormat};
 /// Physical page addresses of flat sector numbers, by two multiplications and one look-up in a table
 /// that has a word per parallel unit.
 #[derive(Debug)]
-pub(crate) struct Addresses {
+pub struct Addresses {
     shape: Shape,
     geometry: Geometry,
     sector_bits: u8,
@@ -16,7 +16,7 @@ pub(crate) struct Addresses {
 
 impl Addresses {
     /// `shape` is that of `geometry`, and `format` its address format.
-    pub(crate) fn new(shape: Shape, geometry: Geometry, format: PpaFormat) -> Addresses {
+    pub fn new(shape: Shape, geometry: Geometry, format: PpaFormat) -> Addresses {
         let base = |pu: u32| {
             let (group, pu) = (pu / geometry.pus, pu % geometry.pus);
             format.pack(Address { group, pu, chunk: 0, sector: 0 }).0
@@ -26,32 +26,32 @@ impl Addresses {
     }
 
     /// The flash as the translation layer sees it.
-    pub(crate) fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
     /// Out-of-band bytes per sector.
-    pub(crate) fn oob_bytes(&self) -> u32 {
+    pub fn oob_bytes(&self) -> u32 {
         self.geometry.oob_bytes
     }
 
     /// The address of a sector.
     #[inline]
-    pub(crate) fn sector(&self, psn: u32) -> Ppa {
+    pub fn sector(&self, psn: u32) -> Ppa {
         let chunk = self.shape.chunk_of(psn);
         Ppa(self.chunk(chunk).0 | u64::from(psn - self.shape.first_psn(chunk)))
     }
 
     /// The address of a chunk's first sector.
     #[inline]
-    pub(crate) fn chunk(&self, chunk: u32) -> Ppa {
+    pub fn chunk(&self, chunk: u32) -> Ppa {
         let pu = self.shape.pu_of(chunk);
         let in_pu = chunk - pu * self.shape.chunks;
         Ppa(self.pus[pu as usize] | u64::from(in_pu) << self.sector_bits)
     }
 
     /// A sector's address by its components, for messages.
-    pub(crate) fn components(&self, psn: u32) -> Address {
+    pub fn components(&self, psn: u32) -> Address {
         self.geometry.from_flat(psn.into()).unwrap_or_default()
     }
 }

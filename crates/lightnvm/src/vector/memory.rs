@@ -1,0 +1,167 @@
+//! Registered memory: [`register`], and [`Scratch`] for the commands of a queue.
+//!
+//! A port never forgets a registration, so what is here is registered once per opened target.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nvme::{MAX_VECTOR, Ppa, PpaList, SglDescriptor};
+use ring::{AddressSpace, Iova, Region, RegisterError};
+
+/// Why there is no memory that a drive may touch.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// No memory.
+    #[error("memory for {what}: {source}")]
+    Memory {
+        /// What it is for.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The memory could not be registered.
+    #[error("registering memory for {what}: {source}")]
+    Register {
+        /// What it is for.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: RegisterError,
+    },
+}
+
+/// Bytes of an address list, and of a list of data descriptors.
+const LIST: usize = MAX_VECTOR as usize * 8;
+const DESCRIPTORS: usize = MAX_VECTOR as usize * 16;
+
+/// Anonymous memory of zeros that the drive may touch.
+///
+/// # Errors
+/// [`MemoryError`].
+pub fn register(
+    space: &AddressSpace,
+    bytes: usize,
+    what: &'static str,
+) -> Result<(Arc<Region>, Iova), MemoryError> {
+    let region = Region::anonymous(bytes).map_err(|source| MemoryError::Memory { what, source })?;
+    let at = space.register(&region).map_err(|source| MemoryError::Register { what, source })?;
+    Ok((region, at))
+}
+
+/// For each command that can be outstanding, a list of addresses and a list of data descriptors,
+/// which the drive may look at until the command ends.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    region: Arc<Region>,
+    at: Iova,
+}
+
+impl Scratch {
+    const STRIDE: usize = LIST + DESCRIPTORS;
+
+    /// Scratch for `tags` commands.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub(crate) fn new(space: &AddressSpace, tags: u16) -> Result<Scratch, MemoryError> {
+        let bytes = usize::from(tags) * Scratch::STRIDE;
+        let (region, at) = register(space, bytes, "lists of physical addresses")?;
+        Ok(Scratch { region, at })
+    }
+
+    /// The address list of command `tag`: 1 to 64 addresses.
+    #[inline]
+    pub(crate) fn list(&self, tag: u16, ppas: impl ExactSizeIterator<Item = Ppa>) -> PpaList {
+        self.list_at(usize::from(tag) * Scratch::STRIDE, ppas)
+    }
+
+    /// A second list of command `tag`, which has no data descriptors.
+    pub(crate) fn targets(&self, tag: u16, ppas: impl ExactSizeIterator<Item = Ppa>) -> PpaList {
+        self.list_at(usize::from(tag) * Scratch::STRIDE + LIST, ppas)
+    }
+
+    #[inline]
+    fn list_at(&self, start: usize, mut ppas: impl ExactSizeIterator<Item = Ppa>) -> PpaList {
+        let count = ppas.len() as u8;
+        let first = ppas.next().unwrap_or(Ppa(0));
+        if count <= 1 {
+            return PpaList::One(first);
+        }
+        self.region.word(start).store(first.0, Ordering::Relaxed);
+        for (i, ppa) in ppas.enumerate() {
+            self.region.word(start + 8 * (i + 1)).store(ppa.0, Ordering::Relaxed);
+        }
+        PpaList::List { at: self.at.offset(start as u64).0, count }
+    }
+
+    /// The data pointer that spreads sectors of `sector_bytes` over their places from `base` on:
+    /// one data block if the places are consecutive, else a segment of one per run.
+    pub(crate) fn spread(
+        &self,
+        tag: u16,
+        base: Iova,
+        sector_bytes: u32,
+        places: impl Iterator<Item = u32>,
+    ) -> SglDescriptor {
+        let start = usize::from(tag) * Scratch::STRIDE + LIST;
+        let (mut first, mut next, mut runs) = (0, 0, 0);
+        let block = |first: u32, next: u32| SglDescriptor::DataBlock {
+            address: base.offset(u64::from(first) * u64::from(sector_bytes)).0,
+            length: (next - first) * sector_bytes,
+        };
+        let put = |run: usize, descriptor: SglDescriptor| {
+            let [a, b] = descriptor.encode();
+            self.region.word(start + 16 * run).store(a, Ordering::Relaxed);
+            self.region.word(start + 16 * run + 8).store(b, Ordering::Relaxed);
+        };
+        for place in places {
+            if place != next || next == first {
+                if next != first {
+                    put(runs, block(first, next));
+                    runs += 1;
+                }
+                first = place;
+            }
+            next = place + 1;
+        }
+        if runs == 0 {
+            return block(first, next);
+        }
+        put(runs, block(first, next));
+        SglDescriptor::Segment {
+            address: self.at.offset(start as u64).0,
+            length: (runs as u32 + 1) * 16,
+            last: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consecutive_places_are_one_block_and_others_a_list_of_runs() {
+        let space = AddressSpace::default();
+        let scratch = Scratch::new(&space, 2).unwrap();
+        let block = |address, length| SglDescriptor::DataBlock { address, length };
+        let one = scratch.spread(0, Iova(0x10_0000), 512, [3, 4, 5].into_iter());
+        assert_eq!(one, block(0x10_0000 + 3 * 512, 3 * 512));
+        let one = scratch.spread(0, Iova(0x10_0000), 512, [0].into_iter());
+        assert_eq!(one, block(0x10_0000, 512));
+        let some = scratch.spread(1, Iova(0x10_0000), 512, [0, 2, 3, 7].into_iter());
+        let SglDescriptor::Segment { address, length: 48, last: true } = some else {
+            panic!("{some:?}");
+        };
+        let mut bytes = [0; 48];
+        space.read(Iova(address), &mut bytes).unwrap();
+        let words: Vec<u64> =
+            bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
+        let found: Vec<SglDescriptor> =
+            words.chunks(2).map(|w| SglDescriptor::decode([w[0], w[1]])).collect();
+        let at = |place: u64| 0x10_0000 + place * 512;
+        assert_eq!(found, [block(at(0), 512), block(at(2), 1024), block(at(7), 512)]);
+    }
+}

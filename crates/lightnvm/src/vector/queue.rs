@@ -1,0 +1,294 @@
+//! [`VectorQueue`]: a queue pair that takes vector commands.
+//!
+//! Owned by whoever submits (rule R4). Guarantees: commands go out in the order in which they were
+//! given, so that on every parallel unit, whose commands the drive executes in the order of their
+//! queue, an erase never overtakes a read or program before it; every command that was taken ends
+//! exactly once. Nothing is allocated per command.
+
+use std::sync::Arc;
+
+use driver::{Completed, DriveInfo, QueueFull, QueuePair};
+use nvme::{MAX_VECTOR, Ppa, SglDescriptor, Sqe, Status};
+use ring::{Iova, Port};
+
+use super::MemoryError;
+use super::memory::Scratch;
+
+/// Where the sectors of a vector read or write are in registered memory, in the order of the
+/// addresses.
+#[derive(Clone, Copy, Debug)]
+pub enum Sectors<'a> {
+    /// Nowhere: what is read is dropped, what is written is zeros (an NVMe bit bucket).
+    Nowhere,
+    /// One after the other from here on.
+    Run(Iova),
+    /// Spread: sector `i` of the command is the `places[i]`-th after `base`.
+    Spread {
+        /// Where place 0 is.
+        base: Iova,
+        /// The place of each.
+        places: &'a [u32],
+    },
+}
+
+/// A vector command that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VectorEnded {
+    /// What the command was given.
+    pub user: u64,
+    /// Bit `i` stands for its `i`-th address, which failed.
+    pub failed: u64,
+    /// How it ended; [`Status::SUCCESS`] exactly if no address failed.
+    pub status: Status,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    user: u64,
+    count: u8,
+}
+
+/// A queue pair that takes vector commands of an open-channel drive.
+#[derive(Debug)]
+pub struct VectorQueue {
+    queue: QueuePair,
+    port: Arc<Port>,
+    nsid: u32,
+    scratch: Scratch,
+    /// By tag.
+    flights: Box<[Flight]>,
+    max_sectors: u32,
+    sector_bytes: u32,
+}
+
+/// Bits of the first `count` addresses.
+fn mask(count: u8) -> u64 {
+    u64::MAX >> (MAX_VECTOR - count.clamp(1, MAX_VECTOR))
+}
+
+/// The addresses of a command that failed: those that the completion names, or all if it failed as a
+/// whole. A read that needed much error correction did not fail.
+#[inline]
+fn failed_addresses(done: &Completed, count: u8) -> u64 {
+    if done.status.is(Status::HIGH_ECC) {
+        return 0;
+    }
+    let named = done.result & mask(count);
+    if done.status.is_success() || named != 0 && done.status.is_media_error() {
+        named
+    } else {
+        mask(count)
+    }
+}
+
+/// What has ended, of a drive that may contradict itself.
+#[inline]
+fn ended(done: &Completed, flight: Flight) -> VectorEnded {
+    let failed = failed_addresses(done, flight.count);
+    let status = match (failed, done.status.is_success()) {
+        (0, _) => Status::SUCCESS,
+        (_, true) => Status::WRITE_FAULT,
+        (_, false) => done.status,
+    };
+    VectorEnded { user: flight.user, failed, status }
+}
+
+impl VectorQueue {
+    /// Takes a queue pair that has nothing outstanding.
+    ///
+    /// # Errors
+    /// [`MemoryError`], for the lists of addresses.
+    pub fn new(
+        queue: QueuePair,
+        port: Arc<Port>,
+        info: &DriveInfo,
+    ) -> Result<VectorQueue, MemoryError> {
+        let tags = queue.capacity();
+        Ok(VectorQueue {
+            scratch: Scratch::new(port.memory(), tags)?,
+            flights: vec![Flight { user: 0, count: 0 }; tags.into()].into(),
+            max_sectors: info.max_sectors.clamp(1, MAX_VECTOR.into()),
+            sector_bytes: info.sector_bytes,
+            nsid: info.nsid,
+            queue,
+            port,
+        })
+    }
+
+    /// Addresses of one command at most: 64, or what the drive transfers at a time if that is less.
+    pub fn max_sectors(&self) -> u32 {
+        self.max_sectors
+    }
+
+    /// Bytes of a sector.
+    pub fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
+    }
+
+    /// The queue pair, for its counters.
+    pub fn queue(&self) -> &QueuePair {
+        &self.queue
+    }
+
+    /// The connection to the drive.
+    pub fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
+    /// Commands outstanding.
+    #[inline]
+    pub fn outstanding(&self) -> u16 {
+        self.queue.outstanding()
+    }
+
+    /// Gives the queue pair back.
+    pub fn into_queue(self) -> QueuePair {
+        self.queue
+    }
+
+    /// Reads 1 to [`max_sectors`](VectorQueue::max_sectors) sectors, and their out-of-band bytes one
+    /// after the other to `oob` if that is given.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; nothing was submitted.
+    #[inline]
+    pub fn read(
+        &mut self,
+        ppas: impl ExactSizeIterator<Item = Ppa>,
+        data: Sectors<'_>,
+        oob: Option<Iova>,
+        user: u64,
+    ) -> Result<(), QueueFull> {
+        self.transfer(Sqe::vector_read, ppas, data, oob, user)
+    }
+
+    /// Writes 1 to [`max_sectors`](VectorQueue::max_sectors) sectors: whole units of `ws_min` at
+    /// the write pointers of their chunks. Out-of-band bytes are taken from `oob`, zeros without.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; nothing was submitted.
+    #[inline]
+    pub fn write(
+        &mut self,
+        ppas: impl ExactSizeIterator<Item = Ppa>,
+        data: Sectors<'_>,
+        oob: Option<Iova>,
+        user: u64,
+    ) -> Result<(), QueueFull> {
+        self.transfer(Sqe::vector_write, ppas, data, oob, user)
+    }
+
+    /// Erases the chunks that 1 to 64 addresses are in, each in one chunk.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; nothing was submitted.
+    pub fn reset(
+        &mut self,
+        ppas: impl ExactSizeIterator<Item = Ppa>,
+        user: u64,
+    ) -> Result<(), QueueFull> {
+        let tag = self.queue.next_tag().ok_or(QueueFull)?;
+        let count = ppas.len() as u8;
+        let sqe = Sqe::vector_reset(self.nsid, self.scratch.list(tag.0, ppas));
+        self.submit(tag.0, sqe, Flight { user, count })
+    }
+
+    /// Copies sectors inside the drive, out-of-band bytes included. Both sides have the same number
+    /// of addresses, 1 to 64; the targets are as for [`write`](VectorQueue::write). A bit of
+    /// [`VectorEnded::failed`] stands for a source or for its target.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; nothing was submitted.
+    pub fn copy(
+        &mut self,
+        from: impl ExactSizeIterator<Item = Ppa>,
+        to: impl ExactSizeIterator<Item = Ppa>,
+        user: u64,
+    ) -> Result<(), QueueFull> {
+        let tag = self.queue.next_tag().ok_or(QueueFull)?;
+        let count = from.len() as u8;
+        let (from, to) = (self.scratch.list(tag.0, from), self.scratch.targets(tag.0, to));
+        self.submit(tag.0, Sqe::vector_copy(self.nsid, from, to), Flight { user, count })
+    }
+
+    #[inline]
+    fn transfer(
+        &mut self,
+        command: impl FnOnce(u32, nvme::PpaList) -> Sqe,
+        ppas: impl ExactSizeIterator<Item = Ppa>,
+        data: Sectors<'_>,
+        oob: Option<Iova>,
+        user: u64,
+    ) -> Result<(), QueueFull> {
+        let tag = self.queue.next_tag().ok_or(QueueFull)?.0;
+        let count = ppas.len();
+        let length = count as u32 * self.sector_bytes;
+        let mut sqe = command(self.nsid, self.scratch.list(tag, ppas));
+        sqe.set_sgl(match data {
+            Sectors::Nowhere => SglDescriptor::BitBucket { length },
+            Sectors::Run(at) => SglDescriptor::DataBlock { address: at.0, length },
+            Sectors::Spread { base, places } => {
+                self.scratch.spread(tag, base, self.sector_bytes, places.iter().copied())
+            }
+        });
+        if let Some(oob) = oob {
+            sqe.mptr = oob.0.into();
+        }
+        self.submit(tag, sqe, Flight { user, count: count as u8 })
+    }
+
+    #[inline]
+    fn submit(&mut self, tag: u16, sqe: Sqe, flight: Flight) -> Result<(), QueueFull> {
+        // The tag is free until the command is taken.
+        self.flights[usize::from(tag)] = flight;
+        self.queue.submit(sqe, tag.into()).map(|_| ())
+    }
+
+    /// Takes the next command that has ended.
+    #[inline]
+    pub fn reap(&mut self) -> Option<VectorEnded> {
+        let done = self.queue.reap()?;
+        // The queue pair returns what it was given: the tag.
+        Some(ended(&done, self.flights[done.user as usize]))
+    }
+
+    /// Tells the drive of what was submitted, or, if nothing was, gives back what was `reaped`.
+    /// Returns whether something was submitted.
+    #[inline]
+    pub fn ring(&mut self, reaped: bool) -> bool {
+        let rang = self.queue.ring();
+        if !rang && reaped {
+            self.queue.release();
+        }
+        rang
+    }
+
+    /// Gives up every outstanding command: each call returns one, with `status`, until none is
+    /// left.
+    pub fn abandon(&mut self, status: Status) -> Option<VectorEnded> {
+        let done = self.queue.abandon(status)?;
+        let Flight { user, count } = self.flights[done.user as usize];
+        Some(VectorEnded { user, failed: mask(count), status })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_says_which_addresses_failed() {
+        let done = |result, status| Completed { user: 0, result, status };
+        let failed = |result, status, count| failed_addresses(&done(result, status), count);
+        assert_eq!(failed(0, Status::SUCCESS, 64), 0);
+        assert_eq!(failed(0b100, Status::UNRECOVERED_READ, 3), 0b100);
+        assert_eq!(failed(0b1000, Status::UNRECOVERED_READ, 3), 0b111, "none of its own");
+        assert_eq!(failed(0, Status::UNRECOVERED_READ, 64), u64::MAX);
+        assert_eq!(failed(1, Status::INVALID_FIELD, 2), 0b11, "refused as a whole");
+        assert_eq!(failed(0b1, Status::HIGH_ECC, 2), 0);
+        assert_eq!(failed(0b10, Status::SUCCESS, 2), 0b10, "a drive that contradicts itself");
+        let two = Flight { user: 7, count: 2 };
+        assert_eq!(ended(&done(0b10, Status::SUCCESS), two).status, Status::WRITE_FAULT);
+        assert_eq!(ended(&done(0b1, Status::HIGH_ECC), two).status, Status::SUCCESS);
+    }
+}
