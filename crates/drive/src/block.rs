@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use ftl::{
-    Entry, Flash, Found, Ftl, FtlConfig, NewFtlError, Oob, OpId, ReadTarget, Recovery, Shape,
+    Flash, Found, Ftl, FtlConfig, NewFtlError, Oob, OpId, ReadTarget, Recovery, Shape, WriteUnit,
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status};
@@ -289,9 +289,9 @@ fn recover(nand: &mut Nand, shape: Shape, config: FtlConfig) -> Result<Ftl, NewF
         }
     }
     let mut bytes = vec![0; shape.sector_bytes as usize];
-    for (psn, region) in recovery.trim_states() {
+    for (psn, page) in recovery.map_pages() {
         nand.read_bytes(Psn(psn), &mut bytes);
-        recovery.trim_state(region, &bytes);
+        recovery.map_page(page, &bytes);
     }
     Ok(recovery.finish(|chunk| match nand.chunk_info(ChunkId(chunk)) {
         None => Found::Bad,
@@ -390,24 +390,14 @@ impl Flash for DriveFlash<'_> {
         self.buffer.is_some()
     }
 
-    fn program(
-        &mut self,
-        now: Nanos,
-        op: OpId,
-        chunk: u32,
-        sector: u32,
-        first_slot: u32,
-        entries: &[Entry],
-    ) {
+    fn program(&mut self, now: Nanos, op: OpId, unit: WriteUnit<'_>) {
+        let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if let Some(buffer) = self.buffer {
             let first = self.array.nand.layout().psn(ChunkId(chunk), sector).0;
-            for (i, entry) in entries.iter().enumerate() {
-                let psn = Psn(first + i as u32);
-                let from = self.slot(first_slot + i as u32);
+            for (i, oob) in (0..).zip(unit.oobs()) {
+                let (psn, from) = (Psn(first + i), self.slot(first_slot + i));
                 let nand = &mut self.array.nand;
-                let staged = nand
-                    .stage(psn, buffer, from)
-                    .and_then(|()| nand.set_oob(psn, &entry.oob().encode()));
+                let staged = nand.stage(psn, buffer, from).and_then(|()| nand.set_oob(psn, &oob));
                 if let Err(e) = staged {
                     return self.array.fail(Owner::Ftl(op), What::Program, e.status());
                 }
@@ -476,11 +466,9 @@ impl Flash for DriveFlash<'_> {
         buffer.fill(at + bytes.len(), self.sector_bytes as usize - bytes.len(), 0);
     }
 
-    fn moved(&mut self, psn: u32, slot: u32) -> u64 {
-        let Some(buffer) = self.buffer else { return 0 };
-        self.array.nand.copy_out(Psn(psn), buffer, self.slot(slot));
-        let mut raw = [0; Oob::BYTES];
-        self.array.nand.oob(Psn(psn), &mut raw);
-        Oob::decode(&raw).map_or(0, |o| o.sequence)
+    fn moved(&mut self, psn: u32, slot: u32) {
+        if let Some(buffer) = self.buffer {
+            self.array.nand.copy_out(Psn(psn), buffer, self.slot(slot));
+        }
     }
 }

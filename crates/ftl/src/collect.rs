@@ -10,10 +10,11 @@ use std::collections::VecDeque;
 use clock::Nanos;
 use nvme::Status;
 
-use crate::durable::Waiter;
+use crate::durable::{Trims, Waiter};
 use crate::flash::OpKind;
 use crate::ftl::{GC, USER};
 use crate::lines::{LineState, NONE};
+use crate::program::parts;
 use crate::{Entry, Flash, Ftl, Layout, Location, OpId, ReadTarget};
 
 /// Members of a line whose write units are looked up together.
@@ -72,7 +73,7 @@ impl Collector {
 impl Ftl {
     /// Starts reads of victims as far as the window and the ring allow.
     pub(crate) fn collect(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        let mut moved = false;
+        let mut moved = self.reclaim_empty(now, flash);
         // A full write unit must always fit: reads are never split.
         while self.rings[GC].free() >= self.shape.unit
             && self.collector.reading() < self.collector.window
@@ -86,11 +87,27 @@ impl Ftl {
         self.push_tail(flash) || moved
     }
 
+    /// Reclaims lines that have nothing to be moved, as long as space is wanted.
+    fn reclaim_empty(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        let mut moved = false;
+        while self.limiter.collects(self.free_sectors() + self.coming()) {
+            let Some(line) = self.lines.take_empty() else { break };
+            self.collector.draining += 1;
+            self.lines.lines[line as usize].state = LineState::Draining;
+            self.reclaim_if_moved(now, line, flash);
+            moved = true;
+        }
+        moved
+    }
+
+    /// Space that victims already drained will give back.
+    fn coming(&self) -> u64 {
+        u64::from(self.collector.draining) * u64::from(self.layout.line_sectors)
+    }
+
     fn take_victim(&mut self) -> bool {
         let hurt = !self.lines.hurt.is_empty();
-        // Space that victims already drained will give back counts as free.
-        let coming = u64::from(self.collector.draining) * u64::from(self.layout.line_sectors);
-        let free = self.free_sectors();
+        let (free, coming) = (self.free_sectors(), self.coming());
         // When nothing is under way and no space left, the drained ones wait for users' data that
         // finds no place: a victim without valid sectors may not have to wait, and makes some.
         let stuck = self.collector.draining > 0
@@ -150,8 +167,9 @@ impl Ftl {
             if !self.map.points_at(lba, psn) {
                 continue;
             }
-            let entry = Entry { lba_plus_1: lba + 1, source: psn, ..Entry::default() };
-            let slot = self.rings[GC].push(entry, true, 0);
+            let (under, under_sequence) = self.newest_on_media(Location::Flash(psn));
+            let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence };
+            let slot = self.rings[GC].push(entry, true);
             if first_slot == NONE {
                 first_slot = slot;
             }
@@ -215,17 +233,13 @@ impl Ftl {
             let entry = *self.rings[GC].entry_mut(slot);
             let lba = entry.lba_plus_1 - 1;
             let lost = failed >> i & 1 != 0;
-            let sequence = flash.moved(entry.source, slot);
+            flash.moved(entry.under, slot);
             let line = &mut self.lines.lines[read.line as usize];
-            if self.map.points_at(lba, entry.source) {
+            if self.map.points_at(lba, entry.under) {
                 self.map.set(lba, Location::Buffer(slot));
                 line.valid -= 1;
-                let poison = lost || self.map.poisoned(entry.source);
-                // A sector that cannot be read has no number; any new one is newer than its copies.
-                let sequence = if lost { self.sequence } else { sequence };
-                self.sequence += u64::from(lost);
-                let entry = self.rings[GC].entry_mut(slot);
-                (entry.sequence, entry.poison) = (sequence, poison);
+                let poison = lost || self.map.poisoned(entry.under);
+                self.rings[GC].entry_mut(slot).poison = poison;
                 self.stats.lost += u64::from(lost);
                 moved += 1;
             } else {
@@ -263,7 +277,7 @@ impl Ftl {
         }
         let missing = self.rings[GC].missing();
         for _ in 0..missing {
-            let slot = self.rings[GC].push(Entry { source: NONE, ..Entry::default() }, false, 0);
+            let slot = self.rings[GC].push(Entry::PADDING, false);
             flash.store(slot, &[]);
             self.stats.padding += 1;
         }
@@ -272,12 +286,12 @@ impl Ftl {
 
     /// A unit is durable: the victims that its sectors came from are nearer to their end.
     pub(crate) fn note_moves_durable(&mut self, name: u32, flash: &mut impl Flash, now: Nanos) {
-        if (name >> 28) as usize != GC {
+        let (ring, unit) = parts(name);
+        if ring != GC {
             return;
         }
-        let unit = name & 0x0fff_ffff;
         for i in 0..self.shape.unit as usize {
-            let source = self.rings[GC].entries(unit)[i].source;
+            let source = self.rings[GC].entries(unit)[i].under;
             if source != NONE {
                 let line = self.lines.line_of[self.shape.chunk_of(source) as usize];
                 self.lines.lines[line as usize].moves -= 1;
@@ -296,8 +310,8 @@ impl Ftl {
         }
         debug_assert_eq!(l.valid, 0, "line {line} is reclaimed with valid sectors");
         if l.trimmed || l.after > self.rings[USER].durable() {
-            let trimmed = l.trimmed;
-            self.wait_durable(Waiter::Line(line), trimmed);
+            let trims = if l.trimmed { Trims::Before } else { Trims::None };
+            self.wait_durable(Waiter::Line(line), trims);
         } else {
             self.erase_line(now, line, flash);
         }

@@ -1,4 +1,4 @@
-//! Durability: who waits for it, padding for those in a hurry, and the trim state that a flush writes
+//! Durability: who waits for it, padding for those in a hurry, and the map pages that a flush writes
 //! (LightNVM paper section 4.2.1).
 
 use clock::Nanos;
@@ -6,7 +6,8 @@ use nvme::Status;
 
 use crate::ftl::USER;
 use crate::lines::NONE;
-use crate::{Entry, Flash, Ftl, Layout, Location};
+use crate::map_page::{MapPage, Mapped};
+use crate::{Entry, Flash, Ftl};
 
 /// Who waits for durability.
 #[derive(Clone, Copy, Debug)]
@@ -22,22 +23,34 @@ pub(crate) enum Waiter {
 pub(crate) struct Waiting {
     pub(crate) position: u64,
     pub(crate) waiter: Waiter,
-    /// A flush: the trim state is written next, once the data that it speaks of is durable.
-    pub(crate) then_trim_state: bool,
+    /// Trims among what came before: the map pages that say so are written next.
+    pub(crate) trims: Trims,
+}
+
+/// Whether somebody who waits needs map pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trims {
+    /// No, or they have been written.
+    None,
+    /// Those of all trims before, as soon as the position is durable.
+    Before,
+    /// The same, as soon as every unit with a smaller number is on the media: some may hold what was
+    /// trimmed, and a page takes back only what is older than all that is under way.
+    After(u64),
 }
 
 impl Ftl {
     /// Makes everything that completed so far durable, trims included.
     pub fn flush(&mut self, now: Nanos, tag: u64, flash: &mut impl Flash) {
         self.stats.flushes += 1;
-        self.wait_durable(Waiter::Request(tag), true);
+        self.wait_durable(Waiter::Request(tag), Trims::Before);
         self.complete_durable(now, flash);
         self.kick(now, flash);
     }
 
-    pub(crate) fn wait_durable(&mut self, waiter: Waiter, then_trim_state: bool) {
+    pub(crate) fn wait_durable(&mut self, waiter: Waiter, trims: Trims) {
         let position = self.rings[USER].position();
-        self.waiting.push_back(Waiting { position, waiter, then_trim_state });
+        self.waiting.push_back(Waiting { position, waiter, trims });
         self.urgent += u32::from(matches!(waiter, Waiter::Request(_)));
     }
 
@@ -47,18 +60,26 @@ impl Ftl {
             if w.position > self.rings[USER].durable() {
                 break;
             }
-            if w.then_trim_state {
-                if !self.dirty_regions.is_empty() {
-                    self.write_trim_state(flash);
-                    if !self.dirty_regions.is_empty() {
+            if w.trims != Trims::None {
+                if !self.trimmed_pages.is_empty() {
+                    let Trims::After(issued) = w.trims else {
+                        let trims = Trims::After(self.issued.next());
+                        self.waiting[0] = Waiting { trims, ..w };
+                        continue;
+                    };
+                    if self.issued.low() < issued {
                         break;
                     }
-                    std::mem::swap(&mut self.dirty_regions, &mut self.dirty_again);
+                    self.write_trimmed_pages(w.position, flash);
+                    if !self.trimmed_pages.is_empty() {
+                        break;
+                    }
+                    std::mem::swap(&mut self.trimmed_pages, &mut self.trimmed_again);
                 }
-                // Somebody else may have written it, and wait for it, too.
-                if self.trim_state_at > self.rings[USER].durable() {
+                // Somebody else may have written them, and wait for them, too.
+                if self.pages_at > self.rings[USER].durable() {
                     self.stop_waiting();
-                    self.wait_durable(w.waiter, false);
+                    self.wait_durable(w.waiter, Trims::None);
                     continue;
                 }
             }
@@ -82,48 +103,45 @@ impl Ftl {
         self.urgent > 0 || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
     }
 
-    /// Writes the trim state of regions that changed, as far as the ring has room.
-    pub(crate) fn write_trim_state(&mut self, flash: &mut impl Flash) {
+    /// Writes the map pages of what was trimmed before `position` of the user's ring, as far as the
+    /// ring has room.
+    fn write_trimmed_pages(&mut self, position: u64, flash: &mut impl Flash) {
         while self.rings[USER].free() > 0 {
-            let Some(region) = self.dirty_regions.pop() else { return };
-            if self.trimmed_at[region as usize] > self.rings[USER].durable_sequence(self.sequence) {
-                // Trimmed again, since the data that somebody waited for was written: that trim may
-                // be of data that is not durable, and this state cannot take it back.
-                self.dirty_again.push(region);
+            let Some(page) = self.trimmed_pages.pop() else { return };
+            if self.trimmed_at[page as usize] > position + 1 {
+                // Trimmed again since: copies of that may yet be given a place.
+                self.trimmed_again.push(page);
             } else {
-                self.trimmed_at[region as usize] = 0;
+                self.trimmed_at[page as usize] = 0;
             }
-            let bytes = if flash.keeps_data() { self.trim_state(region) } else { Vec::new() };
-            let slot = self.admit(self.layout.logical + region);
-            flash.store(slot, &bytes);
-            self.trim_state_at = self.rings[USER].position();
-            self.stats.metadata += 1;
+            self.write_map_page(page, flash);
         }
     }
 
-    /// The trim state of a region: see [`crate::recover`] for its bytes and why it is safe.
-    pub(crate) fn trim_state(&self, region: u32) -> Vec<u8> {
-        let durable = self.rings[USER].durable_sequence(self.sequence);
-        let size = Layout::region(&self.shape);
-        let first = region * size;
-        let count = size.min(self.layout.logical - first);
-        crate::recover::encode_trim_state(self.shape.sector_bytes, durable, count, |i| {
-            match self.map.get(first + i) {
-                Location::Unmapped => true,
-                Location::Buffer(slot) => {
-                    let entry = self.entry(slot);
-                    entry.fresh && entry.sequence >= durable
-                }
-                Location::Flash(_) => false,
-            }
-        })
+    /// Writes a page of the map: where everything in it is on the media now.
+    fn write_map_page(&mut self, page: u32, flash: &mut impl Flash) {
+        let bytes = if flash.keeps_data() { self.map_page(page) } else { Vec::new() };
+        let slot = self.admit(self.layout.logical + page);
+        flash.store(slot, &bytes);
+        self.pages_at = self.rings[USER].position();
+        self.stats.metadata += 1;
+    }
+
+    fn map_page(&self, page: u32) -> Vec<u8> {
+        let count = MapPage::count(&self.shape);
+        let first = page * count;
+        let last = (first + count).min(self.layout.logical);
+        let mapped = (first..last).map(|lba| {
+            let psn = Some(self.newest_on_media(self.map.get(lba)).0).filter(|psn| *psn != NONE);
+            Mapped { psn, poison: psn.is_some_and(|psn| self.map.poisoned(psn)) }
+        });
+        MapPage::encode(&self.shape, page, self.issued.low(), mapped)
     }
 
     /// Fills a begun unit with padding, because somebody waits for it to be durable.
     pub(crate) fn pad(&mut self, flash: &mut impl Flash) {
         for _ in 0..self.rings[USER].missing() {
-            let entry = Entry { source: NONE, ..Entry::default() };
-            let slot = self.rings[USER].push(entry, false, self.sequence);
+            let slot = self.rings[USER].push(Entry::PADDING, false);
             flash.store(slot, &[]);
             self.stats.padding += 1;
         }

@@ -2,14 +2,14 @@
 
 use clock::Nanos;
 
-use crate::Entry;
+use crate::{Entry, Oob};
 
 /// Names a flash operation of the layer; given back when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct OpId(pub u32);
 
-const KIND: u32 = 30;
+const KIND: u32 = 29;
 const INDEX: u32 = (1 << KIND) - 1;
 
 /// What an operation is for.
@@ -51,6 +51,28 @@ pub enum ReadTarget {
     Slots,
 }
 
+/// A write unit that is programmed.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteUnit<'a> {
+    /// The chunk.
+    pub chunk: u32,
+    /// Its first sector in the chunk.
+    pub sector: u32,
+    /// The slot of the first sector's data; the others follow.
+    pub first_slot: u32,
+    /// Its number: of two copies of a sector the one in the unit with the larger number is newer.
+    pub sequence: u64,
+    /// What is in its sectors.
+    pub entries: &'a [Entry],
+}
+
+impl WriteUnit<'_> {
+    /// The out-of-band bytes of each sector.
+    pub fn oobs(&self) -> impl ExactSizeIterator<Item = [u8; Oob::BYTES]> {
+        self.entries.iter().map(|entry| entry.oob(self.sequence).encode())
+    }
+}
+
 /// The flash below, and the memory of requests above.
 ///
 /// Operations are started by these calls and reported later through [`Ftl::read_done`],
@@ -67,17 +89,8 @@ pub trait Flash {
     /// Whether contents are kept at all: without, nothing is copied and nothing can be recovered.
     fn keeps_data(&self) -> bool;
 
-    /// Programs one write unit of `chunk` from `sector` on: `entries[i]`, whose data is in slot
-    /// `first_slot + i`.
-    fn program(
-        &mut self,
-        now: Nanos,
-        op: OpId,
-        chunk: u32,
-        sector: u32,
-        first_slot: u32,
-        entries: &[Entry],
-    );
+    /// Programs a write unit.
+    fn program(&mut self, now: Nanos, op: OpId, unit: WriteUnit<'_>);
 
     /// Reads up to 64 sectors: pairs of physical sector and place in the target.
     fn read(&mut self, now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget);
@@ -97,7 +110,6 @@ pub trait Flash {
     /// Puts bytes of the layer's own into a slot; an empty slice stands for zeros.
     fn store(&mut self, slot: u32, bytes: &[u8]);
 
-    /// A read into slots is done: makes sure that the data of `psn` is in `slot`, and returns the
-    /// sequence number in its out-of-band bytes (0 if contents are not kept).
-    fn moved(&mut self, psn: u32, slot: u32) -> u64;
+    /// A read into slots is done: makes sure that the data of `psn` is in `slot`.
+    fn moved(&mut self, psn: u32, slot: u32);
 }

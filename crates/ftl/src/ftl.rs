@@ -7,10 +7,12 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::collect::Collector;
-use crate::durable::{Waiter, Waiting};
+use crate::durable::{Trims, Waiter, Waiting};
 use crate::flash::OpKind;
+use crate::issued::Issued;
 use crate::lines::{Lines, NONE, OpenLine};
-use crate::write_ring::WriteRing;
+use crate::map_page::MapPage;
+use crate::write_ring::{UnitState, WriteRing};
 use crate::{
     Entry, Flash, FtlConfig, FtlStats, Layout, Location, Map, OpId, RateLimiter, ReadTarget, Shape,
 };
@@ -74,7 +76,7 @@ pub struct Ftl {
     /// Streams without a place for a write unit until a program or an erase has ended.
     pub(crate) blocked: [bool; 2],
     pub(crate) stats: FtlStats,
-    pub(crate) sequence: u64,
+    pub(crate) issued: Issued,
     pending: VecDeque<Pending>,
     reads: Vec<UserRead>,
     free_reads: Vec<u32>,
@@ -84,13 +86,13 @@ pub struct Ftl {
     addresses: Vec<(u32, u32)>,
     /// Units whose program failed and which must be written again before any other.
     pub(crate) retry: VecDeque<(usize, u32)>,
-    /// Regions trimmed since their trim state was last written, those that must be written once
-    /// more, and the sequence number that was next when a region was last trimmed.
-    pub(crate) dirty_regions: Vec<u32>,
-    pub(crate) dirty_again: Vec<u32>,
+    /// Map pages that somebody who flushes waits for, and position of the user's ring at which each
+    /// was last trimmed, plus 1; 0 if it need not be written for that.
+    pub(crate) trimmed_pages: Vec<u32>,
+    pub(crate) trimmed_again: Vec<u32>,
     pub(crate) trimmed_at: Vec<u64>,
-    /// Position of the user's ring behind the last trim state.
-    pub(crate) trim_state_at: u64,
+    /// Position of the user's ring behind the last map page.
+    pub(crate) pages_at: u64,
     /// Requests among those waiting: begun units are padded for them.
     pub(crate) urgent: u32,
 }
@@ -136,7 +138,7 @@ impl Ftl {
             programs: 0,
             blocked: [false; 2],
             stats: FtlStats::default(),
-            sequence: 1,
+            issued: Issued::from(1),
             pending: VecDeque::new(),
             reads: Vec::new(),
             free_reads: Vec::new(),
@@ -144,10 +146,10 @@ impl Ftl {
             completed: VecDeque::new(),
             addresses: Vec::with_capacity(64),
             retry: VecDeque::new(),
-            dirty_regions: Vec::new(),
-            dirty_again: Vec::new(),
+            trimmed_pages: Vec::new(),
+            trimmed_again: Vec::new(),
             trimmed_at: vec![0; layout.meta as usize],
-            trim_state_at: 0,
+            pages_at: 0,
             urgent: 0,
             shape,
             config,
@@ -306,6 +308,12 @@ impl Ftl {
         self.rings[usize::from(slot >= self.rings[USER].capacity())].entry(slot)
     }
 
+    #[inline]
+    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut Entry {
+        let ring = usize::from(slot >= self.rings[USER].capacity());
+        self.rings[ring].entry_mut(slot)
+    }
+
     /// Writes `sectors` at `lba`; the data is taken from request `tag` during a
     /// [`kick`](Ftl::kick). Completes when it is in the write buffer, or with `durable` when it is
     /// on the media.
@@ -335,20 +343,35 @@ impl Ftl {
     /// Puts one sector into the user's ring and points the map at it.
     #[inline]
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
-        let fresh = match self.map.get(lba) {
-            Location::Unmapped => true,
-            Location::Buffer(slot) => self.entry(slot).fresh,
-            Location::Flash(psn) => {
-                self.lines.invalidate(psn, Some(self.rings[USER].position() + 1));
-                false
-            }
-        };
-        let sequence = self.sequence;
-        self.sequence += 1;
-        let entry = Entry { lba_plus_1: lba + 1, source: NONE, poison: false, fresh, sequence };
-        let slot = self.rings[USER].push(entry, false, sequence);
+        let old = self.map.get(lba);
+        if let Location::Flash(psn) = old {
+            self.lines.invalidate(psn, Some(self.rings[USER].position() + 1));
+        }
+        let (under, under_sequence) = self.newest_on_media(old);
+        let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence };
+        let slot = self.rings[USER].push(entry, false);
         self.map.set(lba, Location::Buffer(slot));
         slot
+    }
+
+    /// The newest copy on the media of a sector that is here, or [`NONE`]; and the number below
+    /// which no unit holds a newer one.
+    #[inline]
+    pub(crate) fn newest_on_media(&self, at: Location) -> (u32, u64) {
+        match at {
+            Location::Unmapped => (NONE, self.issued.next()),
+            Location::Flash(psn) => (psn, self.issued.next()),
+            Location::Buffer(slot) => {
+                let ring = &self.rings[usize::from(slot >= self.rings[USER].capacity())];
+                let unit = &ring.units[ring.unit_of_slot(slot)];
+                if unit.state >= UnitState::Persisted {
+                    let psn = self.shape.first_psn(unit.chunk) + unit.sector;
+                    return (psn + ring.place_in_unit(slot), unit.sequence);
+                }
+                let entry = ring.entry(slot);
+                (entry.under, entry.under_sequence)
+            }
+        }
     }
 
     /// Admits, maps, programs and collects as far as possible. Call it after a batch of requests
@@ -402,7 +425,7 @@ impl Ftl {
                 return moved;
             }
             if p.durable {
-                self.wait_durable(Waiter::Request(p.tag), false);
+                self.wait_durable(Waiter::Request(p.tag), Trims::None);
             } else {
                 self.complete(p.tag, Status::SUCCESS);
             }
@@ -412,7 +435,7 @@ impl Ftl {
     }
 
     fn trim_slice(&mut self, lba: u32, sectors: u32) -> u32 {
-        let region = Layout::region(&self.shape);
+        let page = MapPage::count(&self.shape);
         let mut at = lba;
         while at < lba + sectors {
             // Skip what is not mapped without asking for every sector.
@@ -423,9 +446,9 @@ impl Ftl {
                 self.lines.invalidate(psn, None);
             }
             self.stats.trimmed += 1;
-            let r = at / region;
-            if std::mem::replace(&mut self.trimmed_at[r as usize], self.sequence) == 0 {
-                self.dirty_regions.push(r);
+            let (p, now) = (at / page, self.rings[USER].position() + 1);
+            if std::mem::replace(&mut self.trimmed_at[p as usize], now) == 0 {
+                self.trimmed_pages.push(p);
             }
             at += 1;
         }

@@ -9,13 +9,15 @@
 //! | [`flash`](Flash) | the seam to the flash below, and to the memory of requests |
 //! | [`oob`](Oob) | what is written beside every sector, and recovery reads back |
 //! | [`map`](Map) | logical to physical and back |
+//! | `map_page` | a piece of the map as it is on the media |
+//! | `issued` | the numbers of write units, and which of them are under way |
 //! | [`write_ring`](Entry) | the write buffer: slots between acknowledgement and the media |
 //! | `lines` | the unit of reclamation: one chunk on each active parallel unit |
 //! | [`victim`](VictimPolicy) | which line is reclaimed next |
 //! | [`limiter`](RateLimiter) | how users and garbage collection share the flash |
 //! | [`ftl`](Ftl) | the layer: requests in, flash operations out |
 //! | `program` | where write units go, and what happens when a program ends |
-//! | `durable` | flushes, padding, trim state |
+//! | `durable` | flushes, padding, map pages |
 //! | `collect` | garbage collection |
 //! | [`recover`](Recovery) | the map from what is on the media after power was lost |
 //! | [`stats`](FtlStats) | what was written for whom |
@@ -40,9 +42,11 @@ mod config;
 mod durable;
 mod flash;
 mod ftl;
+mod issued;
 mod limiter;
 mod lines;
 mod map;
+mod map_page;
 mod oob;
 mod program;
 mod recover;
@@ -52,7 +56,7 @@ mod victim;
 mod write_ring;
 
 pub use config::{FtlConfig, VictimPolicyKind};
-pub use flash::{Flash, OpId, ReadTarget};
+pub use flash::{Flash, OpId, ReadTarget, WriteUnit};
 pub use ftl::{Done, Ftl, NewFtlError};
 pub use limiter::RateLimiter;
 pub use map::{Location, Map};

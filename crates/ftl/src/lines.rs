@@ -95,6 +95,8 @@ pub(crate) struct Lines {
     pub(crate) policy: Box<dyn VictimPolicy>,
     /// Closed lines with a failed chunk, taken before the policy's.
     pub(crate) hurt: VecDeque<u32>,
+    /// Closed lines without a valid sector: they cost an erase and nothing else, whatever the policy.
+    empty: VecDeque<u32>,
     closings: u64,
 }
 
@@ -114,6 +116,7 @@ impl Lines {
             pu_cursor: 0,
             policy,
             hurt: VecDeque::new(),
+            empty: VecDeque::new(),
             closings: 0,
         }
     }
@@ -210,6 +213,8 @@ impl Lines {
         line.state = LineState::Closed;
         if line.hurt {
             self.hurt.push_back(id);
+        } else if line.valid == 0 {
+            self.empty.push_back(id);
         } else {
             self.closings += 1;
             self.policy.closed(id, line.valid, line.sectors, self.closings);
@@ -228,11 +233,23 @@ impl Lines {
             None => line.trimmed = true,
         }
         if line.state == LineState::Closed && !line.hurt {
-            self.policy.invalidated(id, line.valid);
+            if line.valid == 0 {
+                self.policy.remove(id);
+                self.empty.push_back(id);
+            } else {
+                self.policy.invalidated(id, line.valid);
+            }
         }
     }
 
-    /// Takes the next victim.
+    /// Takes a closed line without a valid sector.
+    pub(crate) fn take_empty(&mut self) -> Option<u32> {
+        let id = self.empty.pop_front()?;
+        self.lines[id as usize].state = LineState::Victim;
+        Some(id)
+    }
+
+    /// Takes the next victim that has valid sectors, or is to be retired.
     pub(crate) fn take_victim(&mut self) -> Option<u32> {
         let id = match self.hurt.pop_front() {
             Some(id) => id,

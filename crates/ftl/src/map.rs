@@ -5,7 +5,7 @@ use std::io;
 use ring::Table;
 
 /// Where a logical sector is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Location {
     /// Nowhere: it reads as zeros.
     Unmapped,

@@ -7,18 +7,17 @@
 /// bytes 4..6   0x51ce, a mark
 /// byte  6      flags: bit 0 poison
 /// byte  7      0
-/// bytes 8..16  write sequence number, little endian
+/// bytes 8..16  the write unit's sequence number, little endian
 /// ```
-/// The sequence number is drawn when a user's write is admitted and travels with the data when it
-/// is moved: of two copies of a sector the one with the larger number is newer, whichever line they
-/// are in.
+/// The sequence number is that of the write unit, drawn when the unit is given its place: of two
+/// copies of a sector the one with the larger number is newer, and within a unit the later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oob {
     /// The logical sector; `None` for padding.
     pub lba: Option<u32>,
     /// The data was lost before it could be moved: reads of the sector fail.
     pub poison: bool,
-    /// Write sequence number.
+    /// The write unit's number.
     pub sequence: u64,
 }
 

@@ -8,13 +8,23 @@ use crate::flash::OpKind;
 use crate::ftl::{GC, USER};
 use crate::lines::NONE;
 use crate::write_ring::{UnitState, WriteRing};
-use crate::{Entry, Flash, Ftl, Location, OpId};
+use crate::{Entry, Flash, Ftl, Location, OpId, WriteUnit};
 
 /// Programs outstanding per parallel unit at most: one in the array, one in the cache register.
 const PROGRAMS_PER_PU: u8 = 2;
 
 /// Names a program of padding from outside of the rings; the rest of the name is its chunk.
-const PADDING: u32 = 1 << 29;
+const PADDING: u32 = 1 << 28;
+
+/// The name of a ring's unit, and of its program.
+fn name(ring: usize, unit: u32) -> u32 {
+    (ring as u32) << 27 | unit
+}
+
+/// The ring and the unit that a name stands for.
+pub(crate) fn parts(name: u32) -> (usize, u32) {
+    ((name >> 27) as usize, name & 0x07ff_ffff)
+}
 
 impl Ftl {
     /// Starts programs for all units that are ready, as far as parallel units take them.
@@ -60,11 +70,14 @@ impl Ftl {
             self.blocked[stream] = self.programs > 0;
             return false;
         };
+        if ring == GC {
+            self.drop_overwritten(unit);
+        }
         let first_psn = self.shape.first_psn(chunk) + sector;
         for (psn, entry) in (first_psn..).zip(self.rings[ring].entries(unit)) {
             self.map.set_reverse(psn, entry.lba_plus_1.checked_sub(1), entry.poison);
         }
-        let name = (ring as u32) << 28 | unit;
+        let name = name(ring, unit);
         // Behind the chunk's other units, so that they are released in order.
         let last = self.lines.chunks[chunk as usize].last;
         match last {
@@ -73,15 +86,44 @@ impl Ftl {
         }
         self.lines.chunks[chunk as usize].last = name;
         let u = &mut self.rings[ring].units[unit as usize];
+        if u.state == UnitState::Filling {
+            // One that is written again after a failure keeps its number, and so its age.
+            u.sequence = self.issued.begin();
+        }
         (u.state, u.chunk, u.sector, u.next) = (UnitState::Mapped, chunk, sector, NONE);
+        let sequence = u.sequence;
         self.lines.lines[line as usize].programs += 1;
         self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
         self.programs += 1;
         self.stats.programs += 1;
         let op = OpId::new(OpKind::Program, name);
         let ring = &self.rings[ring];
-        flash.program(now, op, chunk, sector, ring.slot_of_unit(unit), ring.entries(unit));
+        let (first_slot, entries) = (ring.slot_of_unit(unit), ring.entries(unit));
+        flash.program(now, op, WriteUnit { chunk, sector, first_slot, sequence, entries });
         true
+    }
+
+    /// Makes padding of what has been overwritten or trimmed since it was read: units are numbered
+    /// by the order in which they get here, and a number newer than that of the newer copy would
+    /// bring the older one back. Where it came from must stay until the newer one is durable.
+    fn drop_overwritten(&mut self, unit: u32) {
+        let (first_slot, position) =
+            (self.rings[GC].slot_of_unit(unit), self.rings[USER].position());
+        for slot in first_slot..first_slot + self.shape.unit {
+            let entry = *self.rings[GC].entry(slot);
+            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
+            let now = self.map.get(lba);
+            if now == Location::Buffer(slot) {
+                continue;
+            }
+            let line = self.lines.line_of[self.shape.chunk_of(entry.under) as usize];
+            let line = &mut self.lines.lines[line as usize];
+            match now {
+                Location::Unmapped => line.trimmed = true,
+                Location::Buffer(_) | Location::Flash(_) => line.after = position,
+            }
+            self.rings[GC].entry_mut(slot).lba_plus_1 = 0;
+        }
     }
 
     /// When a ring is full of units that wait for their pairs, nothing can be put into it that
@@ -109,14 +151,16 @@ impl Ftl {
         self.stats.padding += u64::from(self.shape.unit);
         let op = OpId::new(OpKind::Program, PADDING | chunk);
         let slot = self.slots() - self.shape.unit;
-        let entries = &[Entry { source: NONE, ..Entry::default() }; 64];
-        flash.program(now, op, chunk, sector, slot, &entries[..self.shape.unit as usize]);
+        let entries = &[Entry::PADDING; 64][..self.shape.unit as usize];
+        let unit = WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries };
+        flash.program(now, op, unit);
         true
     }
 
     #[inline]
     pub(crate) fn unit_mut(&mut self, name: u32) -> &mut crate::write_ring::Unit {
-        &mut self.rings[(name >> 28) as usize].units[(name & 0x0fff_ffff) as usize]
+        let (ring, unit) = parts(name);
+        &mut self.rings[ring].units[unit as usize]
     }
 
     /// Finds a place for a write unit, opening a line when the open ones have none. When no chunk
@@ -191,7 +235,11 @@ impl Ftl {
         if status.is_success() {
             self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
             if !padding {
-                self.unit_mut(name).state = UnitState::Persisted;
+                let unit = self.unit_mut(name);
+                unit.state = UnitState::Persisted;
+                let sequence = unit.sequence;
+                self.issued.end(sequence);
+                self.note_on_media(name);
                 self.note_moves_durable(name, flash, now);
             }
         } else {
@@ -205,6 +253,26 @@ impl Ftl {
         self.rings[GC].settle();
         self.lines.close_if_done(line);
         self.complete_durable(now, flash);
+    }
+
+    /// A unit is on the media: whoever has overwritten a sector of it in the buffer is told.
+    fn note_on_media(&mut self, name: u32) {
+        let (ring, unit) = parts(name);
+        let u = self.rings[ring].units[unit as usize];
+        let first_slot = self.rings[ring].slot_of_unit(unit);
+        let first_psn = self.shape.first_psn(u.chunk) + u.sector;
+        for i in 0..self.shape.unit {
+            let entry = self.rings[ring].entry(first_slot + i);
+            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
+            if let Location::Buffer(slot) = self.map.get(lba)
+                && slot != first_slot + i
+            {
+                let newer = self.entry_mut(slot);
+                if newer.under_sequence <= u.sequence {
+                    (newer.under, newer.under_sequence) = (first_psn + i, u.sequence);
+                }
+            }
+        }
     }
 
     /// A chunk takes no more, is reclaimed next, and retired (LightNVM paper section 4.2.3).
@@ -227,7 +295,7 @@ impl Ftl {
         for psn in first_psn..first_psn + self.shape.unit {
             self.map.set_reverse(psn, None, false);
         }
-        self.retry.push_back(((name >> 28) as usize, name & 0x0fff_ffff));
+        self.retry.push_back(parts(name));
     }
 
     pub(crate) fn unlink(&mut self, name: u32, chunk: u32) {
@@ -271,7 +339,7 @@ impl Ftl {
     }
 
     pub(crate) fn release_unit(&mut self, name: u32) {
-        let (ring, unit) = ((name >> 28) as usize, name & 0x0fff_ffff);
+        let (ring, unit) = parts(name);
         let u = &mut self.rings[ring].units[unit as usize];
         u.state = UnitState::Released;
         let first_psn = self.shape.first_psn(u.chunk) + u.sector;

@@ -3,6 +3,7 @@
 use nvme::Geometry;
 
 use crate::FtlConfig;
+use crate::map_page::MapPage;
 
 /// Division of 32-bit numbers by a number fixed at start-up, by multiplication (exact: Lemire,
 /// Kaser, Kurz, "Faster remainder by direct computation", 2019).
@@ -158,13 +159,13 @@ pub struct Layout {
     pub held: u32,
     /// Sectors of a full line.
     pub line_sectors: u32,
-    /// Sectors held for padding and trim state.
+    /// Sectors held for padding and metadata.
     pub slack: u32,
     /// Sectors beyond what can be mapped and what is held: the over-provisioning.
     pub spare: u32,
     /// Sectors that users see.
     pub logical: u32,
-    /// Further sectors, behind the users', that hold which sectors are trimmed.
+    /// Further sectors, behind the users', that hold the map: its pages.
     pub meta: u32,
     /// Write units of the user's ring.
     pub user_units: u32,
@@ -173,15 +174,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Logical sectors whose trim state one metadata sector holds.
-    pub(crate) fn region(shape: &Shape) -> u32 {
-        (shape.sector_bytes - crate::recover::TRIM_STATE_HEADER as u32) * 8
-    }
-
     /// The layout for `good_chunks` usable chunks.
     ///
     /// With L lines of which H are held, and N sectors per line:
-    /// `logical = (L - H) * N / (1 + over_provisioning)`, less one metadata sector per region.
+    /// `logical = (L - H) * N / (1 + over_provisioning)`, less the pages of the map.
     ///
     /// # Errors
     /// [`CapacityError`].
@@ -201,7 +197,7 @@ impl Layout {
         }
         let active = if config.active_pus == 0 { shape.pus } else { config.active_pus };
         let lines = good_chunks / active;
-        // Per stream the line that fills up; and room for padding, trim state, and four power cuts
+        // Per stream the line that fills up; and room for padding, metadata, and four power cuts
         // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
         let streams = 1 + u32::from(config.hot_cold);
         let line_sectors = active * shape.sectors;
@@ -209,8 +205,8 @@ impl Layout {
         let held = config.reserve_lines.max(1) + streams + slack.div_ceil(line_sectors);
         let physical = u64::from(lines.saturating_sub(held)) * u64::from(line_sectors);
         let total = (physical as f64 / (1.0 + config.over_provisioning)) as u64;
-        let region = u64::from(Layout::region(shape));
-        let meta = total.div_ceil(region + 1);
+        let page = u64::from(MapPage::count(shape));
+        let meta = total.div_ceil(page + 1);
         let logical = total - meta.min(total);
         if logical == 0 {
             return Err(CapacityError::TooSmall {
@@ -290,7 +286,7 @@ mod tests {
         // 32 lines of 8 chunks of 64 sectors; 2 in reserve, 1 open, 1 for padding.
         assert_eq!((layout.lines, layout.held, layout.line_sectors), (32, 4, 512));
         assert_eq!(layout.logical + layout.meta, (28.0 * 512.0 / 1.25) as u32);
-        assert_eq!(layout.meta, 1);
+        assert_eq!(layout.meta, 12);
     }
 
     #[test]

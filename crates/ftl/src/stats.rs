@@ -17,7 +17,7 @@ pub struct FtlStats {
     pub gc_moves: u64,
     /// Sectors of padding, for flushes.
     pub padding: u64,
-    /// Sectors of trim state.
+    /// Sectors of the map's pages.
     pub metadata: u64,
     /// Flushes.
     pub flushes: u64,

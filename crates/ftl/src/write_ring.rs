@@ -13,28 +13,27 @@ use crate::Shape;
 pub struct Entry {
     /// The logical sector plus 1; 0 for padding.
     pub(crate) lba_plus_1: u32,
-    /// Where a moved sector came from; [`NONE`](crate::lines::NONE) for a user's.
-    pub(crate) source: u32,
     /// The sector's data was lost.
     pub(crate) poison: bool,
-    /// On the media the logical sector is trimmed, or was never written.
-    pub(crate) fresh: bool,
-    /// Write sequence number.
-    pub(crate) sequence: u64,
+    /// The newest copy on the media as long as this one is not there; [`NONE`](crate::lines::NONE)
+    /// if there is none. Of a moved sector: where it comes from.
+    pub(crate) under: u32,
+    /// Every unit with a smaller number holds no newer copy than `under`.
+    pub(crate) under_sequence: u64,
 }
 
 impl Entry {
-    /// What is written beside the sector.
-    pub fn oob(&self) -> crate::Oob {
-        crate::Oob {
-            lba: self.lba_plus_1.checked_sub(1),
-            poison: self.poison,
-            sequence: self.sequence,
-        }
+    /// Padding.
+    pub(crate) const PADDING: Entry =
+        Entry { lba_plus_1: 0, poison: false, under: crate::lines::NONE, under_sequence: 0 };
+
+    /// What is written beside the sector in a write unit of this number.
+    pub fn oob(&self, sequence: u64) -> crate::Oob {
+        crate::Oob { lba: self.lba_plus_1.checked_sub(1), poison: self.poison, sequence }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UnitState {
     /// Being filled, or waiting for reads into it.
     Filling,
@@ -54,8 +53,8 @@ pub(crate) struct Unit {
     pub(crate) pending: u32,
     pub(crate) chunk: u32,
     pub(crate) sector: u32,
-    /// Every entry of this unit and later ones has a sequence number at least this large.
-    pub(crate) first_sequence: u64,
+    /// Its number in the order in which units were first given a place.
+    pub(crate) sequence: u64,
     /// Next unit of the same chunk that holds its slots.
     pub(crate) next: u32,
 }
@@ -84,7 +83,7 @@ impl WriteRing {
             pending: 0,
             chunk: 0,
             sector: 0,
-            first_sequence: 0,
+            sequence: 0,
             next: crate::lines::NONE,
         };
         WriteRing {
@@ -130,10 +129,10 @@ impl WriteRing {
         self.persisted * u64::from(self.unit)
     }
 
-    /// Fills the next slot; `pending` if its data is still to be read; `sequence` is the layer's
-    /// next number. The caller has checked [`free`](WriteRing::free).
+    /// Fills the next slot; `pending` if its data is still to be read. The caller has checked
+    /// [`free`](WriteRing::free).
     #[inline]
-    pub(crate) fn push(&mut self, entry: Entry, pending: bool, sequence: u64) -> u32 {
+    pub(crate) fn push(&mut self, entry: Entry, pending: bool) -> u32 {
         debug_assert!(self.free() > 0);
         let unit = (self.head % self.count) as usize;
         let at = unit as u32 * self.unit + self.fill;
@@ -141,7 +140,6 @@ impl WriteRing {
         if self.fill == 0 {
             self.units[unit].state = UnitState::Filling;
             self.units[unit].pending = 0;
-            self.units[unit].first_sequence = sequence;
         }
         self.units[unit].pending += u32::from(pending);
         self.fill += 1;
@@ -188,26 +186,11 @@ impl WriteRing {
         self.position() - self.mapped * u64::from(self.unit)
     }
 
-    /// Units of user data that wait for a program or for its end.
-    pub(crate) fn unpersisted(&self) -> bool {
-        self.persisted != self.head || self.fill != 0
-    }
-
-    /// The least sequence number that may not be durable yet, if the layer's next is `next`.
-    pub(crate) fn durable_sequence(&self, next: u64) -> u64 {
-        if self.unpersisted() {
-            self.units[(self.persisted % self.count) as usize].first_sequence
-        } else {
-            next
-        }
-    }
-
     /// Moves `persisted` and `released` over everything that is.
     #[inline]
     pub(crate) fn settle(&mut self) {
         while self.persisted < self.mapped
-            && self.units[(self.persisted % self.count) as usize].state as u8
-                >= UnitState::Persisted as u8
+            && self.units[(self.persisted % self.count) as usize].state >= UnitState::Persisted
         {
             self.persisted += 1;
         }
@@ -226,6 +209,12 @@ impl WriteRing {
     #[inline]
     pub(crate) fn unit_of_slot(&self, slot: u32) -> usize {
         ((slot - self.base) / self.unit) as usize
+    }
+
+    /// A slot's place among those of its write unit.
+    #[inline]
+    pub(crate) fn place_in_unit(&self, slot: u32) -> u32 {
+        (slot - self.base) % self.unit
     }
 
     #[inline]
@@ -271,13 +260,13 @@ mod tests {
         let mut r = ring();
         assert_eq!((r.free(), r.missing(), r.ready()), (16, 0, None));
         for i in 0..5 {
-            assert_eq!(r.push(Entry::default(), false, 1), 100 + i);
+            assert_eq!(r.push(Entry::default(), false), 100 + i);
         }
         assert_eq!((r.free(), r.missing(), r.ready()), (11, 3, Some(0)));
         r.advance_mapped();
         assert_eq!(r.ready(), None, "the second unit is not full");
         for _ in 0..3 {
-            r.push(Entry::default(), true, 1);
+            r.push(Entry::default(), true);
         }
         assert_eq!(r.ready(), None, "its data is not there");
         r.units[1].pending = 0;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use clock::Nanos;
-use ftl::{Entry, Flash, Found, Ftl, FtlConfig, Oob, OpId, ReadTarget, Recovery, Shape};
+use ftl::{Flash, Found, Ftl, FtlConfig, Oob, OpId, ReadTarget, Recovery, Shape, WriteUnit};
 use nvme::{Geometry, Status};
 use rng::Rng;
 
@@ -255,11 +255,12 @@ impl TestFlash {
                 recovery.sector(psn, oob);
             }
         }
-        for (psn, region) in recovery.trim_states() {
+        for (psn, page) in recovery.map_pages() {
             if let Some(Cell::Written(_, Content::Bytes(bytes))) = &self.cells[psn as usize] {
-                recovery.trim_state(region, bytes);
+                recovery.map_page(page, bytes);
             }
         }
+        assert_eq!(recovery.contradictions(), 0, "the map's pages and the media");
         recovery.finish(|chunk| {
             let written = self.written[chunk as usize];
             if self.bad[chunk as usize] {
@@ -282,18 +283,11 @@ impl Flash for TestFlash {
         self.keeps
     }
 
-    fn program(
-        &mut self,
-        _now: Nanos,
-        op: OpId,
-        chunk: u32,
-        sector: u32,
-        first_slot: u32,
-        entries: &[Entry],
-    ) {
-        let slots = &self.slots;
-        let sectors = entries.iter().enumerate();
-        let sectors = sectors.map(|(i, e)| (e.oob(), slots[first_slot as usize + i].clone()));
+    fn program(&mut self, _now: Nanos, op: OpId, unit: WriteUnit<'_>) {
+        let WriteUnit { chunk, sector, first_slot, .. } = unit;
+        let slots = &self.slots[first_slot as usize..];
+        let sectors =
+            unit.oobs().zip(slots).map(|(oob, c)| (Oob::decode(&oob).unwrap(), c.clone()));
         let sectors = if self.keeps { sectors.collect() } else { Vec::new() };
         let pu = self.shape.pu_of(chunk) as usize;
         self.queues[pu].push(Op::Program { op, chunk, sector, sectors });
@@ -340,10 +334,5 @@ impl Flash for TestFlash {
             if bytes.is_empty() { Content::Value(0) } else { Content::Bytes(bytes.to_vec()) };
     }
 
-    fn moved(&mut self, psn: u32, _slot: u32) -> u64 {
-        match self.keeps.then(|| &self.cells[psn as usize]) {
-            Some(Some(Cell::Written(oob, _))) => oob.sequence,
-            _ => 0,
-        }
-    }
+    fn moved(&mut self, _psn: u32, _slot: u32) {}
 }

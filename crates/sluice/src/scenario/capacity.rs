@@ -6,7 +6,7 @@
 //! lines        = floor(chunks / active PUs)
 //! line sectors = active PUs × sectors per chunk
 //! held lines   = reserve lines + 1 per open stream (1, or 2 with hot_cold) + 1 for padding
-//! logical      = floor((lines − held lines) × line sectors / (1 + over-provisioning)) − trim state
+//! logical      = floor((lines − held lines) × line sectors / (1 + over-provisioning)) − map pages
 //! ```
 //!
 //! The medium can host the layer if `logical` is at least one line.

@@ -84,7 +84,7 @@ pub enum PblkError {
         first: Address,
         /// The logical sector in its out-of-band bytes.
         lba: u32,
-        /// Logical sectors of this configuration, trim state included.
+        /// Logical sectors of this configuration, map pages included.
         sectors: u32,
     },
     /// The flash cannot host a translation layer with this configuration.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ftl::{Entry, Oob};
+use ftl::WriteUnit;
 use ring::{AddressSpace, Iova, Region};
 
 use crate::vector::{MemoryError, register};
@@ -50,21 +50,14 @@ impl Slots {
         self.oob_at.offset(u64::from(slot) * self.oob_bytes as u64)
     }
 
-    /// Puts the out-of-band bytes of consecutive slots in place.
+    /// Puts the out-of-band bytes of a write unit in place.
     #[inline]
-    pub(crate) fn describe(&self, first_slot: u32, entries: &[Entry]) {
-        let mut at = first_slot as usize * self.oob_bytes;
-        for entry in entries {
-            self.oob.write(at, &entry.oob().encode());
+    pub(crate) fn describe(&self, unit: &WriteUnit<'_>) {
+        let mut at = unit.first_slot as usize * self.oob_bytes;
+        for oob in unit.oobs() {
+            self.oob.write(at, &oob);
             at += self.oob_bytes;
         }
-    }
-
-    /// What a slot's out-of-band bytes say.
-    pub(crate) fn described(&self, slot: u32) -> Option<Oob> {
-        let mut bytes = [0; Oob::BYTES];
-        self.oob.read(slot as usize * self.oob_bytes, &mut bytes);
-        Oob::decode(&bytes)
     }
 
     /// Copies a sector of registered memory into a slot. Requests were checked when they were

@@ -74,7 +74,7 @@ impl Pblk {
             let before = found.all.clone();
             scan.pad(&mut found.all)?;
             scan.read(&before, &mut recovery)?;
-            scan.read_trim_states(&mut recovery)?;
+            scan.read_map_pages(&mut recovery)?;
             recovery.finish(|chunk| found.all[chunk as usize])
         } else if found.free == found.counted {
             Ftl::new(shape, config, |chunk| found.all[chunk as usize] == Found::Free)?

@@ -1,4 +1,4 @@
-//! [`Scan`]: padding, then every sector's out-of-band bytes, then the trim states (LightNVM paper
+//! [`Scan`]: padding, then every sector's out-of-band bytes, then the map's pages (LightNVM paper
 //! section 4.2.2).
 //!
 //! A recovery can itself be cut: it writes nothing but padding, at write pointers.
@@ -25,8 +25,8 @@ enum Kind {
     Pad,
     /// Read out-of-band bytes.
     Oob,
-    /// Read one sector with its data; `of` is its region.
-    TrimState,
+    /// Read one sector with its data; `of` is its number.
+    MapPage,
 }
 
 /// A command: consecutive sectors of one chunk.
@@ -35,7 +35,7 @@ struct Job {
     kind: Kind,
     psn: u32,
     count: u8,
-    /// What it is about: a chunk, or a region of trim state.
+    /// What it is about: a chunk, or a page of the map.
     of: u32,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Scan<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
     pump: &'a mut dyn FnMut(),
-    /// Logical sectors of the layout, trim state included.
+    /// Logical sectors of the layout, map pages included.
     sectors: u32,
     oob: Arc<Region>,
     oob_at: Iova,
@@ -79,7 +79,7 @@ impl<'a> Scan<'a> {
         let oob_len = (usize::from(lanes) + 1) * usize::from(MAX_VECTOR) * oob_bytes;
         let (oob, oob_at) = register(space, oob_len, "the recovery's out-of-band bytes")?;
         let data_len = (unit as usize + usize::from(lanes)) * sector_bytes;
-        let (data, data_at) = register(space, data_len, "the recovery's trim states")?;
+        let (data, data_at) = register(space, data_len, "the recovery's map pages")?;
         let padding = Oob { lba: None, poison: false, sequence: 0 }.encode();
         let padding_offset = usize::from(lanes) * usize::from(MAX_VECTOR) * oob_bytes;
         for i in 0..unit as usize {
@@ -201,24 +201,24 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Reads the trim states that the recovery asks for.
+    /// Reads the pages of the map that the recovery asks for.
     ///
     /// # Errors
     /// [`PblkError::Command`], [`PblkError::Timeout`]. A sector that cannot be read is no error.
-    pub(crate) fn read_trim_states(&mut self, recovery: &mut Recovery) -> Result<(), PblkError> {
-        let states = recovery.trim_states();
-        let mut jobs = states.into_iter().map(|(psn, region)| Job {
-            kind: Kind::TrimState,
+    pub(crate) fn read_map_pages(&mut self, recovery: &mut Recovery) -> Result<(), PblkError> {
+        let states = recovery.map_pages();
+        let mut jobs = states.into_iter().map(|(psn, page)| Job {
+            kind: Kind::MapPage,
             psn,
             count: 1,
-            of: region,
+            of: page,
         });
         let (data, unit, size) = (self.data.clone(), self.unit as usize, self.sector_bytes);
         let mut bytes = vec![0; size];
         self.run(&mut jobs, &mut |lane, job, failed| {
             if failed == 0 {
                 data.read((unit + usize::from(lane)) * size, &mut bytes);
-                recovery.trim_state(job.of, &bytes);
+                recovery.map_page(job.of, &bytes);
             }
         })
     }
@@ -275,7 +275,7 @@ impl<'a> Scan<'a> {
                 let oob = lane * u64::from(MAX_VECTOR) * self.oob_bytes as u64;
                 self.queue.read(ppas, Sectors::Nowhere, Some(self.oob_at.offset(oob)), user)
             }
-            Kind::TrimState => {
+            Kind::MapPage => {
                 let sector = u64::from(self.unit) + lane;
                 let at = self.data_at.offset(sector * self.sector_bytes as u64);
                 self.queue.read(ppas, Sectors::Run(at), None, user)
@@ -290,7 +290,7 @@ impl<'a> Scan<'a> {
         }
         let command = match job.kind {
             Kind::Pad => "Vector Chunk Write",
-            Kind::Oob | Kind::TrimState => "Vector Chunk Read",
+            Kind::Oob | Kind::MapPage => "Vector Chunk Read",
         };
         let address = self.addresses.components(job.psn);
         Err(PblkError::Command { command, address, status: done.status })

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use block::Payload;
 use clock::Nanos;
 use driver::QueuePair;
-use ftl::{Entry, Flash, OpId, ReadTarget};
+use ftl::{Flash, OpId, ReadTarget, WriteUnit};
 use nvme::{MAX_VECTOR, Status};
 use ring::{Iova, Port};
 
@@ -297,18 +297,11 @@ impl Flash for VectorFlash {
         self.slots.is_some()
     }
 
-    fn program(
-        &mut self,
-        _now: Nanos,
-        op: OpId,
-        chunk: u32,
-        sector: u32,
-        first_slot: u32,
-        entries: &[Entry],
-    ) {
+    fn program(&mut self, _now: Nanos, op: OpId, unit: WriteUnit<'_>) {
         if let Some(slots) = &self.slots {
-            slots.describe(first_slot, entries);
+            slots.describe(&unit);
         }
+        let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if !self.waiting.is_empty() || !self.send_program(op, chunk, sector, first_slot) {
             self.waiting.push_back(Waiting::Program { op, chunk, sector, first_slot });
         }
@@ -357,10 +350,7 @@ impl Flash for VectorFlash {
     }
 
     /// The data is where the read put it: in the slot.
-    fn moved(&mut self, _psn: u32, slot: u32) -> u64 {
-        let oob = self.slots.as_ref().and_then(|s| s.described(slot));
-        oob.map_or(0, |oob| oob.sequence)
-    }
+    fn moved(&mut self, _psn: u32, _slot: u32) {}
 }
 
 #[cfg(test)]
