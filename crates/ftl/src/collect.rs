@@ -341,6 +341,9 @@ impl Ftl {
 
     /// An erase has ended. [`kick`](Ftl::kick) afterwards.
     pub fn erase_done(&mut self, op: OpId, status: Status) {
+        if op.kind() == OpKind::Journal {
+            return self.journal.erase_done(op.index(), status);
+        }
         let chunk = op.index();
         let line = self.lines.line_of[chunk as usize];
         self.lines.erasing -= 1;

@@ -32,6 +32,9 @@ pub struct FtlConfig {
     /// Sectors of the users' write buffer; at least, and with 0 just, what the geometry needs: for
     /// every active parallel unit the write units that wait for their pair, and three more.
     pub buffer_sectors: u32,
+    /// Sectors that are written between the beginnings of two checkpoints of the map; 0 for as many
+    /// as keep the pages of the map below one part in 64 of what is written.
+    pub checkpoint_sectors: u32,
     /// Write units that garbage collection may have in flight; 0 for twice the parallel units.
     pub gc_window_units: u32,
 }
@@ -46,6 +49,7 @@ impl Default for FtlConfig {
             reserve_lines: 2,
             gc_start_lines: 2,
             buffer_sectors: 0,
+            checkpoint_sectors: 0,
             gc_window_units: 0,
         }
     }

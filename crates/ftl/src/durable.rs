@@ -100,7 +100,9 @@ impl Ftl {
     /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
     /// whose space is needed.
     pub(crate) fn pads(&self) -> bool {
-        self.urgent > 0 || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
+        self.urgent > 0
+            || self.hurries_pages()
+            || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
     }
 
     /// Writes the map pages of what was trimmed before `position` of the user's ring, as far as the
@@ -118,16 +120,8 @@ impl Ftl {
         }
     }
 
-    /// Writes a page of the map: where everything in it is on the media now.
-    fn write_map_page(&mut self, page: u32, flash: &mut impl Flash) {
-        let bytes = if flash.keeps_data() { self.map_page(page) } else { Vec::new() };
-        let slot = self.admit(self.layout.logical + page);
-        flash.store(slot, &bytes);
-        self.pages_at = self.rings[USER].position();
-        self.stats.metadata += 1;
-    }
-
-    fn map_page(&self, page: u32) -> Vec<u8> {
+    /// The contents of a page of the map, made of what is on the media now.
+    pub(crate) fn map_page(&self, page: u32) -> Vec<u8> {
         let count = MapPage::count(&self.shape);
         let first = page * count;
         let last = (first + count).min(self.layout.logical);

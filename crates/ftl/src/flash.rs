@@ -19,6 +19,7 @@ pub(crate) enum OpKind {
     GcRead,
     Program,
     Erase,
+    Journal,
 }
 
 impl OpId {
@@ -32,7 +33,8 @@ impl OpId {
             0 => OpKind::UserRead,
             1 => OpKind::GcRead,
             2 => OpKind::Program,
-            _ => OpKind::Erase,
+            3 => OpKind::Erase,
+            _ => OpKind::Journal,
         }
     }
 

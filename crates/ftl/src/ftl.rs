@@ -6,15 +6,18 @@ use std::io;
 use clock::Nanos;
 use nvme::Status;
 
+use crate::checkpoint::Checkpoint;
 use crate::collect::Collector;
 use crate::durable::{Trims, Waiter, Waiting};
 use crate::flash::OpKind;
 use crate::issued::Issued;
+use crate::journal::Journal;
 use crate::lines::{Lines, NONE, OpenLine};
 use crate::map_page::MapPage;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::{
-    Entry, Flash, FtlConfig, FtlStats, Layout, Location, Map, OpId, RateLimiter, ReadTarget, Shape,
+    CapacityError, Entry, Flash, Found, FtlConfig, FtlStats, Layout, Location, Map, OpId,
+    RateLimiter, ReadTarget, Shape,
 };
 
 /// A request that has ended.
@@ -71,6 +74,8 @@ pub struct Ftl {
     pub(crate) open: [VecDeque<OpenLine>; 2],
     pub(crate) collector: Collector,
     pub(crate) limiter: RateLimiter,
+    pub(crate) journal: Journal,
+    pub(crate) checkpoint: Checkpoint,
     pub(crate) programs_on: Vec<u8>,
     pub(crate) programs: u32,
     /// Streams without a place for a write unit until a program or an erase has ended.
@@ -98,26 +103,42 @@ pub struct Ftl {
 }
 
 impl Ftl {
-    /// A layer over erased flash: `good` says which chunks can be used.
+    /// A layer over erased flash: `found` says which chunks it may use, those that are
+    /// [`Found::Free`].
     ///
     /// # Errors
     /// [`crate::CapacityError`], or what `mmap(2)` returns for the tables.
     pub fn new(
         shape: Shape,
         config: FtlConfig,
-        good: impl Fn(u32) -> bool,
+        found: impl Fn(u32) -> Found,
     ) -> Result<Ftl, NewFtlError> {
-        let chunks: Vec<u32> = (0..shape.total_chunks()).filter(|c| good(*c)).collect();
-        let layout = Layout::of(&shape, &config, chunks.len() as u32)?;
-        let mut ftl = Ftl::empty(shape, config, layout)?;
-        for chunk in chunks {
-            ftl.lines.add_free(chunk);
+        let found: Vec<Found> = (0..shape.total_chunks()).map(found).collect();
+        let good = |chunk: &u32| found[*chunk as usize] == Found::Free;
+        let counted = (0..shape.total_chunks()).filter(good).count() as u32;
+        let layout = Layout::of(&shape, &config, owned(&found), counted)?;
+        let reserved = reserved(&shape, &found, layout.journal);
+        let chunks: Vec<u32> = reserved.iter().copied().filter(good).collect();
+        let journal = Journal::create(&shape, layout.journal_config(), &chunks)
+            .map_err(CapacityError::Journal)?;
+        let mut ftl = Ftl::empty(shape, config, layout, journal)?;
+        for chunk in (0..shape.total_chunks()).filter(good) {
+            if !reserved.contains(&chunk) {
+                ftl.lines.add_free(chunk);
+            }
         }
+        // So that the journal is of this layer before a line is.
+        ftl.want_compaction();
         Ok(ftl)
     }
 
     /// A layer without any chunk, for recovery to fill.
-    pub(crate) fn empty(shape: Shape, config: FtlConfig, layout: Layout) -> io::Result<Ftl> {
+    pub(crate) fn empty(
+        shape: Shape,
+        config: FtlConfig,
+        layout: Layout,
+        journal: Journal,
+    ) -> io::Result<Ftl> {
         let user = WriteRing::new(&shape, layout.user_units, 0);
         let gc = WriteRing::new(&shape, layout.gc_units, user.capacity());
         let line = u64::from(layout.line_sectors);
@@ -132,6 +153,8 @@ impl Ftl {
             lines: Lines::new(shape, &layout, config.victim_policy.build()),
             collector: Collector::new(&layout),
             limiter: RateLimiter::new(low, high, user.capacity()),
+            journal,
+            checkpoint: Checkpoint::new(layout.meta, layout.checkpoint_sectors, 0, 1),
             rings: [user, gc],
             open: [VecDeque::new(), VecDeque::new()],
             programs_on: vec![0; shape.pus as usize],
@@ -177,10 +200,11 @@ impl Ftl {
         &self.stats
     }
 
-    /// Slots of the write buffer, all rings together; the last write unit is never written to and
-    /// must be zeros.
+    /// Slots of the write buffer: the rings', then a write unit that is never written to and must be
+    /// zeros, then the journal's.
     pub fn slots(&self) -> u32 {
-        self.rings[USER].capacity() + self.rings[GC].capacity() + self.shape.unit
+        let rings = self.rings[USER].capacity() + self.rings[GC].capacity();
+        rings + self.shape.unit + Ftl::journal_slots(&self.shape)
     }
 
     /// Sectors of the users' write buffer that are in use.
@@ -208,6 +232,8 @@ impl Ftl {
             && self.programs == 0
             && self.lines.erasing == 0
             && !self.collector.is_moving()
+            && self.journal.is_idle()
+            && !self.is_checkpointing()
     }
 
     /// Takes a request that has ended.
@@ -385,7 +411,9 @@ impl Ftl {
             }
             let mapped = self.program_ready(now, flash);
             let collected = self.collect(now, flash);
-            if !admitted && !mapped && !collected && !self.unstick(now, flash) {
+            let checkpointed = self.go_on_with_checkpoint(now, flash);
+            let moved = admitted || mapped || collected || checkpointed;
+            if !moved && !self.unstick(now, flash) {
                 break;
             }
         }
@@ -450,6 +478,7 @@ impl Ftl {
             if std::mem::replace(&mut self.trimmed_at[p as usize], now) == 0 {
                 self.trimmed_pages.push(p);
             }
+            self.checkpoint.touch(p);
             at += 1;
         }
         sectors
@@ -483,7 +512,10 @@ impl Ftl {
         if self.pending.is_empty() && self.urgent == 0 {
             return false;
         }
-        let under_way = self.lines.erasing > 0 || self.collector.reading() > 0 || self.programs > 0;
+        let under_way = self.lines.erasing > 0
+            || self.collector.reading() > 0
+            || self.programs > 0
+            || !self.journal.is_idle();
         if under_way {
             return false;
         }
@@ -516,6 +548,20 @@ impl Ftl {
         let end = words.iter().position(|w| (*w != 0) != mapped);
         (mapped, end.map_or(sectors, |e| e as u32))
     }
+}
+
+/// Chunks that are this layer's, bad ones included.
+pub(crate) fn owned(found: &[Found]) -> u32 {
+    found.iter().filter(|f| **f != Found::Foreign).count() as u32
+}
+
+/// The chunks reserved for the journal: the layer's first ones on each parallel unit, in striping
+/// order, bad ones included, so that they are the same whatever goes bad.
+pub(crate) fn reserved(shape: &Shape, found: &[Found], count: u32) -> Vec<u32> {
+    let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
+    let by_number = (0..shape.chunks).flat_map(|n| pus().map(move |pu| pu * shape.chunks + n));
+    let own = by_number.filter(|c| found[*c as usize] != Found::Foreign);
+    own.take(count as usize).collect()
 }
 
 /// Why a layer could not be started.

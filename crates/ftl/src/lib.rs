@@ -17,6 +17,9 @@
 //! | [`limiter`](RateLimiter) | how users and garbage collection share the flash |
 //! | [`ftl`](Ftl) | the layer: requests in, flash operations out |
 //! | `program` | where write units go, and what happens when a program ends |
+//! | `checkpoint` | brings the map to the media piece by piece |
+//! | `snapshot` | what the layer keeps in its journal |
+//! | [`journal`] | a mirrored journal with snapshots, on chunks of its own |
 //! | `durable` | flushes, padding, map pages |
 //! | `collect` | garbage collection |
 //! | [`recover`](Recovery) | the map from what is on the media after power was lost |
@@ -37,12 +40,14 @@
 
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod collect;
 mod config;
 mod durable;
 mod flash;
 mod ftl;
 mod issued;
+pub mod journal;
 mod limiter;
 mod lines;
 mod map;
@@ -51,6 +56,7 @@ mod oob;
 mod program;
 mod recover;
 mod shape;
+mod snapshot;
 mod stats;
 mod victim;
 mod write_ring;
@@ -61,7 +67,7 @@ pub use ftl::{Done, Ftl, NewFtlError};
 pub use limiter::RateLimiter;
 pub use map::{Location, Map};
 pub use oob::Oob;
-pub use recover::{Found, Recovery};
+pub use recover::{Found, Job, JobDone, Recovery, RecoveryError, RecoveryStats, What};
 pub use shape::{CapacityError, Layout, Shape};
 pub use stats::FtlStats;
 pub use victim::{CostBenefit, Fifo, Greedy, VictimPolicy};

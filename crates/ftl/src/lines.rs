@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::journal::Position;
 use crate::{Layout, Shape, VictimPolicy};
 
 /// No line, no chunk, no unit.
@@ -45,6 +46,10 @@ pub(crate) struct Line {
     pub(crate) after: u64,
     /// A sector was trimmed: the trim must be durable before the line is erased.
     pub(crate) trimmed: bool,
+    /// Which stream it takes.
+    pub(crate) stream: u8,
+    /// The largest number of a unit in it.
+    pub(crate) newest: u64,
     pub(crate) chunks: Vec<u32>,
 }
 
@@ -65,6 +70,8 @@ pub(crate) struct OpenLine {
     cursor: usize,
     /// Write units that can still be mapped.
     pub(crate) room: u32,
+    /// Where the journal says that it was opened: only when that is durable it takes units.
+    pub(crate) recorded: Position,
 }
 
 /// Per chunk, what is known beside its line.
@@ -148,6 +155,8 @@ impl Lines {
                 erasing: 0,
                 after: 0,
                 trimmed: false,
+                stream: 0,
+                newest: 0,
                 chunks: Vec::new(),
             });
             (self.lines.len() - 1) as u32
@@ -161,6 +170,7 @@ impl Lines {
         line.moves = 0;
         line.after = 0;
         line.trimmed = false;
+        line.newest = 0;
         line.chunks.clear();
         for &(chunk, _) in members {
             line.chunks.push(chunk);
@@ -169,8 +179,8 @@ impl Lines {
         id
     }
 
-    /// Opens a line on the next parallel units in striping order that have a free chunk.
-    pub(crate) fn open(&mut self) -> Option<OpenLine> {
+    /// Opens a line of a stream on the next parallel units in striping order that have a free chunk.
+    pub(crate) fn open(&mut self, stream: u8) -> Option<OpenLine> {
         let mut members = Vec::with_capacity(self.active as usize);
         let pus = self.shape.pus;
         let mut tried = 0;
@@ -187,6 +197,7 @@ impl Lines {
         self.pu_cursor = (self.pu_cursor + tried) % pus;
         self.free_chunks -= members.len() as u32;
         let line = self.adopt(&members, LineState::Open);
+        self.lines[line as usize].stream = stream;
         Some(self.open_line(line, &members))
     }
 
@@ -201,6 +212,7 @@ impl Lines {
                 .map(|&(chunk, next)| Member { chunk, pu: self.shape.pu_of(chunk), next })
                 .collect(),
             cursor: 0,
+            recorded: Position(0),
         }
     }
 
@@ -257,6 +269,17 @@ impl Lines {
         };
         self.lines[id as usize].state = LineState::Victim;
         Some(id)
+    }
+
+    /// A line that was opened just now is not used: its chunks are free again.
+    pub(crate) fn unopen(&mut self, id: u32) {
+        let chunks = std::mem::take(&mut self.lines[id as usize].chunks);
+        for chunk in chunks.into_iter().rev() {
+            self.line_of[chunk as usize] = NONE;
+            self.free[self.shape.pu_of(chunk) as usize].push_front(chunk);
+            self.free_chunks += 1;
+        }
+        self.release(id);
     }
 
     /// The line's chunks are on their way back to the free lists.

@@ -38,7 +38,12 @@ pub(crate) struct MapPage<'a> {
 impl<'a> MapPage<'a> {
     /// Logical sectors per page.
     pub(crate) fn count(shape: &Shape) -> u32 {
-        let bytes = shape.sector_bytes as usize - HEADER;
+        MapPage::count_in(shape.sector_bytes)
+    }
+
+    /// Logical sectors per page in sectors of this size.
+    pub(crate) fn count_in(sector_bytes: u32) -> u32 {
+        let bytes = (sector_bytes as usize).saturating_sub(HEADER);
         // A whole number of bytes of bits, so that words begin at a byte.
         (bytes * 8 / 33 / 8 * 8) as u32
     }

@@ -6,7 +6,8 @@ use nvme::Status;
 
 use crate::flash::OpKind;
 use crate::ftl::{GC, USER};
-use crate::lines::NONE;
+use crate::lines::{NONE, OpenLine};
+use crate::snapshot::Opened;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::{Entry, Flash, Ftl, Location, OpId, WriteUnit};
 
@@ -92,7 +93,9 @@ impl Ftl {
         }
         (u.state, u.chunk, u.sector, u.next) = (UnitState::Mapped, chunk, sector, NONE);
         let sequence = u.sequence;
-        self.lines.lines[line as usize].programs += 1;
+        let l = &mut self.lines.lines[line as usize];
+        l.programs += 1;
+        l.newest = l.newest.max(sequence);
         self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
         self.programs += 1;
         self.stats.programs += 1;
@@ -129,7 +132,7 @@ impl Ftl {
     /// When a ring is full of units that wait for their pairs, nothing can be put into it that
     /// would program those: padding does, from outside of the rings.
     pub(crate) fn unstick(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        if self.programs > 0 {
+        if self.programs > 0 || !self.journal.is_idle() {
             return false;
         }
         let Some(chunk) = self.rings.iter().find_map(WriteRing::stuck_on) else { return false };
@@ -150,7 +153,7 @@ impl Ftl {
         self.stats.programs += 1;
         self.stats.padding += u64::from(self.shape.unit);
         let op = OpId::new(OpKind::Program, PADDING | chunk);
-        let slot = self.slots() - self.shape.unit;
+        let slot = self.rings[USER].capacity() + self.rings[GC].capacity();
         let entries = &[Entry::PADDING; 64][..self.shape.unit as usize];
         let unit = WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries };
         flash.program(now, op, unit);
@@ -179,18 +182,41 @@ impl Ftl {
             if self.lines.free_chunks() < self.layout.active && self.lines.erasing > 0 {
                 return None;
             }
-            match self.lines.open() {
-                Some(open) => self.open[stream].push_back(open),
+            match self.lines.open(stream as u8) {
+                Some(open) => {
+                    if !self.record_opened(stream, open) {
+                        return None;
+                    }
+                }
                 None if room == 0 => return self.place_in_open(1 - stream).0,
                 None => return None,
             }
         }
     }
 
+    /// Has the journal say that a line was opened. Without room there it is not.
+    fn record_opened(&mut self, stream: usize, mut open: OpenLine) -> bool {
+        let chunks = open.members.iter().map(|m| m.chunk).collect();
+        let record = Opened { stream: stream as u8, chunks }.encode();
+        if self.journal.append(&record).is_err() {
+            self.lines.unopen(open.line);
+            self.want_compaction();
+            return false;
+        }
+        open.recorded = self.journal.flush();
+        self.open[stream].push_back(open);
+        true
+    }
+
     /// A place in a stream's open lines, or how many write units they have room for.
     pub(crate) fn place_in_open(&mut self, stream: usize) -> (Option<(u32, u32, u32)>, u32) {
         let mut room = 0;
+        let recorded = self.journal.durable();
         for open in self.open[stream].iter_mut().take(2) {
+            if open.recorded > recorded {
+                room += open.room;
+                continue;
+            }
             let busy = &self.programs_on;
             let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
             if let Some((chunk, sector)) = open.place(&self.shape, accepts) {
@@ -218,6 +244,9 @@ impl Ftl {
 
     /// A program has ended. [`kick`](Ftl::kick) afterwards.
     pub fn program_done(&mut self, now: Nanos, op: OpId, status: Status, flash: &mut impl Flash) {
+        if op.kind() == OpKind::Journal {
+            return self.journal_program_done(op.index(), status);
+        }
         let name = op.index();
         let padding = name & PADDING != 0;
         let (chunk, sector) = if padding {
@@ -264,6 +293,7 @@ impl Ftl {
         for i in 0..self.shape.unit {
             let entry = self.rings[ring].entry(first_slot + i);
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
+            self.touch_page_of(lba);
             if let Location::Buffer(slot) = self.map.get(lba)
                 && slot != first_slot + i
             {

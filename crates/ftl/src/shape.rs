@@ -3,7 +3,12 @@
 use nvme::Geometry;
 
 use crate::FtlConfig;
+use crate::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::map_page::MapPage;
+use crate::snapshot::Snapshot;
+
+/// Names the layer in its journal.
+const OWNER: u32 = 0x006c_7466;
 
 /// Division of 32-bit numbers by a number fixed at start-up, by multiplication (exact: Lemire,
 /// Kaser, Kurz, "Faster remainder by direct computation", 2019).
@@ -47,6 +52,7 @@ pub struct Shape {
     pub sector_bytes: u32,
     by_sectors: Divisor,
     by_chunks: Divisor,
+    by_page: Divisor,
 }
 
 impl Shape {
@@ -62,6 +68,7 @@ impl Shape {
             sector_bytes: g.sector_bytes,
             by_sectors: Divisor::new(g.sectors),
             by_chunks: Divisor::new(g.chunks),
+            by_page: Divisor::new(MapPage::count_in(g.sector_bytes)),
         }
     }
 
@@ -85,6 +92,12 @@ impl Shape {
     #[inline]
     pub fn pu_of(&self, chunk: u32) -> u32 {
         self.by_chunks.divide(chunk)
+    }
+
+    /// The page of the map that a logical sector is in.
+    #[inline]
+    pub(crate) fn map_page_of(&self, lba: u32) -> u32 {
+        self.by_page.divide(lba)
     }
 
     /// The first physical sector of a chunk.
@@ -128,15 +141,21 @@ pub enum CapacityError {
         /// Asked for.
         value: f64,
     },
+    /// The journal does not fit.
+    #[error("the layer's journal: {0}")]
+    Journal(JournalError),
     /// Nothing is left for data.
     #[error(
-        "{chunks} good chunks make {lines} lines of {active} chunks; {held} lines are held in \
-         reserve (open lines and room for garbage collection), so that nothing is left at \
-         over_provisioning {over_provisioning} (physical / logical - 1)"
+        "of {chunks} good chunks {journal} are for the journal, the others make {lines} lines of \
+         {active} chunks; {held} lines are held in reserve (open lines and room for garbage \
+         collection), so that nothing is left at over_provisioning {over_provisioning} (physical / \
+         logical - 1)"
     )]
     TooSmall {
         /// Good chunks.
         chunks: u32,
+        /// Chunks reserved for the journal.
+        journal: u32,
         /// Lines that they make.
         lines: u32,
         /// Chunks per line.
@@ -151,6 +170,16 @@ pub enum CapacityError {
 /// What a configuration makes of a shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layout {
+    /// Chunks that count towards capacity, those of the journal included.
+    pub counted: u32,
+    /// Chunks reserved for the journal.
+    pub journal: u32,
+    /// Bytes of a snapshot in the journal at most.
+    pub snapshot_bytes: u64,
+    /// Bytes of records between two snapshots.
+    pub record_bytes: u64,
+    /// Sectors that users write between the beginnings of two checkpoints.
+    pub checkpoint_sectors: u64,
     /// Parallel units written at the same time: chunks per line.
     pub active: u32,
     /// Lines that the good chunks make.
@@ -174,17 +203,24 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout for `good_chunks` usable chunks.
+    /// What the layer wants of its journal.
+    pub(crate) fn journal_config(&self) -> JournalConfig {
+        let Layout { snapshot_bytes, record_bytes, .. } = *self;
+        JournalConfig { owner: OWNER, snapshot_bytes, record_bytes }
+    }
+
+    /// The layout for `counted` usable chunks of the `owned` ones that are the layer's.
     ///
-    /// With L lines of which H are held, and N sectors per line:
-    /// `logical = (L - H) * N / (1 + over_provisioning)`, less the pages of the map.
+    /// The journal's chunks are set aside; the others make L lines. Of these H are held, and with N
+    /// sectors per line `logical = (L - H) * N / (1 + over_provisioning)`, less the pages of the map.
     ///
     /// # Errors
     /// [`CapacityError`].
     pub fn of(
         shape: &Shape,
         config: &FtlConfig,
-        good_chunks: u32,
+        owned: u32,
+        counted: u32,
     ) -> Result<Layout, CapacityError> {
         if shape.unit > 64 {
             return Err(CapacityError::UnitTooWide { unit: shape.unit });
@@ -196,7 +232,16 @@ impl Layout {
             return Err(CapacityError::OverProvisioning { value: config.over_provisioning });
         }
         let active = if config.active_pus == 0 { shape.pus } else { config.active_pus };
-        let lines = good_chunks / active;
+        // What the journal must hold follows from what is owned alone, so that its place does not
+        // depend on which chunks are bad.
+        let page = u64::from(MapPage::count(shape));
+        let all = u64::from(owned) * u64::from(shape.sectors);
+        let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page) as u32, owned);
+        let opened = (owned / active / 4).clamp(8, 256);
+        let record_bytes = u64::from(opened) * (frame_payload_bytes(shape) + 4 * u64::from(active));
+        let wanted = JournalConfig { owner: OWNER, snapshot_bytes, record_bytes };
+        let journal = chunks_needed(shape, &wanted).map_err(CapacityError::Journal)?;
+        let lines = counted.saturating_sub(journal) / active;
         // Per stream the line that fills up; and room for padding, metadata, and four power cuts
         // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
         let streams = 1 + u32::from(config.hot_cold);
@@ -205,12 +250,12 @@ impl Layout {
         let held = config.reserve_lines.max(1) + streams + slack.div_ceil(line_sectors);
         let physical = u64::from(lines.saturating_sub(held)) * u64::from(line_sectors);
         let total = (physical as f64 / (1.0 + config.over_provisioning)) as u64;
-        let page = u64::from(MapPage::count(shape));
         let meta = total.div_ceil(page + 1);
         let logical = total - meta.min(total);
         if logical == 0 {
             return Err(CapacityError::TooSmall {
-                chunks: good_chunks,
+                chunks: counted,
+                journal,
                 lines,
                 active,
                 held,
@@ -223,7 +268,16 @@ impl Layout {
         let wanted = config.buffer_sectors.div_ceil(shape.unit);
         let window =
             if config.gc_window_units == 0 { 2 * shape.pus } else { config.gc_window_units };
+        // Pages are at most one part in 64 of what is written.
+        let auto = (64 * meta).max(4 * u64::from(line_sectors));
+        let asked = u64::from(config.checkpoint_sectors);
+        let checkpoint_sectors = if asked == 0 { auto } else { asked };
         Ok(Layout {
+            counted,
+            journal,
+            snapshot_bytes,
+            record_bytes,
+            checkpoint_sectors,
             active,
             lines,
             held,
@@ -282,10 +336,13 @@ mod tests {
     fn capacity_follows_the_convention() {
         let shape = Shape::of(&geometry());
         let config = FtlConfig { over_provisioning: 0.25, hot_cold: false, ..FtlConfig::default() };
-        let layout = Layout::of(&shape, &config, shape.total_chunks()).unwrap();
-        // 32 lines of 8 chunks of 64 sectors; 2 in reserve, 1 open, 1 for padding.
-        assert_eq!((layout.lines, layout.held, layout.line_sectors), (32, 4, 512));
-        assert_eq!(layout.logical + layout.meta, (28.0 * 512.0 / 1.25) as u32);
+        let all = shape.total_chunks();
+        let layout = Layout::of(&shape, &config, all, all).unwrap();
+        // 32 lines of 8 chunks of 64 sectors, less one for the journal; 2 in reserve, 1 open, 1 for
+        // padding.
+        assert!((1..=8).contains(&layout.journal), "{}", layout.journal);
+        assert_eq!((layout.lines, layout.held, layout.line_sectors), (31, 4, 512));
+        assert_eq!(layout.logical + layout.meta, (27.0 * 512.0 / 1.25) as u32);
         assert_eq!(layout.meta, 12);
     }
 
@@ -294,18 +351,18 @@ mod tests {
         let shape = Shape::of(&geometry());
         let config = FtlConfig::default();
         assert!(matches!(
-            Layout::of(&shape, &config, 8 * 6),
+            Layout::of(&shape, &config, 256, 8 * 7),
             Err(CapacityError::TooSmall { lines: 6, held: 6, .. })
         ));
         let active = FtlConfig { active_pus: 9, ..config };
         assert_eq!(
-            Layout::of(&shape, &active, 256),
+            Layout::of(&shape, &active, 256, 256),
             Err(CapacityError::TooManyActive { active: 9, pus: 8 })
         );
         for value in [-0.1, f64::NAN, f64::INFINITY] {
             let config = FtlConfig { over_provisioning: value, ..config };
             assert!(matches!(
-                Layout::of(&shape, &config, 256),
+                Layout::of(&shape, &config, 256, 256),
                 Err(CapacityError::OverProvisioning { .. })
             ));
         }

@@ -19,6 +19,8 @@ pub struct FtlStats {
     pub padding: u64,
     /// Sectors of the map's pages.
     pub metadata: u64,
+    /// Checkpoints of the map.
+    pub checkpoints: u64,
     /// Flushes.
     pub flushes: u64,
     /// Write units programmed.
@@ -56,6 +58,7 @@ impl FtlStats {
             gc_moves: self.gc_moves - earlier.gc_moves,
             padding: self.padding - earlier.padding,
             metadata: self.metadata - earlier.metadata,
+            checkpoints: self.checkpoints - earlier.checkpoints,
             flushes: self.flushes - earlier.flushes,
             programs: self.programs - earlier.programs,
             erases: self.erases - earlier.erases,

@@ -8,7 +8,7 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Ftl, FtlConfig, Shape, VictimPolicyKind};
+use ftl::{Found, Ftl, FtlConfig, Shape, VictimPolicyKind};
 use nvme::Status;
 use rng::Rng;
 
@@ -52,9 +52,10 @@ impl Case {
             reserve_lines: 1 + rng.below(2) as u32,
             gc_start_lines: 1 + rng.below(3) as u32,
             buffer_sectors: 0,
+            checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
         };
-        let ftl = Ftl::new(shape, config, |_| true).expect("a geometry that fits");
+        let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a geometry that fits");
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0xf1a5);
         let failing = rng.chance(0.3);
         if failing {
@@ -187,9 +188,10 @@ impl Case {
                 let sector = &mut self.oracle[at + i];
                 assert!(
                     sector.possible.contains(&value),
-                    "sector {} holds {value} after a power cut, possible is {:?}",
+                    "sector {} holds {value} after a power cut, possible is {:?}; {:?}",
                     at + i,
-                    sector.possible
+                    sector.possible,
+                    self.flash.recoveries.last()
                 );
                 // What was found is on the media.
                 *sector = Sector { now: value, possible: vec![value] };
@@ -231,6 +233,9 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     };
     let mut written = 0;
     for seed in seeds {
+        if number("SLUICE_LOUD").is_some() {
+            eprintln!("seed {seed}");
+        }
         let result = std::panic::catch_unwind(|| {
             let mut case = Case::new(seed);
             case.run();

@@ -5,7 +5,10 @@
 use std::collections::HashMap;
 
 use clock::Nanos;
-use ftl::{Flash, Found, Ftl, FtlConfig, Oob, OpId, ReadTarget, Recovery, Shape, WriteUnit};
+use ftl::{
+    Flash, Found, Ftl, FtlConfig, Job, JobDone, Oob, OpId, ReadTarget, Recovery, RecoveryStats,
+    Shape, What, WriteUnit,
+};
 use nvme::{Geometry, Status};
 use rng::Rng;
 
@@ -59,6 +62,9 @@ pub struct TestFlash {
     pub read_fail: f64,
     pub programs: u64,
     pub erases: u64,
+    /// The chance that a sector cannot be read by a recovery.
+    pub lost_metadata: f64,
+    pub recoveries: Vec<RecoveryStats>,
 }
 
 pub fn geometry(
@@ -101,6 +107,8 @@ impl TestFlash {
             read_fail: 0.0,
             programs: 0,
             erases: 0,
+            lost_metadata: 0.0,
+            recoveries: Vec::new(),
         }
     }
 
@@ -227,54 +235,98 @@ impl TestFlash {
         self.recover(config)
     }
 
+    pub fn found(&self, chunk: u32) -> Found {
+        let written = self.written[chunk as usize];
+        if self.bad[chunk as usize] {
+            Found::Bad
+        } else if self.failing[chunk as usize] {
+            Found::Failing(written)
+        } else if written == self.shape.sectors {
+            Found::Closed(written)
+        } else if written == 0 {
+            Found::Free
+        } else {
+            Found::Open(written)
+        }
+    }
+
+    /// Recovers the layer; a recovery may be cut a few times first.
     pub fn recover(&mut self, config: FtlConfig) -> Ftl {
+        loop {
+            let jobs = if self.rng.chance(0.3) { self.rng.below(40) } else { u64::MAX };
+            if let Some(ftl) = self.try_recovery(config, jobs) {
+                return ftl;
+            }
+        }
+    }
+
+    fn try_recovery(&mut self, config: FtlConfig, mut limit: u64) -> Option<Ftl> {
         let shape = self.shape;
-        for chunk in 0..shape.total_chunks() {
-            // Pad open chunks until everything in them can be read.
-            let written = self.written[chunk as usize];
-            if written == 0 || self.failing[chunk as usize] || self.bad[chunk as usize] {
-                continue;
-            }
-            let target =
-                (written + shape.pair.div_ceil(shape.unit) * shape.unit).min(shape.sectors);
-            for sector in written..target {
-                let padding = Oob { lba: None, poison: false, sequence: 0 };
-                let psn = (chunk * shape.sectors + sector) as usize;
-                self.cells[psn] = Some(Cell::Written(padding, Content::Value(0)));
-            }
-            self.written[chunk as usize] = target;
+        let total = shape.total_chunks();
+        let found: Vec<Found> = (0..total).map(|c| self.found(c)).collect();
+        if found.iter().all(|f| matches!(f, Found::Free | Found::Bad))
+            && !found.contains(&Found::Bad)
+        {
+            return Some(Ftl::new(shape, config, |c| found[c as usize]).unwrap());
         }
-        let mut recovery = Recovery::new(shape, config, shape.total_chunks()).unwrap();
-        for chunk in (0..shape.total_chunks()).filter(|c| !self.bad[*c as usize]) {
-            for sector in 0..self.written[chunk as usize] {
-                let psn = chunk * shape.sectors + sector;
-                let oob = match &self.cells[psn as usize] {
-                    Some(Cell::Written(oob, _)) => Oob::decode(&oob.encode()),
-                    _ => None,
-                };
-                recovery.sector(psn, oob);
+        let mut recovery = Recovery::new(shape, config, found, total).unwrap();
+        loop {
+            let jobs = recovery.jobs();
+            if jobs.is_empty() {
+                break;
+            }
+            for job in jobs {
+                if limit == 0 {
+                    return None;
+                }
+                limit -= 1;
+                self.carry_out(&job, &mut recovery);
             }
         }
-        for (psn, page) in recovery.map_pages() {
-            if let Some(Cell::Written(_, Content::Bytes(bytes))) = &self.cells[psn as usize] {
-                recovery.map_page(page, bytes);
+        let stats = recovery.stats();
+        assert_eq!(stats.contradictions, 0, "the map's pages and the media: {stats:?}");
+        self.recoveries.push(stats);
+        Some(recovery.finish().unwrap())
+    }
+
+    fn carry_out(&mut self, job: &Job, recovery: &mut Recovery) {
+        let shape = self.shape;
+        let size = shape.sector_bytes as usize;
+        match &job.what {
+            What::Pad { chunk, sector, bytes } => {
+                assert_eq!(self.written[*chunk as usize], *sector, "padding goes to the pointer");
+                let mut bytes = bytes.clone();
+                bytes.resize(job.count as usize * size, 0);
+                for (i, sector_bytes) in (*sector..).zip(bytes.chunks(size)) {
+                    let psn = (chunk * shape.sectors + i) as usize;
+                    let content = Content::Bytes(sector_bytes.to_vec());
+                    self.cells[psn] = Some(Cell::Written(Job::PADDING, content));
+                }
+                self.written[*chunk as usize] += job.count;
+                recovery.done(job.id, JobDone::Padded(Status::SUCCESS));
+            }
+            What::ReadOob { psn } | What::ReadData { psn } => {
+                let (mut failed, mut oob, mut data) = (0, Vec::new(), Vec::new());
+                for i in 0..job.count {
+                    let lost = self.lost_metadata > 0.0 && self.rng.chance(self.lost_metadata);
+                    match &self.cells[(psn + i) as usize] {
+                        Some(Cell::Written(o, content)) if self.readable(psn + i) && !lost => {
+                            oob.push(o.encode());
+                            match content {
+                                Content::Bytes(bytes) => data.extend(bytes),
+                                Content::Value(v) => data.extend(v.to_le_bytes()),
+                            }
+                        }
+                        _ => {
+                            failed |= 1 << i;
+                            oob.push([0; Oob::BYTES]);
+                        }
+                    }
+                    data.resize((i as usize + 1) * size, 0);
+                }
+                recovery.done(job.id, JobDone::Read { failed, oob: &oob, data: &data });
             }
         }
-        assert_eq!(recovery.contradictions(), 0, "the map's pages and the media");
-        recovery.finish(|chunk| {
-            let written = self.written[chunk as usize];
-            if self.bad[chunk as usize] {
-                Found::Bad
-            } else if self.failing[chunk as usize] {
-                Found::Failing(written)
-            } else if written == shape.sectors {
-                Found::Closed(written)
-            } else if written == 0 {
-                Found::Free
-            } else {
-                Found::Open(written)
-            }
-        })
     }
 }
 

@@ -1,0 +1,196 @@
+//! [`JournalConfig`]: what an owner wants room for; [`Capacity`]: what that makes of the flash.
+//!
+//! A journal always holds back what one more snapshot needs, in as many copies as there are: the old
+//! generation stays until the new one's snapshot is durable. With `s` chunks per copy for a snapshot
+//! and `g` for a generation, `g + s` per copy are enough.
+
+use super::JournalError;
+use super::frame::HEADER_BYTES;
+use crate::Shape;
+
+/// Bytes in front of every record.
+pub(crate) const RECORD_HEADER: usize = 4;
+
+/// What an owner wants of its journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalConfig {
+    /// Names the owner; in every frame, and other owners' journals are refused.
+    pub owner: u32,
+    /// Bytes of a snapshot at most.
+    pub snapshot_bytes: u64,
+    /// Bytes of records between two snapshots: each takes four bytes more than it has, and each
+    /// [`flush`](super::Journal::flush) fills up a frame ([`frame_payload_bytes`]). Only
+    /// [`chunks_needed`] asks for this; what a generation really takes depends on the chunks there
+    /// are.
+    pub record_bytes: u64,
+}
+
+/// Bytes of payload of one frame: what a flush fills up.
+pub fn frame_payload_bytes(shape: &Shape) -> u64 {
+    (u64::from(shape.unit) * u64::from(shape.sector_bytes)).saturating_sub(HEADER_BYTES as u64)
+}
+
+/// Chunks to reserve for a journal, spread evenly over at least two parallel units: two copies of a
+/// full generation and of the next snapshot, and one chunk to lose.
+///
+/// # Errors
+/// [`JournalError::Unfit`].
+pub fn chunks_needed(shape: &Shape, config: &JournalConfig) -> Result<u32, JournalError> {
+    let capacity = Capacity::of(shape, config)?;
+    Ok(2 * (capacity.generation_chunks + capacity.snapshot_chunks) + 1)
+}
+
+/// A configuration in frames and chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Capacity {
+    /// Bytes of a write unit.
+    pub(crate) unit_bytes: usize,
+    /// Bytes of payload of a frame.
+    pub(crate) payload_bytes: usize,
+    /// Write units of a chunk.
+    pub(crate) units: u32,
+    /// Frames of the largest snapshot.
+    pub(crate) snapshot_frames: u32,
+    /// Chunks of one copy of it.
+    pub(crate) snapshot_chunks: u32,
+    /// Chunks of one copy of it and of one frame of records.
+    pub(crate) least_chunks: u32,
+    /// Chunks of one copy of it and of the records of a generation.
+    pub(crate) generation_chunks: u32,
+}
+
+impl Capacity {
+    pub(crate) fn of(shape: &Shape, config: &JournalConfig) -> Result<Capacity, JournalError> {
+        let unfit = |what, value: u32, allowed| {
+            Err(JournalError::Unfit { what, value: value.into(), allowed })
+        };
+        if shape.unit == 0 || shape.unit > 64 {
+            return unfit("the write unit", shape.unit, "it must be from 1 to 64 sectors");
+        }
+        if shape.sectors == 0 || !shape.sectors.is_multiple_of(shape.unit) {
+            return unfit("the chunk's size", shape.sectors, "it must be of whole write units");
+        }
+        if shape.sector_bytes < 512 {
+            return unfit("the sector size", shape.sector_bytes, "it must be at least 512 bytes");
+        }
+        let unit_bytes = shape.unit as usize * shape.sector_bytes as usize;
+        let payload_bytes = unit_bytes - HEADER_BYTES;
+        let units = shape.sectors / shape.unit;
+        let frames = |bytes: u64| bytes.div_ceil(payload_bytes as u64).max(1);
+        let (snapshot, records) = (frames(config.snapshot_bytes), frames(config.record_bytes));
+        let limit = u64::from(u32::MAX / 8);
+        for (what, frames, value) in [
+            ("the snapshot's size", snapshot, config.snapshot_bytes),
+            ("the records' size", records, config.record_bytes),
+        ] {
+            if frames > limit {
+                let allowed = "it must be less than 2^29 frames";
+                return Err(JournalError::Unfit { what, value, allowed });
+            }
+        }
+        let chunks = |frames: u64| frames.div_ceil(u64::from(units)) as u32;
+        Ok(Capacity {
+            unit_bytes,
+            payload_bytes,
+            units,
+            snapshot_frames: snapshot as u32,
+            snapshot_chunks: chunks(snapshot),
+            least_chunks: chunks(snapshot + 1),
+            generation_chunks: chunks(snapshot + records),
+        })
+    }
+
+    /// Chunks that one copy cannot do without.
+    pub(crate) fn needed(&self) -> u32 {
+        self.snapshot_chunks + self.least_chunks
+    }
+
+    /// Copies that so many good chunks are enough for.
+    pub(crate) fn copies(&self, good: u32) -> u32 {
+        if good >= 2 * self.needed() { 2 } else { 1 }
+    }
+
+    /// Chunks held back for the next snapshot.
+    pub(crate) fn reserve(&self, good: u32) -> u32 {
+        self.copies(good) * self.snapshot_chunks
+    }
+
+    /// Frames of one copy of a generation when nothing fails.
+    pub(crate) fn generation_frames(&self, good: u32) -> u64 {
+        let chunks = (good.saturating_sub(self.reserve(good))) / self.copies(good);
+        u64::from(chunks) * u64::from(self.units)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::Geometry;
+
+    use super::*;
+
+    fn shape(units: u32, unit: u32) -> Shape {
+        Shape::of(&Geometry {
+            groups: 2,
+            pus: 2,
+            chunks: 16,
+            sectors: units * unit,
+            sector_bytes: 512,
+            oob_bytes: 0,
+            ws_min: unit,
+            ws_opt: unit,
+            mw_cunits: 0,
+        })
+    }
+
+    fn config(snapshot_bytes: u64, record_bytes: u64) -> JournalConfig {
+        JournalConfig { owner: 1, snapshot_bytes, record_bytes }
+    }
+
+    #[test]
+    fn chunks_follow_from_bytes() {
+        // 464 bytes per frame, 10 frames per chunk.
+        let shape = shape(10, 1);
+        assert_eq!(frame_payload_bytes(&shape), 464);
+        for (snapshot, records, snapshot_chunks, generation_chunks) in [
+            (0, 0, 1, 1),
+            (464, 464 * 9, 1, 1),
+            (464, 464 * 9 + 1, 1, 2),
+            (464 * 10, 464, 1, 2),
+            (464 * 10 + 1, 464, 2, 2),
+            (464 * 25, 464 * 20, 3, 5),
+        ] {
+            let config = config(snapshot, records);
+            let capacity = Capacity::of(&shape, &config).unwrap();
+            assert_eq!(capacity.snapshot_chunks, snapshot_chunks, "{config:?}");
+            assert_eq!(capacity.generation_chunks, generation_chunks, "{config:?}");
+            let needed = chunks_needed(&shape, &config).unwrap();
+            assert_eq!(needed, 2 * (snapshot_chunks + generation_chunks) + 1);
+            assert_eq!(capacity.copies(needed - 1), 2);
+            let frames = capacity.generation_frames(needed - 1);
+            assert_eq!(frames, u64::from(generation_chunks) * 10);
+            assert_eq!(capacity.copies(2 * capacity.needed() - 1), 1);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_says_why() {
+        type Change = fn(&mut Shape, &mut JournalConfig);
+        let cases: [(Change, &str); 7] = [
+            (|s, _| s.unit = 0, "the write unit"),
+            (|s, _| s.unit = 65, "the write unit"),
+            (|s, _| s.sectors = 5, "the chunk's size"),
+            (|s, _| s.sectors = 0, "the chunk's size"),
+            (|s, _| s.sector_bytes = 256, "the sector size"),
+            (|_, c| c.snapshot_bytes = u64::MAX, "the snapshot's size"),
+            (|_, c| c.record_bytes = u64::MAX, "the records' size"),
+        ];
+        for (change, what) in cases {
+            let (mut shape, mut config) = (shape(4, 2), config(1, 1));
+            change(&mut shape, &mut config);
+            match chunks_needed(&shape, &config) {
+                Err(JournalError::Unfit { what: found, .. }) => assert_eq!(found, what),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

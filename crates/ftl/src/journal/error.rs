@@ -1,0 +1,122 @@
+//! [`JournalError`]: why a journal refuses something, or has ended.
+
+/// Why a journal cannot be made, read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    /// A number of the flash or of the configuration is none that a journal can live with.
+    #[error("{what} is {value}, but {allowed}")]
+    Unfit {
+        /// The number's name.
+        what: &'static str,
+        /// What it is.
+        value: u64,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// A chunk that was given does not exist, or was given twice.
+    #[error("chunk {chunk} was reserved {times} times on flash of {chunks} chunks")]
+    Chunk {
+        /// Its number.
+        chunk: u32,
+        /// How often it was given.
+        times: u32,
+        /// Chunks there are.
+        chunks: u32,
+    },
+    /// A write pointer that a chunk cannot have: outside of it, or inside a write unit.
+    #[error(
+        "chunk {chunk} is written up to sector {sectors}, which is no multiple of its write unit of \
+         {unit} or behind its {limit} sectors"
+    )]
+    WritePointer {
+        /// The chunk.
+        chunk: u32,
+        /// Where it is said to be.
+        sectors: u32,
+        /// Sectors of a write unit.
+        unit: u32,
+        /// Sectors of a chunk.
+        limit: u32,
+    },
+    /// Too few chunks for one generation and the snapshot of the next.
+    #[error(
+        "{good} good chunks are reserved, but one copy of the journal needs {needed} and two need \
+         {mirrored}"
+    )]
+    TooFewChunks {
+        /// Good chunks.
+        good: u32,
+        /// Least number.
+        needed: u32,
+        /// Least number with a mirror.
+        mirrored: u32,
+    },
+    /// A snapshot is larger than the configuration announced.
+    #[error("a snapshot of {bytes} bytes is larger than the {max} that the journal was made for")]
+    SnapshotTooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// A record that fits no generation.
+    #[error("a record of {bytes} bytes fits no generation, which holds {max} at most")]
+    RecordTooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The limit at present.
+        max: u64,
+    },
+    /// The generation has no room for a record, or cannot be continued: a snapshot must come first.
+    #[error(
+        "a record needs {frames} more frames where there is room for {room}: a snapshot is due"
+    )]
+    SnapshotNeeded {
+        /// Frames that the record needs.
+        frames: u64,
+        /// Frames that there is room for.
+        room: u64,
+    },
+    /// The last snapshot is not durable yet.
+    #[error("the snapshot of generation {generation} is still being written")]
+    SnapshotUnderWay {
+        /// Its generation.
+        generation: u64,
+    },
+    /// No chunks are left that a snapshot can be written to.
+    #[error("of {reserved} chunks {good} are good, and a snapshot of {frames} frames fits nowhere")]
+    WornOut {
+        /// Chunks reserved.
+        reserved: u32,
+        /// Good ones.
+        good: u32,
+        /// Frames of the snapshot.
+        frames: u32,
+    },
+    /// The chunks hold something, and nothing of it is a journal's.
+    #[error("chunk {chunk} holds data, but no chunk holds frames of a journal")]
+    NotAJournal {
+        /// The first such chunk.
+        chunk: u32,
+    },
+    /// The chunks hold another owner's journal.
+    #[error("chunk {chunk} holds the journal of owner {found:#010x}, wanted is {wanted:#010x}")]
+    Foreign {
+        /// The first such chunk.
+        chunk: u32,
+        /// Whose.
+        found: u32,
+        /// Whose it should be.
+        wanted: u32,
+    },
+    /// The chunks hold a journal of another version.
+    #[error("chunk {chunk} holds a journal of version {found}, known is version {known}")]
+    Version {
+        /// The first such chunk.
+        chunk: u32,
+        /// Version found.
+        found: u16,
+        /// Version known.
+        known: u16,
+    },
+}

@@ -1,0 +1,231 @@
+//! [`Header`]: the first bytes of every frame. One write unit is one frame. The byte map is
+//! `docs/format/journal.md`.
+//!
+//! Two CRC-32C: one of the header, so that a scan which reads only the first sector of every unit
+//! knows what it has found; and, inside of the header, one of the payload, which is checked when it
+//! is used. Together they cover everything but the zeros behind the payload.
+
+/// Bytes of a header.
+pub(crate) const HEADER_BYTES: usize = 48;
+/// The version written and read.
+pub(crate) const VERSION: u16 = 1;
+
+const MAGIC: [u8; 8] = *b"SLUICJNL";
+const CRC_AT: usize = 44;
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing: it is there so that others can be read.
+    Padding = 1,
+    /// The beginning of a generation without a snapshot: the journal's very first.
+    Start = 2,
+    /// A part of the snapshot.
+    SnapshotPart = 3,
+    /// The last part of the snapshot.
+    SnapshotEnd = 4,
+    /// Records, of which the first and the last may be cut.
+    Records = 5,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Kind> {
+        use Kind::*;
+        [Padding, Start, SnapshotPart, SnapshotEnd, Records].into_iter().find(|k| *k as u8 == byte)
+    }
+
+    /// Whether the generation is complete once this and everything before it is there.
+    pub(crate) fn ends_base(self) -> bool {
+        matches!(self, Kind::Start | Kind::SnapshotEnd)
+    }
+}
+
+/// What a frame says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    /// Which copy, 0 or 1.
+    pub(crate) replica: u8,
+    /// Whose journal.
+    pub(crate) owner: u32,
+    /// From 1 on; 0 for padding.
+    pub(crate) generation: u64,
+    /// Number of the frame in its generation.
+    pub(crate) index: u32,
+    /// Bytes of payload.
+    pub(crate) length: u32,
+    /// Bytes at the start of the payload that belong to a record begun in an earlier frame.
+    pub(crate) continues: u32,
+    pub(crate) payload_crc: u32,
+}
+
+/// What the start of a write unit turns out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    /// A frame of this version.
+    Frame(Header),
+    /// A frame of another version.
+    OtherVersion(u16),
+    /// No frame.
+    Garbage,
+}
+
+impl Header {
+    /// A frame of padding.
+    pub(crate) fn padding(owner: u32) -> Header {
+        Header {
+            kind: Kind::Padding,
+            replica: 0,
+            owner,
+            generation: 0,
+            index: 0,
+            length: 0,
+            continues: 0,
+            payload_crc: crc32c::crc32c(&[]),
+        }
+    }
+
+    /// The header's bytes.
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[10] = self.kind as u8;
+        bytes[11] = self.replica;
+        bytes[12..16].copy_from_slice(&self.owner.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.index.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.length.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.continues.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.payload_crc.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// What `bytes`, the start of a write unit with room for `payload_max` bytes of payload, is.
+    pub(crate) fn decode(bytes: &[u8], payload_max: usize) -> Decoded {
+        let Some((bytes, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Decoded::Garbage;
+        };
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        if bytes[..8] != MAGIC || word(CRC_AT) != crc32c::crc32c(&bytes[..CRC_AT]) {
+            return Decoded::Garbage;
+        }
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if version != VERSION {
+            return Decoded::OtherVersion(version);
+        }
+        let Some(kind) = Kind::of(bytes[10]) else { return Decoded::Garbage };
+        let header = Header {
+            kind,
+            replica: bytes[11],
+            owner: word(12),
+            generation: u64::from(word(16)) | u64::from(word(20)) << 32,
+            index: word(24),
+            length: word(28),
+            continues: word(32),
+            payload_crc: word(36),
+        };
+        let fits = header.length as usize <= payload_max
+            && header.continues <= header.length
+            && (kind == Kind::Records || header.continues == 0)
+            && header.replica < 2
+            && (kind == Kind::Padding) == (header.generation == 0);
+        if fits { Decoded::Frame(header) } else { Decoded::Garbage }
+    }
+
+    /// The payload in `unit`, the bytes of a whole frame, if it is undamaged.
+    pub(crate) fn payload<'a>(&self, unit: &'a [u8]) -> Option<&'a [u8]> {
+        let payload = unit.get(HEADER_BYTES..)?.get(..self.length as usize)?;
+        (crc32c::crc32c(payload) == self.payload_crc).then_some(payload)
+    }
+
+    /// Bytes of the unit that mean something.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        HEADER_BYTES + self.length as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Records,
+            replica: 1,
+            owner: 0x0102_0304,
+            generation: 0x1122_3344_5566_7788,
+            index: 0xa1a2_a3a4,
+            length: 5,
+            continues: 2,
+            payload_crc: crc32c::crc32c(b"hello"),
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_byte_map() {
+        let bytes = header().encode();
+        assert_eq!(&bytes[..8], b"SLUICJNL");
+        assert_eq!(bytes[8..12], [1, 0, 5, 1]);
+        assert_eq!(bytes[12..16], [4, 3, 2, 1]);
+        assert_eq!(bytes[16..24], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
+        assert_eq!(bytes[24..28], [0xa4, 0xa3, 0xa2, 0xa1]);
+        assert_eq!(bytes[28..36], [5, 0, 0, 0, 2, 0, 0, 0]);
+        // CRC-32C of "hello".
+        assert_eq!(bytes[36..40], 0x9a71_bb4c_u32.to_le_bytes());
+        assert_eq!(bytes[40..44], [0; 4]);
+        assert_eq!(Header::decode(&bytes, 5), Decoded::Frame(header()));
+    }
+
+    #[test]
+    fn no_flipped_bit_goes_unnoticed() {
+        let good = header().encode();
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::decode(&bytes, 464), Decoded::Garbage, "bit {bit}");
+        }
+        let mut unit = good.to_vec();
+        unit.extend_from_slice(b"hello, and what is behind does not matter");
+        assert_eq!(header().payload(&unit), Some(&b"hello"[..]));
+        for bit in HEADER_BYTES * 8..(HEADER_BYTES + 5) * 8 {
+            let mut unit = unit.clone();
+            unit[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(header().payload(&unit), None);
+        }
+        assert_eq!(header().payload(&unit[..52]), None);
+    }
+
+    #[test]
+    fn numbers_that_no_frame_has_make_it_none() {
+        let cases = [
+            Header { length: 465, ..header() },
+            Header { continues: 6, ..header() },
+            Header { replica: 2, ..header() },
+            Header { generation: 0, ..header() },
+            Header { kind: Kind::SnapshotPart, ..header() },
+            Header { kind: Kind::Padding, continues: 0, ..header() },
+        ];
+        for header in cases {
+            assert_eq!(Header::decode(&header.encode(), 464), Decoded::Garbage, "{header:?}");
+        }
+        assert_eq!(Header::decode(&[0; 512], 464), Decoded::Garbage);
+        assert_eq!(Header::decode(&header().encode()[..47], 464), Decoded::Garbage);
+        let padding = Header::padding(7);
+        assert_eq!(Header::decode(&padding.encode(), 464), Decoded::Frame(padding));
+    }
+
+    #[test]
+    fn another_version_is_believed_only_with_its_crc() {
+        let mut bytes = header().encode();
+        bytes[8] = 2;
+        assert_eq!(Header::decode(&bytes, 464), Decoded::Garbage);
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::decode(&bytes, 464), Decoded::OtherVersion(2));
+    }
+}

@@ -1,0 +1,278 @@
+//! [`JournalRecovery`]: what the chunks hold after power was lost, and the journal that goes on.
+//!
+//! Of all generations the newest is taken whose snapshot is there in full, and of its records those
+//! up to the first frame that no copy has. Nothing but padding is written.
+
+use clock::Nanos;
+use nvme::Status;
+
+use super::capacity::Capacity;
+use super::chunks::{Pool, Use};
+use super::frame::Kind;
+use super::replay::Replay;
+use super::scan::{Chunk, Scan, Unit};
+use super::writer::Resume;
+use super::{ChunkFound, Journal, JournalConfig, JournalError, JournalMedia};
+use crate::Shape;
+
+/// What was found.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The last snapshot; `None` if there was none before the records.
+    pub snapshot: Option<Vec<u8>>,
+    /// The records behind it, in the order in which they were appended.
+    pub records: Vec<Vec<u8>>,
+    /// Whether there are signs of something newer that cannot be read: frames behind one that is
+    /// missing, or a newer generation of which a part is. A power cut alone never leaves such.
+    pub truncated: bool,
+    /// Write units that could not be read or were no frames: torn by a power cut, lost or damaged.
+    /// When nothing was found and this is not 0, it is for the owner to say whether there was a
+    /// journal before.
+    pub unreadable: u64,
+    /// Frames of padding that recovery has programmed.
+    pub padding: u64,
+    /// The journal that goes on. Everything found is durable in it, and it touches nothing before
+    /// it is [kicked](Journal::kick); then it erases what is not part of what was found.
+    pub journal: Journal,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Scan,
+    Replay(Box<Replay>),
+    Done,
+    Taken,
+}
+
+/// Reads a journal back. Driven like a [`Journal`], until [`finish`](JournalRecovery::finish) has
+/// something. It can be cut and repeated at any time.
+#[derive(Debug)]
+pub struct JournalRecovery {
+    shape: Shape,
+    config: JournalConfig,
+    capacity: Capacity,
+    scan: Scan,
+    phase: Phase,
+    /// Generations seen, the newest last; those that turned out to be incomplete are taken off.
+    generations: Vec<u64>,
+    newest: u64,
+    truncated: bool,
+    result: Option<Result<Recovered, JournalError>>,
+}
+
+impl JournalRecovery {
+    /// A recovery of the journal on the chunks `found`, all that are reserved for it.
+    ///
+    /// # Errors
+    /// [`JournalError::Unfit`], [`JournalError::Chunk`], [`JournalError::WritePointer`].
+    pub fn new(
+        shape: &Shape,
+        config: JournalConfig,
+        found: &[(u32, ChunkFound)],
+    ) -> Result<JournalRecovery, JournalError> {
+        let capacity = Capacity::of(shape, &config)?;
+        Ok(JournalRecovery {
+            shape: *shape,
+            config,
+            capacity,
+            scan: Scan::new(shape, capacity, config.owner, found)?,
+            phase: Phase::Scan,
+            generations: Vec::new(),
+            newest: 0,
+            truncated: false,
+            result: None,
+        })
+    }
+
+    /// Starts what can be started; says whether anything was.
+    pub fn kick(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
+        let mut any = false;
+        loop {
+            let moved = match &mut self.phase {
+                Phase::Scan => self.scan.kick(now, flash),
+                Phase::Replay(replay) => replay.kick(now, flash),
+                Phase::Done | Phase::Taken => false,
+            };
+            any |= moved;
+            if !self.next_phase() {
+                return any;
+            }
+        }
+    }
+
+    /// A program of padding has ended. [`kick`](JournalRecovery::kick) afterwards.
+    pub fn program_done(&mut self, op: u32, status: Status) {
+        self.scan.program_done(op, status.is_success());
+    }
+
+    /// A read has ended; bit `i` of `failed` says that its sector number `i` could not be read.
+    /// [`kick`](JournalRecovery::kick) afterwards.
+    pub fn read_done(&mut self, op: u32, failed: u64, flash: &mut impl JournalMedia) {
+        match &mut self.phase {
+            Phase::Scan => self.scan.read_done(op, failed, flash),
+            Phase::Replay(replay) => replay.read_done(op, failed, flash),
+            Phase::Done | Phase::Taken => {}
+        }
+    }
+
+    /// What was found, once and as soon as it is known.
+    ///
+    /// # Errors
+    /// [`JournalError::NotAJournal`], [`JournalError::Foreign`], [`JournalError::Version`].
+    pub fn finish(&mut self) -> Option<Result<Recovered, JournalError>> {
+        if let Phase::Done = self.phase {
+            self.phase = Phase::Taken;
+        }
+        self.result.take()
+    }
+
+    fn next_phase(&mut self) -> bool {
+        match &mut self.phase {
+            Phase::Scan => match self.scan.ended() {
+                None => return false,
+                Some(Err(error)) => self.end(Err(error)),
+                Some(Ok(())) => {
+                    self.generations = generations(&self.scan.chunks);
+                    self.newest = self.generations.last().copied().unwrap_or(0);
+                    self.next_generation();
+                }
+            },
+            Phase::Replay(replay) => {
+                if !replay.has_ended() {
+                    return false;
+                }
+                let (generation, next) = (replay.generation, replay.next);
+                let seen = || headers(&self.scan.chunks).filter(|h| h.generation == generation);
+                if replay.base_frames.is_some() {
+                    self.truncated |= seen().any(|h| h.index >= next);
+                    let resume = self.resume();
+                    self.end_with(resume);
+                } else {
+                    // With its end or anything behind, it was complete in one copy at least.
+                    self.truncated |= seen().any(|h| h.kind != Kind::SnapshotPart);
+                    self.next_generation();
+                }
+            }
+            Phase::Done | Phase::Taken => return false,
+        }
+        true
+    }
+
+    fn next_generation(&mut self) {
+        match self.generations.pop() {
+            Some(generation) => {
+                let (unit, bytes) = (self.shape.unit, self.shape.sector_bytes);
+                let chunks = &self.scan.chunks;
+                let replay = Replay::new(generation, self.capacity, unit, bytes, chunks);
+                self.phase = Phase::Replay(Box::new(replay));
+            }
+            None => {
+                let resume = self.resume();
+                self.end_with(resume);
+            }
+        }
+    }
+
+    fn end(&mut self, result: Result<Recovered, JournalError>) {
+        self.phase = Phase::Done;
+        self.result = Some(result);
+    }
+
+    /// How the journal goes on, and the chunks it has then.
+    fn resume(&self) -> Result<(Pool, Resume), JournalError> {
+        let chunks = &self.scan.chunks;
+        let mut pool = Pool::new(&self.shape, chunks.iter().map(|c| c.number))?;
+        let mut resume = Resume {
+            generation: 0,
+            newest: self.newest,
+            frames: 0,
+            base_frames: 0,
+            position: 0,
+            goes_on: true,
+            open: [None; 2],
+            copies: [false; 2],
+        };
+        if let Phase::Replay(replay) = &self.phase
+            && let Some(base_frames) = replay.base_frames
+        {
+            resume.generation = replay.generation;
+            (resume.frames, resume.base_frames) = (replay.next, base_frames);
+            resume.position = replay.records.len() as u64;
+        }
+        // Frames of each copy, and the last of them with its chunk.
+        let mut have = [vec![false; resume.frames as usize], vec![false; resume.frames as usize]];
+        let mut last: [Option<(u32, usize)>; 2] = [None; 2];
+        for (i, chunk) in chunks.iter().enumerate() {
+            let ours = || {
+                chunk.units.iter().enumerate().filter_map(|(at, unit)| match unit {
+                    Unit::Frame(h) if h.generation == resume.generation => Some((at, *h)),
+                    _ => None,
+                })
+            };
+            let Some((_, header)) = ours().next().filter(|_| resume.generation > 0) else {
+                if chunk.bad {
+                    pool.slots[i].used = Use::Retired;
+                } else if !chunk.units.is_empty() || !chunk.open {
+                    pool.distrust(i);
+                }
+                continue;
+            };
+            let lane = usize::from(header.replica);
+            pool.slots[i].used = Use::Held { generation: resume.generation, lane };
+            let mut behind = 0;
+            for (at, header) in ours() {
+                if let Some(have) = have[lane].get_mut(header.index as usize) {
+                    *have = true;
+                    behind = at + 1;
+                    if last[lane].is_none_or(|(index, _)| index <= header.index) {
+                        last[lane] = Some((header.index, i));
+                    }
+                }
+            }
+            // Anything but padding could be the sequel, or is.
+            resume.goes_on &= chunk.units[behind..].iter().all(|unit| *unit == Unit::Padding);
+        }
+        for lane in 0..2 {
+            resume.copies[lane] = have[lane].iter().all(|have| *have);
+            resume.open[lane] = last[lane]
+                .filter(|(_, i)| chunks[*i].open)
+                .map(|(_, i)| (i, chunks[i].units.len() as u32));
+        }
+        Ok((pool, resume))
+    }
+
+    fn end_with(&mut self, resume: Result<(Pool, Resume), JournalError>) {
+        let (pool, resume) = match resume {
+            Ok(resume) => resume,
+            Err(error) => return self.end(Err(error)),
+        };
+        let (snapshot, records) = match &mut self.phase {
+            Phase::Replay(replay) => replay.take(),
+            _ => (None, Vec::new()),
+        };
+        let units = self.scan.chunks.iter().flat_map(|chunk| &chunk.units);
+        self.end(Ok(Recovered {
+            snapshot,
+            records,
+            truncated: self.truncated,
+            unreadable: units.filter(|unit| **unit == Unit::Unreadable).count() as u64,
+            padding: self.scan.padded,
+            journal: Journal::resume(&self.shape, self.capacity, self.config, pool, &resume),
+        }));
+    }
+}
+
+fn headers(chunks: &[Chunk]) -> impl Iterator<Item = super::frame::Header> {
+    chunks.iter().flat_map(|chunk| &chunk.units).filter_map(|unit| match unit {
+        Unit::Frame(header) => Some(*header),
+        _ => None,
+    })
+}
+
+/// All generations of which there is a frame, in order.
+fn generations(chunks: &[Chunk]) -> Vec<u64> {
+    let mut all: Vec<u64> = headers(chunks).map(|h| h.generation).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}

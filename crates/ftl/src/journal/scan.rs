@@ -1,0 +1,253 @@
+//! [`Scan`]: what every write unit of the reserved chunks is, by its first sector.
+//!
+//! First everything is looked at that can be read as it is, so that chunks which hold something else
+//! are refused before they are touched. Then padding is programmed behind what was being written,
+//! until the paired pages of all of it are programmed (LightNVM paper section 4.2.2), and the rest
+//! is looked at. Padding that fails closes its chunk, which makes what it holds readable as well.
+
+use clock::Nanos;
+
+use super::capacity::Capacity;
+use super::chunks::Pool;
+use super::frame::{Decoded, HEADER_BYTES, Header, Kind, VERSION};
+use super::{ChunkFound, JournalError, JournalMedia, MAX_OPS};
+use crate::Shape;
+
+/// What a write unit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Not looked at yet.
+    Unknown,
+    /// It cannot be read, or is no frame.
+    Unreadable,
+    /// Padding.
+    Padding,
+    /// A frame whose header is undamaged.
+    Frame(Header),
+}
+
+/// A reserved chunk as it is found.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) number: u32,
+    /// Its written units.
+    pub(super) units: Vec<Unit>,
+    /// Whether it can be written further.
+    pub(super) open: bool,
+    pub(super) bad: bool,
+    /// Units up to which padding is needed, and whether it is being programmed.
+    pad_to: u32,
+    padding: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Reads what can be read as it is.
+    Before,
+    Pad,
+    /// Reads the rest.
+    After,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Read { chunk: usize, unit: usize },
+    Pad { chunk: usize },
+}
+
+/// The look at all units.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub(super) chunks: Vec<Chunk>,
+    capacity: Capacity,
+    owner: u32,
+    unit: u32,
+    pair_units: u32,
+    phase: Phase,
+    /// Where the phase has got to.
+    at: (usize, usize),
+    ops: [Option<Op>; MAX_OPS],
+    /// Padding programmed.
+    pub(super) padded: u64,
+    /// The first unit that can be read and is no frame, and how many frames there are.
+    garbage: Option<u32>,
+    frames: u64,
+    refused: Option<JournalError>,
+}
+
+impl Scan {
+    pub(super) fn new(
+        shape: &Shape,
+        capacity: Capacity,
+        owner: u32,
+        found: &[(u32, ChunkFound)],
+    ) -> Result<Scan, JournalError> {
+        Pool::new(shape, found.iter().map(|(chunk, _)| *chunk))?;
+        let pair_units = shape.pair_units();
+        let mut chunks = Vec::with_capacity(found.len());
+        for &(number, state) in found {
+            let (sectors, open) = match state {
+                ChunkFound::Free | ChunkFound::Bad => (0, state == ChunkFound::Free),
+                ChunkFound::Written(sectors) => (sectors, true),
+                ChunkFound::Closed(sectors) => (sectors, false),
+            };
+            if sectors > shape.sectors || !sectors.is_multiple_of(shape.unit) {
+                let (unit, limit) = (shape.unit, shape.sectors);
+                return Err(JournalError::WritePointer { chunk: number, sectors, unit, limit });
+            }
+            let written = sectors / shape.unit;
+            let full = written == capacity.units;
+            let pad = written > 0 && open && !full;
+            chunks.push(Chunk {
+                number,
+                units: vec![Unit::Unknown; written as usize],
+                open: open && !full,
+                bad: state == ChunkFound::Bad,
+                pad_to: if pad { (written + pair_units).min(capacity.units) } else { 0 },
+                padding: false,
+            });
+        }
+        Ok(Scan {
+            chunks,
+            capacity,
+            owner,
+            unit: shape.unit,
+            pair_units,
+            phase: Phase::Before,
+            at: (0, 0),
+            ops: [None; MAX_OPS],
+            padded: 0,
+            garbage: None,
+            frames: 0,
+            refused: None,
+        })
+    }
+
+    /// Whether everything was looked at, or what makes that pointless.
+    pub(super) fn ended(&self) -> Option<Result<(), JournalError>> {
+        if self.ops.iter().any(Option::is_some) {
+            return None;
+        }
+        match &self.refused {
+            Some(error) => Some(Err(error.clone())),
+            None => (self.phase == Phase::Done).then_some(Ok(())),
+        }
+    }
+
+    pub(super) fn kick(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
+        let mut moved = false;
+        while self.refused.is_none() && self.phase != Phase::Done {
+            let step = match self.phase {
+                Phase::Pad => self.pad(now, flash),
+                _ => self.read(now, flash),
+            };
+            moved |= step;
+            if !step {
+                if self.ops.iter().any(Option::is_some) {
+                    break;
+                }
+                self.next_phase();
+            }
+        }
+        moved
+    }
+
+    fn next_phase(&mut self) {
+        // When everything was looked at, nothing of it is a journal's, and something is not nothing.
+        let whole = self.chunks.iter().all(|c| c.units.first() != Some(&Unit::Unknown));
+        if let (Some(chunk), 0, true) = (self.garbage, self.frames, whole) {
+            self.refused = Some(JournalError::NotAJournal { chunk });
+        }
+        self.at = (0, 0);
+        self.phase = match self.phase {
+            Phase::Before => Phase::Pad,
+            Phase::Pad => Phase::After,
+            Phase::After | Phase::Done => Phase::Done,
+        };
+    }
+
+    /// Starts one read, if there is one to start.
+    fn read(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
+        let Some(op) = self.ops.iter().position(Option::is_none) else { return false };
+        while let Some(chunk) = self.chunks.get(self.at.0) {
+            let paired = if chunk.pad_to > 0 { self.pair_units as usize } else { 0 };
+            let limit = match self.phase {
+                Phase::Before => chunk.units.len().saturating_sub(paired),
+                _ => chunk.units.len(),
+            };
+            while self.at.1 < limit && chunk.units[self.at.1] != Unit::Unknown {
+                self.at.1 += 1;
+            }
+            if self.at.1 < limit {
+                let (chunk, unit) = self.at;
+                self.ops[op] = Some(Op::Read { chunk, unit });
+                let sector = unit as u32 * self.unit;
+                flash.read(now, op as u32, self.chunks[chunk].number, sector, 1);
+                self.at.1 += 1;
+                return true;
+            }
+            self.at = (self.at.0 + 1, 0);
+        }
+        false
+    }
+
+    /// Starts one program of padding, if there is one to start.
+    fn pad(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
+        let Some(op) = self.ops.iter().position(Option::is_none) else { return false };
+        let wants = |c: &Chunk| !c.padding && c.open && c.units.len() < c.pad_to as usize;
+        let Some(i) = self.chunks.iter().position(wants) else { return false };
+        let chunk = &mut self.chunks[i];
+        chunk.padding = true;
+        self.ops[op] = Some(Op::Pad { chunk: i });
+        let sector = chunk.units.len() as u32 * self.unit;
+        flash.program(now, op as u32, chunk.number, sector, &Header::padding(self.owner).encode());
+        true
+    }
+
+    pub(super) fn program_done(&mut self, op: u32, ok: bool) {
+        let op = self.ops.get_mut(op as usize).and_then(Option::take);
+        let Some(Op::Pad { chunk }) = op else { return };
+        let chunk = &mut self.chunks[chunk];
+        chunk.padding = false;
+        if ok {
+            self.padded += 1;
+            chunk.units.push(Unit::Padding);
+            chunk.open = chunk.units.len() < self.capacity.units as usize;
+        } else {
+            chunk.open = false;
+        }
+    }
+
+    pub(super) fn read_done(&mut self, op: u32, failed: u64, flash: &mut impl JournalMedia) {
+        let name = op;
+        let op = self.ops.get_mut(op as usize).and_then(Option::take);
+        let Some(Op::Read { chunk, unit }) = op else { return };
+        let mut bytes = [0; HEADER_BYTES];
+        let number = self.chunks[chunk].number;
+        let mut seen = Unit::Unreadable;
+        if failed & 1 == 0 {
+            flash.data(name, &mut bytes);
+            match Header::decode(&bytes, self.capacity.payload_bytes) {
+                Decoded::Frame(header) if header.owner != self.owner => {
+                    let (found, wanted) = (header.owner, self.owner);
+                    let error = JournalError::Foreign { chunk: number, found, wanted };
+                    self.refused.get_or_insert(error);
+                }
+                Decoded::Frame(header) => {
+                    self.frames += 1;
+                    let padding = header.kind == Kind::Padding;
+                    seen = if padding { Unit::Padding } else { Unit::Frame(header) };
+                }
+                Decoded::OtherVersion(found) => {
+                    let error = JournalError::Version { chunk: number, found, known: VERSION };
+                    self.refused.get_or_insert(error);
+                }
+                Decoded::Garbage => {
+                    self.garbage.get_or_insert(number);
+                }
+            }
+        }
+        self.chunks[chunk].units[unit] = seen;
+    }
+}

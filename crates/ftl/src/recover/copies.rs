@@ -1,0 +1,73 @@
+//! [`Copies`]: of every sector that was found, the newest copy.
+
+use std::collections::BTreeMap;
+
+use crate::Oob;
+
+/// A copy of a sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copy {
+    pub(super) sequence: u64,
+    pub(super) psn: u32,
+    pub(super) poison: bool,
+}
+
+/// The newest copies, by logical sector.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    newest: BTreeMap<u32, Copy>,
+    largest: u64,
+}
+
+impl Copies {
+    /// A copy was found.
+    pub(super) fn add(&mut self, lba: u32, psn: u32, oob: Oob) {
+        self.largest = self.largest.max(oob.sequence);
+        let copy = Copy { sequence: oob.sequence, psn, poison: oob.poison };
+        let newest = self.newest.entry(lba).or_insert(copy);
+        // Within a unit the later one is newer.
+        if (copy.sequence, copy.psn) > (newest.sequence, newest.psn) {
+            *newest = copy;
+        }
+    }
+
+    /// The newest copy of a sector.
+    pub(super) fn get(&self, lba: u32) -> Option<Copy> {
+        self.newest.get(&lba).copied()
+    }
+
+    /// A sector is not where it was found, or nowhere.
+    pub(super) fn forget(&mut self, lba: u32) {
+        self.newest.remove(&lba);
+    }
+
+    /// A number that no unit has had.
+    pub(super) fn next(&self) -> u64 {
+        self.largest.saturating_add(1)
+    }
+
+    /// All of them, by logical sector.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Copy)> {
+        self.newest.iter().map(|(lba, copy)| (*lba, *copy))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_number_wins_and_in_a_unit_the_last() {
+        let oob = |sequence| Oob { lba: Some(7), poison: false, sequence };
+        let mut copies = Copies::default();
+        copies.add(7, 50, oob(3));
+        copies.add(7, 10, oob(5));
+        copies.add(7, 90, oob(4));
+        assert_eq!(copies.get(7).map(|c| c.psn), Some(10));
+        copies.add(7, 12, oob(5));
+        copies.add(7, 11, oob(5));
+        assert_eq!((copies.get(7).map(|c| c.psn), copies.next()), (Some(12), 6));
+        copies.forget(7);
+        assert_eq!((copies.get(7), copies.iter().count()), (None, 0));
+    }
+}

@@ -1,0 +1,211 @@
+//! [`Snapshot`], [`Opened`]: what the layer keeps in its journal (LightNVM paper section 4.2.2: a
+//! checkpoint of the map, and a log of operations on blocks).
+//!
+//! ```text
+//! snapshot
+//! bytes 0..4     0x50616e53 ("Snap"), little endian as everything
+//! bytes 4..8     version, 1
+//! bytes 8..48    ten words: parallel units, chunks, sectors, write unit, pair, bytes per sector, chunks
+//!                per line, users' sectors, map pages, chunks that count
+//! bytes 48..56   base: what every write unit with a smaller number wrote is in the map's pages
+//! bytes 56..60   lines
+//! bytes 60..64   0
+//! then           per page of the map: physical sector + 1, or 0 if it was never written
+//! then           per line: stream (1 byte), state (1 byte: 1 open), chunks (2 bytes), 0 (4 bytes), the
+//!                largest number of a unit in it (8 bytes), its chunks (4 bytes each)
+//!
+//! record: a line was opened
+//! byte 0         1
+//! byte 1         stream
+//! bytes 2..4     0
+//! then           its chunks (4 bytes each)
+//! ```
+//! The journal's frames carry the checksum.
+
+use crate::{Layout, Shape};
+
+const MAGIC: u32 = 0x5061_6e53;
+const VERSION: u32 = 1;
+const HEADER: usize = 64;
+const LINE: usize = 16;
+const OPENED: u8 = 1;
+
+/// A line as the journal knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LineEntry {
+    pub(crate) stream: u8,
+    pub(crate) open: bool,
+    /// The largest number of a write unit in it; the largest there is if it is open.
+    pub(crate) newest: u64,
+    pub(crate) chunks: Vec<u32>,
+}
+
+/// A checkpoint: where the map's pages are, and which lines there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    /// Chunks that count towards capacity.
+    pub(crate) counted: u32,
+    /// What every write unit with a smaller number wrote is in the map's pages.
+    pub(crate) base: u64,
+    /// Physical sector plus 1 of each page.
+    pub(crate) pages: Vec<u32>,
+    pub(crate) lines: Vec<LineEntry>,
+}
+
+/// A number that the medium was written with, and what it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} was {was} when the drive was written, and is {is} now")]
+pub struct Changed {
+    /// What.
+    pub what: &'static str,
+    /// Then.
+    pub was: u32,
+    /// Now.
+    pub is: u32,
+}
+
+/// Why a snapshot cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// It is of another layout.
+    Changed(Changed),
+    /// It is not a snapshot of this version.
+    Garbled,
+}
+
+fn facts(shape: &Shape, layout: &Layout) -> [(&'static str, u32); 9] {
+    [
+        ("the number of parallel units", shape.pus),
+        ("the number of chunks per parallel unit", shape.chunks),
+        ("the number of sectors per chunk", shape.sectors),
+        ("the write unit (ws_opt)", shape.unit),
+        ("the distance to the paired page (mw_cunits)", shape.pair),
+        ("the size of a sector", shape.sector_bytes),
+        ("active_pus", layout.active),
+        ("the capacity in sectors (over_provisioning)", layout.logical),
+        ("the number of map pages", layout.meta),
+    ]
+}
+
+/// Reads little-endian numbers one after the other.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+impl Snapshot {
+    /// Bytes of a snapshot at most.
+    pub(crate) fn bytes_max(pages: u32, chunks: u32) -> u64 {
+        HEADER as u64 + 4 * u64::from(pages) + (LINE as u64 + 4) * u64::from(chunks)
+    }
+
+    pub(crate) fn encode(&self, shape: &Shape, layout: &Layout) -> Vec<u8> {
+        let chunks: usize = self.lines.iter().map(|l| l.chunks.len()).sum();
+        let bytes = HEADER + 4 * self.pages.len() + LINE * self.lines.len() + 4 * chunks;
+        let mut out = Vec::with_capacity(bytes);
+        let word = |out: &mut Vec<u8>, w: u32| out.extend_from_slice(&w.to_le_bytes());
+        word(&mut out, MAGIC);
+        word(&mut out, VERSION);
+        for (_, fact) in facts(shape, layout) {
+            word(&mut out, fact);
+        }
+        word(&mut out, self.counted);
+        out.extend_from_slice(&self.base.to_le_bytes());
+        word(&mut out, self.lines.len() as u32);
+        word(&mut out, 0);
+        for page in &self.pages {
+            word(&mut out, *page);
+        }
+        for line in &self.lines {
+            out.extend_from_slice(&[line.stream, line.open.into()]);
+            out.extend_from_slice(&(line.chunks.len() as u16).to_le_bytes());
+            word(&mut out, 0);
+            out.extend_from_slice(&line.newest.to_le_bytes());
+            for chunk in &line.chunks {
+                word(&mut out, *chunk);
+            }
+        }
+        out
+    }
+
+    /// The number of chunks that count, for the layout that [`decode`](Snapshot::decode) compares.
+    pub(crate) fn counted(bytes: &[u8]) -> Option<u32> {
+        Reader(bytes.get(44..48)?).u32()
+    }
+
+    pub(crate) fn decode(
+        bytes: &[u8],
+        shape: &Shape,
+        layout: &Layout,
+    ) -> Result<Snapshot, Unusable> {
+        let mut r = Reader(bytes);
+        let garbled = Unusable::Garbled;
+        if r.u32() != Some(MAGIC) || r.u32() != Some(VERSION) {
+            return Err(garbled);
+        }
+        for (what, is) in facts(shape, layout) {
+            let was = r.u32().ok_or(garbled)?;
+            if was != is {
+                return Err(Unusable::Changed(Changed { what, was, is }));
+            }
+        }
+        Snapshot::body(&mut r, shape, layout).ok_or(garbled)
+    }
+
+    fn body(r: &mut Reader<'_>, shape: &Shape, layout: &Layout) -> Option<Snapshot> {
+        let counted = r.u32()?;
+        let base = r.u64()?;
+        let count = r.u32()?;
+        r.u32()?;
+        let physical = shape.total_sectors();
+        let page = |r: &mut Reader<'_>| r.u32().filter(|w| u64::from(*w) <= physical);
+        let pages = (0..layout.meta).map(|_| page(r)).collect::<Option<Vec<u32>>>()?;
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let [stream, open, a, b] = r.take()?;
+            r.u32()?;
+            let newest = r.u64()?;
+            let chunk = |r: &mut Reader<'_>| r.u32().filter(|c| *c < shape.total_chunks());
+            let chunks = u16::from_le_bytes([a, b]);
+            let chunks = (0..chunks).map(|_| chunk(r)).collect::<Option<Vec<u32>>>()?;
+            lines.push(LineEntry { stream, open: open != 0, newest, chunks });
+        }
+        Some(Snapshot { counted, base, pages, lines })
+    }
+}
+
+/// The record of a line that was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) stream: u8,
+    pub(crate) chunks: Vec<u32>,
+}
+
+impl Opened {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![OPENED, self.stream, 0, 0];
+        out.extend(self.chunks.iter().flat_map(|c| c.to_le_bytes()));
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8], shape: &Shape) -> Option<Opened> {
+        let (&[kind, stream, 0, 0], chunks) = bytes.split_first_chunk()? else { return None };
+        let (chunks, rest) = chunks.as_chunks::<4>();
+        let chunks: Vec<u32> = chunks.iter().map(|c| u32::from_le_bytes(*c)).collect();
+        let sound = chunks.iter().all(|c| *c < shape.total_chunks());
+        (kind == OPENED && rest.is_empty() && sound).then_some(Opened { stream, chunks })
+    }
+}
