@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use ftl::{
-    Flash, Found, Ftl, FtlConfig, NewFtlError, Oob, OpId, ReadTarget, Recovery, Shape, WriteUnit,
+    Flash, Found, Ftl, FtlConfig, Job, JobDone, NewFtlError, Oob, OpId, ReadTarget, Recovery,
+    RecoveryError, Shape, Work, WriteUnit,
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status};
@@ -49,7 +50,7 @@ impl BlockDrive {
         mut array: FlashArray,
         mut config: FtlConfig,
         cache: WriteBuffer,
-    ) -> Result<BlockDrive, NewFtlError> {
+    ) -> Result<BlockDrive, RecoveryError> {
         let nand = &mut array.nand;
         let sector_bytes = nand.layout().sector_bytes();
         let keeps = nand.config().data != DataStore::None;
@@ -62,17 +63,20 @@ impl BlockDrive {
             .chunks()
             .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
         let ftl = if fresh || !keeps {
-            let good =
-                |c| nand.chunk_info(ChunkId(c)).is_some_and(|i| i.state != ChunkState::Offline);
-            Ftl::new(shape, config, good)?
+            let usable = |c| match found(nand, &shape, c) {
+                Found::Bad => Found::Bad,
+                _ => Found::Free,
+            };
+            Ftl::new(shape, config, usable)?
         } else {
             recover(nand, shape, config)?
         };
         let in_image = matches!(nand.config().data, DataStore::File(_));
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
         let bytes = ftl.slots() as usize * sector_bytes as usize;
-        let buffer = if keeps { Some(Region::anonymous(bytes)?) } else { None };
-        Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, survives, kick: false })
+        let buffer =
+            if keeps { Some(Region::anonymous(bytes).map_err(NewFtlError::from)?) } else { None };
+        Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, survives, kick: true })
     }
 
     /// Whether contents are kept.
@@ -269,63 +273,83 @@ impl BlockDrive {
     }
 }
 
-/// Rebuilds the layer from the media; see [`ftl::Recovery`].
-fn recover(nand: &mut Nand, shape: Shape, config: FtlConfig) -> Result<Ftl, NewFtlError> {
-    pad_open_chunks(nand, &shape);
-    let mut recovery = Recovery::new(shape, config, new_chunks(nand))?;
-    let mut raw = vec![0; Oob::BYTES];
-    for chunk in 0..shape.total_chunks() {
-        let Some(info) = nand.chunk_info(ChunkId(chunk)) else { continue };
-        if info.state == ChunkState::Offline {
-            continue;
+/// What the layer is told of a chunk at power-on.
+fn found(nand: &Nand, shape: &Shape, chunk: u32) -> Found {
+    let Some(info) = nand.chunk_info(ChunkId(chunk)) else { return Found::Bad };
+    match info.state {
+        ChunkState::Free => Found::Free,
+        ChunkState::Open => Found::Open(info.write_pointer),
+        ChunkState::Closed if info.write_pointer == shape.sectors => {
+            Found::Closed(info.write_pointer)
         }
-        for sector in 0..info.write_pointer {
-            let psn = Psn(shape.first_psn(chunk) + sector);
-            let oob = nand.check_read(psn).ok().and_then(|_| {
-                nand.oob(psn, &mut raw);
-                Oob::decode(&raw)
-            });
-            recovery.sector(psn.0, oob);
-        }
+        ChunkState::Closed => Found::Failing(info.write_pointer),
+        ChunkState::Offline => Found::Bad,
     }
-    let mut bytes = vec![0; shape.sector_bytes as usize];
-    for (psn, page) in recovery.map_pages() {
-        nand.read_bytes(Psn(psn), &mut bytes);
-        recovery.map_page(page, &bytes);
-    }
-    Ok(recovery.finish(|chunk| match nand.chunk_info(ChunkId(chunk)) {
-        None => Found::Bad,
-        Some(info) => match info.state {
-            ChunkState::Free => Found::Free,
-            ChunkState::Open => Found::Open(info.write_pointer),
-            ChunkState::Closed if info.write_pointer == shape.sectors => {
-                Found::Closed(info.write_pointer)
-            }
-            ChunkState::Closed => Found::Failing(info.write_pointer),
-            ChunkState::Offline => Found::Bad,
-        },
-    }))
 }
 
-/// Programs padding behind what was being written, until all of it can be read.
-fn pad_open_chunks(nand: &mut Nand, shape: &Shape) {
-    let units = shape.pair.div_ceil(shape.unit);
-    let padding = Oob { lba: None, poison: false, sequence: 0 }.encode();
-    for chunk in (0..shape.total_chunks()).map(ChunkId) {
-        let open = nand.chunk_info(chunk).filter(|i| i.state == ChunkState::Open);
-        let Some(info) = open else { continue };
-        let first = info.write_pointer / shape.unit;
-        for unit in first..(first + units).min(shape.sectors / shape.unit) {
-            let start = nand.layout().unit_start(chunk, unit);
-            for psn in start.0..start.0 + shape.unit {
-                // A refusal shows when the program is refused.
-                let _ = nand.set_oob(Psn(psn), &padding);
-            }
-            if nand.begin_program(chunk, unit).is_err() || nand.end_program(chunk, unit).is_err() {
-                break;
-            }
+/// Rebuilds the layer from the media; see [`ftl::Recovery`].
+fn recover(nand: &mut Nand, shape: Shape, config: FtlConfig) -> Result<Ftl, RecoveryError> {
+    let chunks = (0..shape.total_chunks()).map(|c| found(nand, &shape, c)).collect();
+    let mut recovery = Recovery::new(shape, config, chunks, new_chunks(nand))?;
+    loop {
+        let jobs = recovery.jobs();
+        if jobs.is_empty() {
+            return recovery.finish();
+        }
+        for job in jobs {
+            carry_out(nand, &shape, &job, &mut recovery);
         }
     }
+}
+
+/// Does what a recovery wants, without taking time.
+fn carry_out(nand: &mut Nand, shape: &Shape, job: &Job, recovery: &mut Recovery) {
+    let size = shape.sector_bytes as usize;
+    match &job.what {
+        Work::Pad { chunk, sector, bytes } => {
+            let padded = pad(nand, shape, ChunkId(*chunk), *sector, bytes);
+            let status = padded.map_or_else(|e| e.status(), |()| Status::SUCCESS);
+            recovery.done(job.id, JobDone::Padded(status));
+        }
+        Work::ReadOob { psn } | Work::ReadData { psn } => {
+            let (mut failed, mut oob) = (0, [[0; Oob::BYTES]; 64]);
+            let wants_data = matches!(job.what, Work::ReadData { .. });
+            let mut data = vec![0; if wants_data { job.count as usize * size } else { 0 }];
+            for i in 0..job.count {
+                let psn = Psn(psn + i);
+                if nand.check_read(psn).is_err() {
+                    failed |= 1 << i;
+                } else if wants_data {
+                    nand.read_bytes(psn, &mut data[i as usize * size..][..size]);
+                } else {
+                    nand.oob(psn, &mut oob[i as usize]);
+                }
+            }
+            let oob = &oob[..if wants_data { 0 } else { job.count as usize }];
+            recovery.done(job.id, JobDone::Read { failed, oob, data: &data });
+        }
+    }
+}
+
+/// Programs padding with these contents.
+fn pad(
+    nand: &mut Nand,
+    shape: &Shape,
+    chunk: ChunkId,
+    sector: u32,
+    bytes: &[u8],
+) -> Result<(), media::MediaError> {
+    let unit = sector / shape.unit;
+    let first = nand.layout().unit_start(chunk, unit);
+    let mut sectors = bytes.chunks(shape.sector_bytes as usize);
+    for psn in first.0..first.0 + shape.unit {
+        let mut contents = sectors.next().unwrap_or_default().to_vec();
+        contents.resize(shape.sector_bytes as usize, 0);
+        nand.stage_bytes(Psn(psn), &contents)?;
+        nand.set_oob(Psn(psn), &Job::PADDING.encode())?;
+    }
+    nand.begin_program(chunk, unit)?;
+    nand.end_program(chunk, unit)
 }
 
 /// The drive's flash and memory, as the translation layer sees them.

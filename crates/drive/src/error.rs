@@ -1,6 +1,6 @@
 //! [`DriveError`]: why a drive cannot be powered on.
 
-use ftl::NewFtlError;
+use ftl::RecoveryError;
 use media::OpenError;
 use nvme::GeometryError;
 
@@ -21,7 +21,7 @@ pub enum DriveError {
     /// The shape is impossible, or the Geometry command cannot tell it.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The translation layer does not fit the medium.
+    /// The translation layer does not fit the medium, or does not find there what it needs.
     #[error(transparent)]
-    Ftl(#[from] NewFtlError),
+    Ftl(#[from] RecoveryError),
 }

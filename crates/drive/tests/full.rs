@@ -6,7 +6,7 @@ use block::{Device, Payload, Raw, Request};
 use clock::{Nanos, VirtualRunner};
 use common::{drive, nand};
 use drive::{Drive, DriveConfig, DriveError};
-use media::{ChunkId, DataStore, Fault, MediaConfig, NandConfig};
+use media::{ChunkId, ChunkState, DataStore, Fault, MediaConfig, NandConfig};
 use nvme::Status;
 
 fn small(data: DataStore) -> DriveConfig {
@@ -56,10 +56,17 @@ fn a_drive_without_spare_refuses_writes_until_it_is_trimmed() {
     for lba in 0..sectors {
         assert_eq!(h.write(lba), Status::SUCCESS);
     }
-    // Every further program fails, and with it its chunk, until nothing is left to write to.
+    // Chunk after chunk fails while it is written, until nothing is left to write to; but not the
+    // first two of each parallel unit, where the journal is.
     let mut lba = 0;
     let refused = loop {
-        h.drive.nand_mut().unwrap().inject(Fault::NextProgram).unwrap();
+        let nand = h.drive.nand_mut().unwrap();
+        let unit = nand.config().write_unit();
+        let open = nand.chunks().find(|(c, i)| i.state == ChunkState::Open && c.0 % 24 > 1);
+        if let Some((chunk, info)) = open {
+            let unit = info.write_pointer / unit;
+            nand.inject(Fault::Program { chunk, unit }).unwrap();
+        }
         let status = h.write(lba % sectors);
         lba += 7;
         if !status.is_success() {
@@ -122,7 +129,8 @@ fn unreadable_sectors_fail_alone() {
     }
     assert_eq!(h.run(Request::flush(0)), Status::SUCCESS);
     let nand = h.drive.nand_mut().unwrap();
-    let written = nand.chunks().find(|(_, info)| info.write_pointer > 2).unwrap().0;
+    // The first ones are the journal's.
+    let written = nand.chunks().filter(|(_, info)| info.write_pointer > 2).last().unwrap().0;
     let psn = nand.layout().psn(written, 1);
     nand.inject(Fault::Uncorrectable { psn }).unwrap();
     let failed = (0..64).filter(|lba| h.read(*lba) == Status::UNRECOVERED_READ).count();

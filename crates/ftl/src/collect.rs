@@ -124,7 +124,19 @@ impl Ftl {
         if self.collector.draining > 0 && free < on_its_way && !stuck {
             return false;
         }
-        let Some(line) = self.lines.take_victim() else { return false };
+        // With less than a line left, only what fits into it can be moved to its end: the emptiest
+        // line, whatever the policy says.
+        let unit = u64::from(self.shape.unit);
+        let promised = self.rings[USER].unmapped().next_multiple_of(unit)
+            + self.rings[GC].unmapped().next_multiple_of(unit)
+            + unit;
+        let room = self.space(self.lines.free_chunks()).saturating_sub(promised);
+        let line = if room < u64::from(self.layout.line_sectors) {
+            self.lines.take_emptiest(room)
+        } else {
+            self.lines.take_victim()
+        };
+        let Some(line) = line else { return false };
         self.collector.victims.push_back(Scan { line, unit: 0, member: 0 });
         true
     }

@@ -89,6 +89,8 @@ pub struct Ftl {
     pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) completed: VecDeque<Done>,
     addresses: Vec<(u32, u32)>,
+    /// Chunks with padding from outside of the rings under way.
+    pub(crate) padded: Vec<u32>,
     /// Units whose program failed and which must be written again before any other.
     pub(crate) retry: VecDeque<(usize, u32)>,
     /// Map pages that somebody who flushes waits for, and position of the user's ring at which each
@@ -168,6 +170,7 @@ impl Ftl {
             waiting: VecDeque::new(),
             completed: VecDeque::new(),
             addresses: Vec::with_capacity(64),
+            padded: Vec::new(),
             retry: VecDeque::new(),
             trimmed_pages: Vec::new(),
             trimmed_again: Vec::new(),

@@ -67,7 +67,7 @@ pub use ftl::{Done, Ftl, NewFtlError};
 pub use limiter::RateLimiter;
 pub use map::{Location, Map};
 pub use oob::Oob;
-pub use recover::{Found, Job, JobDone, Recovery, RecoveryError, RecoveryStats, What};
+pub use recover::{Found, Job, JobDone, Recovery, RecoveryError, RecoveryStats, Work};
 pub use shape::{CapacityError, Layout, Shape};
 pub use stats::FtlStats;
 pub use victim::{CostBenefit, Fifo, Greedy, VictimPolicy};

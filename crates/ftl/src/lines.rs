@@ -261,6 +261,24 @@ impl Lines {
         Some(id)
     }
 
+    /// Takes the closed line with the fewest valid sectors, if those are no more than `room`.
+    pub(crate) fn take_emptiest(&mut self, room: u64) -> Option<u32> {
+        let closed = (0..).zip(&self.lines).filter(|(_, l)| l.state == LineState::Closed);
+        let (id, line) = closed.min_by_key(|(_, l)| l.valid)?;
+        if u64::from(line.valid) > room {
+            return None;
+        }
+        if line.hurt {
+            self.hurt.retain(|h| *h != id);
+        } else if line.valid == 0 {
+            self.empty.retain(|e| *e != id);
+        } else {
+            self.policy.remove(id);
+        }
+        self.lines[id as usize].state = LineState::Victim;
+        Some(id)
+    }
+
     /// Takes the next victim that has valid sectors, or is to be retired.
     pub(crate) fn take_victim(&mut self) -> Option<u32> {
         let id = match self.hurt.pop_front() {

@@ -66,7 +66,7 @@ impl Ftl {
         if self.blocked[stream] {
             return false;
         }
-        let Some((line, chunk, sector)) = self.place(stream) else {
+        let Some((line, chunk, sector)) = self.place_for(ring, stream) else {
             // If nothing is under way, what unblocks it is not foreseen here.
             self.blocked[stream] = self.programs > 0;
             return false;
@@ -132,10 +132,16 @@ impl Ftl {
     /// When a ring is full of units that wait for their pairs, nothing can be put into it that
     /// would program those: padding does, from outside of the rings.
     pub(crate) fn unstick(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        if self.programs > 0 || !self.journal.is_idle() {
-            return false;
-        }
-        let Some(chunk) = self.rings.iter().find_map(WriteRing::stuck_on) else { return false };
+        // A chunk that has something under way gets there by itself.
+        let waits = |chunk: &u32| self.lines.chunks[*chunk as usize].first != NONE;
+        let stuck = self.rings.iter().filter_map(WriteRing::stuck_on).filter(waits);
+        let still = |chunk: &u32| {
+            let last = self.lines.chunks[*chunk as usize].last;
+            let (ring, unit) = parts(last);
+            self.rings[ring].units[unit as usize].state == UnitState::Persisted
+                && !self.padded.contains(chunk)
+        };
+        let Some(chunk) = stuck.filter(still).next() else { return false };
         let mut open = self.open.iter_mut().flatten();
         let Some((line, sector)) = open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
         else {
@@ -143,6 +149,7 @@ impl Ftl {
         };
         self.drop_full(USER);
         self.drop_full(GC);
+        self.padded.push(chunk);
         let first_psn = self.shape.first_psn(chunk) + sector;
         for psn in first_psn..first_psn + self.shape.unit {
             self.map.set_reverse(psn, None, false);
@@ -166,6 +173,24 @@ impl Ftl {
         &mut self.rings[ring].units[unit as usize]
     }
 
+    /// A place for a ring's next unit. When the ring is half full of what cannot be read yet, its
+    /// oldest chunk comes first: slots are free in order, and one chunk that lags behind the others
+    /// because its parallel unit has been busy would hold up all of them.
+    fn place_for(&mut self, ring: usize, stream: usize) -> Option<(u32, u32, u32)> {
+        if let Some(chunk) = self.rings[ring].lagging()
+            && self.programs_on[self.shape.pu_of(chunk) as usize] < PROGRAMS_PER_PU
+        {
+            let mut open = self.open[stream].iter_mut();
+            if let Some((line, sector)) =
+                open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
+            {
+                self.drop_full(stream);
+                return Some((line, chunk, sector));
+            }
+        }
+        self.place(stream)
+    }
+
     /// Finds a place for a write unit, opening a line when the open ones have none. When no chunk
     /// is left, the other stream's open lines will do.
     pub(crate) fn place(&mut self, stream: usize) -> Option<(u32, u32, u32)> {
@@ -174,8 +199,11 @@ impl Ftl {
             if placed.is_some() {
                 return placed;
             }
-            // A second line is opened only while the tail of the first is draining.
-            if room >= self.layout.active || self.open[stream].len() >= 2 && room > 0 {
+            // A second line is opened when the first one draws to its end: early enough for the
+            // journal to say so before it is needed, three programs in a row at worst.
+            let units = self.layout.line_sectors / self.shape.unit;
+            let end = (4 * self.layout.active).min(units / 2).max(self.layout.active);
+            if room >= end || self.open[stream].len() >= 2 && room > 0 {
                 return None;
             }
             // A line is opened narrower than it should be only when no chunk is on its way back.
@@ -251,6 +279,7 @@ impl Ftl {
         let padding = name & PADDING != 0;
         let (chunk, sector) = if padding {
             let chunk = name & !PADDING;
+            self.padded.retain(|c| *c != chunk);
             (chunk, self.lines.chunks[chunk as usize].persisted)
         } else {
             let unit = self.unit_mut(name);

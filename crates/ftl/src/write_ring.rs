@@ -165,6 +165,17 @@ impl WriteRing {
         (self.units[unit as usize].pending == 0).then_some(unit)
     }
 
+    /// The chunk of the oldest unit, if that is on the media and waits for its pair with more than
+    /// half of the ring behind it.
+    #[inline]
+    pub(crate) fn lagging(&self) -> Option<u32> {
+        if 2 * (self.mapped - self.released) <= self.count {
+            return None;
+        }
+        let oldest = &self.units[(self.released % self.count) as usize];
+        (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
+    }
+
     /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
     /// be programmed.
     pub(crate) fn stuck_on(&self) -> Option<u32> {

@@ -138,6 +138,7 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             reserve_lines: 1 + rng.below(2) as u32,
             gc_start_lines: 1 + rng.below(3) as u32,
             buffer_sectors: 0,
+            checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
         },
         ..super::super::common::drive(nand)

@@ -118,6 +118,11 @@ impl Backlog {
         self.end
     }
 
+    /// Number of the oldest frame.
+    pub(crate) fn front(&self) -> Option<u64> {
+        self.segments.front().map(|segment| segment.first)
+    }
+
     /// The newest generation.
     pub(crate) fn generation(&self) -> u64 {
         self.generation

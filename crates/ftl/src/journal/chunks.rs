@@ -32,8 +32,9 @@ pub(crate) struct Slot {
     pub(crate) unknown: bool,
     /// Programs under way.
     pub(crate) programs: u32,
-    /// Programs that failed.
-    failures: u32,
+    /// A program failed in it: it is erased once more, so that nothing in it is mistaken for something
+    /// newer, and never written again.
+    pub(super) failed: bool,
     /// When it became free, in the order of all such events.
     freed: u64,
 }
@@ -65,7 +66,7 @@ impl Pool {
                 used: Use::Free,
                 unknown: false,
                 programs: 0,
-                failures: 0,
+                failed: false,
                 freed: 0,
             });
         }
@@ -78,7 +79,7 @@ impl Pool {
 
     /// Chunks that can be used, now or later.
     pub(crate) fn good(&self) -> u32 {
-        self.count(|u| u != Use::Retired)
+        self.slots.iter().filter(|s| s.used != Use::Retired && !s.failed).count() as u32
     }
 
     /// Chunks that are retired.
@@ -88,12 +89,13 @@ impl Pool {
 
     /// Chunks that hold nothing that is needed.
     pub(crate) fn spare(&self) -> u32 {
-        self.count(|u| matches!(u, Use::Free | Use::Stale | Use::Erasing))
+        let spare = |s: &&Slot| matches!(s.used, Use::Free | Use::Stale | Use::Erasing);
+        self.slots.iter().filter(|s| !s.failed).filter(spare).count() as u32
     }
 
     /// Chunks that will be free if their erase does not fail.
     pub(crate) fn on_their_way(&self) -> bool {
-        self.slots.iter().any(|s| matches!(s.used, Use::Stale | Use::Erasing))
+        self.slots.iter().any(|s| !s.failed && matches!(s.used, Use::Stale | Use::Erasing))
     }
 
     /// Chunks that hold frames of a generation; of one copy, or of both.
@@ -118,7 +120,7 @@ impl Pool {
 
     /// Takes a free chunk for a copy of a generation: on another parallel unit than all of the other
     /// copy, or else than what the other copy is being written to (`beside`), if there is such a
-    /// chunk; then the one with the fewest failures; then the one that has been free longest.
+    /// chunk; then the one that has been free longest.
     pub(crate) fn take(
         &mut self,
         generation: u64,
@@ -135,7 +137,7 @@ impl Pool {
             }
         };
         let free = self.slots.iter().enumerate().filter(|(_, s)| s.used == Use::Free);
-        let (slot, _) = free.min_by_key(|(_, s)| (conflict(s.pu), s.failures, s.freed))?;
+        let (slot, _) = free.min_by_key(|(_, s)| (conflict(s.pu), s.freed))?;
         self.slots[slot].used = Use::Held { generation, lane };
         Some(slot)
     }
@@ -161,14 +163,14 @@ impl Pool {
 
     /// A program in a chunk has failed.
     pub(crate) fn program_failed(&mut self, slot: usize) {
-        self.slots[slot].failures += 1;
+        self.slots[slot].failed = true;
     }
 
-    /// The erase of a chunk has ended: it is free, or retired if the erase failed.
+    /// The erase of a chunk has ended: it is free, or retired if that or a program failed.
     pub(crate) fn erased(&mut self, slot: usize, ok: bool) {
         self.events += 1;
         let slot = &mut self.slots[slot];
-        slot.used = if ok { Use::Free } else { Use::Retired };
+        slot.used = if ok && !slot.failed { Use::Free } else { Use::Retired };
         slot.freed = self.events;
         self.unknown -= u32::from(slot.unknown);
         slot.unknown = false;
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_failed_are_taken_last_and_chunks_that_cannot_be_erased_never() {
+    fn chunks_in_which_a_program_or_an_erase_failed_are_not_taken_again() {
         let mut pool = Pool::new(&shape(), [0, 1, 2].into_iter()).unwrap();
         assert_eq!(pool.take(1, 0, None), Some(0));
         pool.program_failed(0);
@@ -234,11 +236,10 @@ mod tests {
         assert_eq!(pool.to_erase(), Some(0));
         pool.erased(0, true);
         assert_eq!((pool.take(2, 0, None), pool.take(2, 0, None)), (Some(1), Some(2)));
-        pool.release(|generation, lane| (generation, lane) == (2, 0));
         pool.erased(1, false);
-        pool.erased(2, true);
-        assert_eq!((pool.good(), pool.retired(), pool.spare()), (2, 1, 2));
-        assert_eq!((pool.take(3, 0, None), pool.take(3, 0, None)), (Some(2), Some(0)));
+        assert_eq!((pool.good(), pool.retired(), pool.spare()), (1, 2, 0));
+        pool.program_failed(2);
+        assert_eq!((pool.good(), pool.retired(), pool.spare()), (0, 2, 0));
         assert_eq!(pool.take(3, 0, None), None);
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct Header {
     pub(crate) kind: Kind,
     /// Which copy, 0 or 1.
     pub(crate) replica: u8,
-    /// Whose journal.
+    /// Whose journal; 0 for padding.
     pub(crate) owner: u32,
     /// From 1 on; 0 for padding.
     pub(crate) generation: u64,
@@ -71,12 +71,12 @@ pub(crate) enum Decoded {
 }
 
 impl Header {
-    /// A frame of padding.
-    pub(crate) fn padding(owner: u32) -> Header {
+    /// A frame of padding. It names no owner: who pads may not know yet whose chunks these are.
+    pub(crate) fn padding() -> Header {
         Header {
             kind: Kind::Padding,
             replica: 0,
-            owner,
+            owner: 0,
             generation: 0,
             index: 0,
             length: 0,
@@ -215,7 +215,7 @@ mod tests {
         }
         assert_eq!(Header::decode(&[0; 512], 464), Decoded::Garbage);
         assert_eq!(Header::decode(&header().encode()[..47], 464), Decoded::Garbage);
-        let padding = Header::padding(7);
+        let padding = Header::padding();
         assert_eq!(Header::decode(&padding.encode(), 464), Decoded::Frame(padding));
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Lane {
     pub(crate) unit: u32,
     /// The generation that it belongs to.
     pub(crate) generation: u64,
+    /// The frame that this copy begins with: it has skipped those before.
+    pub(crate) joined: u64,
     /// The frame that is programmed next.
     pub(crate) next: u64,
     /// All frames before this one are programmed.
@@ -38,6 +40,7 @@ impl Lane {
         *self = Lane {
             live: true,
             generation: self.generation,
+            joined: seq,
             next: seq,
             done: seq,
             epoch: self.epoch.wrapping_add(1),

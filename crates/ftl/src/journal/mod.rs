@@ -14,6 +14,7 @@
 //! | `scan` | padding and headers at power-on |
 //! | `replay` | one generation from its frames |
 //! | [`recovery`](JournalRecovery) | what the chunks hold, and the journal that goes on with it |
+//! | [`stats`](JournalStats) | what was written, and how far |
 //! | [`error`](JournalError) | what is refused |
 //!
 //! # Generations
@@ -40,7 +41,7 @@
 //! # Faults
 //!
 //! A chunk in which a program failed takes no more; the frame, and those after it, go to another.
-//! A chunk whose erase failed is retired. When chunks run short, first the second copy is given up,
+//! Such a chunk is erased once more and retired, like one whose erase failed. When chunks run short, first the second copy is given up,
 //! then the second copy of the old generation; with none left for a snapshot the journal has
 //! [`failed`](Journal::failed), and what it holds can still be recovered.
 
@@ -54,6 +55,7 @@ mod recovery;
 mod replay;
 mod room;
 mod scan;
+mod stats;
 mod writer;
 
 use clock::Nanos;
@@ -61,7 +63,8 @@ use clock::Nanos;
 pub use capacity::{JournalConfig, chunks_needed, frame_payload_bytes};
 pub use error::JournalError;
 pub use recovery::{JournalRecovery, Recovered};
-pub use writer::{Journal, JournalStats, Position};
+pub use stats::{JournalStats, Position};
+pub use writer::Journal;
 
 /// Flash operations of a journal outstanding at most; they are numbered below it.
 pub const MAX_OPS: usize = 16;
@@ -97,9 +100,10 @@ pub enum ChunkFound {
     Free,
     /// Written up to this sector, and can be written further if there is room.
     Written(u32),
-    /// Written up to this sector, and takes no more until it is erased: a program failed or an erase
-    /// was interrupted.
+    /// Written up to this sector, and takes no more until it is erased: its erase was interrupted.
     Closed(u32),
+    /// Written up to this sector, where a program failed: to be retired.
+    Failed(u32),
     /// Not to be used, like a chunk whose erase failed.
     Bad,
 }

@@ -203,6 +203,7 @@ impl JournalRecovery {
         let mut have = [vec![false; resume.frames as usize], vec![false; resume.frames as usize]];
         let mut last: [Option<(u32, usize)>; 2] = [None; 2];
         for (i, chunk) in chunks.iter().enumerate() {
+            pool.slots[i].failed = chunk.failed;
             let ours = || {
                 chunk.units.iter().enumerate().filter_map(|(at, unit)| match unit {
                     Unit::Frame(h) if h.generation == resume.generation => Some((at, *h)),
@@ -247,7 +248,7 @@ impl JournalRecovery {
             Err(error) => return self.end(Err(error)),
         };
         let (snapshot, records) = match &mut self.phase {
-            Phase::Replay(replay) => replay.take(),
+            Phase::Replay(replay) if resume.generation > 0 => replay.take(),
             _ => (None, Vec::new()),
         };
         let units = self.scan.chunks.iter().flat_map(|chunk| &chunk.units);

@@ -7,6 +7,20 @@ use super::{Journal, JournalError};
 /// Times that a snapshot is begun anew in one copy before more is given up for it.
 const ATTEMPTS: u32 = 4;
 
+/// The most that two lanes can both have: `a` and `b` frames, and so many more chunks of `units` frames,
+/// each of which goes to the lane that has less.
+fn share(a: i64, b: i64, chunks: u32, units: u32) -> i64 {
+    let (low, high) = (a.min(b), a.max(b));
+    let (chunks, units) = (i64::from(chunks), i64::from(units));
+    // Chunks that bring the one up to the other.
+    let level = (high - low + units - 1) / units;
+    if chunks < level {
+        return low + chunks * units;
+    }
+    let (pairs, odd) = ((chunks - level) / 2, (chunks - level) % 2);
+    (low + (level + pairs) * units).min(high + (pairs + odd) * units)
+}
+
 /// What came of looking for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -53,24 +67,27 @@ impl Journal {
     /// next snapshot needs; failures can still make it less.
     pub(super) fn room(&self) -> u64 {
         let newest = self.backlog.generation();
-        let first = self.backlog.base().map_or(0, |base| base.first);
-        let takes_part =
-            |i: &usize| self.lanes[*i].live && (!self.snapshot_is_under_way() || *i < self.width);
-        let lanes = (0..2).filter(takes_part).count() as u32;
-        if lanes == 0 {
-            return 0;
-        }
-        let good = self.pool.good();
-        let used = self.pool.held(newest, None) + self.capacity.reserve(good);
-        let more = u64::from(good.saturating_sub(used) / lanes) * u64::from(self.capacity.units);
-        let room = (0..2).filter(takes_part).map(|i| {
+        let base = self.backlog.base();
+        let first = base.map_or(0, |base| base.first);
+        let takes_part = |i: usize| self.lanes[i].live && (base.is_none() || i < self.width);
+        // Frames that fit what a lane has, less those that wait for it: less than none, perhaps.
+        let fits = |i: usize| {
             let lane = &self.lanes[i];
             let is_open = lane.slot.is_some() && lane.generation == newest && !lane.failing;
             let left = if is_open { self.capacity.units - lane.unit } else { 0 };
-            let waiting = self.backlog.end() - lane.next.max(first);
-            (u64::from(left) + more).saturating_sub(waiting + self.backlog.open_frames())
-        });
-        room.min().unwrap_or(0)
+            let waiting = self.backlog.end() - lane.next.max(first) + self.backlog.open_frames();
+            i64::from(left) - waiting as i64
+        };
+        let good = self.pool.good();
+        let used = self.pool.held(newest, None) + self.capacity.reserve(good);
+        let more = good.saturating_sub(used);
+        let room = match (takes_part(0), takes_part(1)) {
+            (true, true) => share(fits(0), fits(1), more, self.capacity.units),
+            (true, false) => fits(0) + i64::from(more) * i64::from(self.capacity.units),
+            (false, true) => fits(1) + i64::from(more) * i64::from(self.capacity.units),
+            (false, false) => 0,
+        };
+        room.max(0) as u64
     }
 
     /// Lets the lanes that have given up take part in the newest generation.
@@ -92,6 +109,9 @@ impl Journal {
         if i >= self.width && generation != self.committed {
             // The generation has one copy only.
             self.lanes[i].stop();
+            if !self.lanes[1 - i].live {
+                self.enter_newest();
+            }
             self.settle();
             return Place::Changed;
         }
@@ -118,15 +138,17 @@ impl Journal {
 
     /// Gives lane `i` up until the next generation.
     fn give_up(&mut self, i: usize) {
-        let generation = self.backlog.at(self.lanes[i].next).map(|s| s.generation);
+        // Programs that are under way no longer count.
+        let done = self.lanes[i].done;
+        let generation = self.backlog.at(done).map(|s| s.generation);
         self.lanes[i].stop();
         self.stats.copies_lost += 1;
-        if self.lanes[1 - i].live {
-            if generation == Some(self.committed) {
-                self.copies[i] = false;
-            }
-        } else {
+        let other = self.lanes[1 - i];
+        if !other.live {
             self.enter_newest();
+        } else if generation == Some(self.committed) && other.joined <= done {
+            // What this copy lacks becomes durable in the other.
+            self.copies[i] = false;
         }
         self.settle();
     }
@@ -137,7 +159,9 @@ impl Journal {
     fn make_room_for_base(&mut self, i: usize, generation: u64) -> Place {
         let other = 1 - i;
         if self.lanes[other].live {
-            let behind = if self.lanes[other].done < self.lanes[i].done { other } else { i };
+            let takes_part = other < self.width;
+            let is_behind = self.lanes[other].done < self.lanes[i].done;
+            let behind = if is_behind || !takes_part { other } else { i };
             self.give_up(behind);
             let committed = self.committed;
             self.pool.release(|of, lane| of == generation && of != committed && lane == behind);
@@ -160,5 +184,25 @@ impl Journal {
         let (reserved, good) = (self.pool.slots.len() as u32, self.pool.good());
         self.failed = Some(JournalError::WornOut { reserved, good, frames });
         Place::Wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn chunks_go_to_the_lane_that_has_less() {
+        for units in 1..5u32 {
+            for (a, b) in (-9..9).flat_map(|a| (-9..9).map(move |b| (a, b))) {
+                let mut lanes = [a, b];
+                for chunks in 0..12 {
+                    let least = lanes[0].min(lanes[1]);
+                    assert_eq!(share(a, b, chunks, units), least, "{a} {b} {chunks} {units}");
+                    let lower = usize::from(lanes[1] < lanes[0]);
+                    lanes[lower] += i64::from(units);
+                }
+            }
+        }
     }
 }

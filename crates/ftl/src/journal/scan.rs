@@ -35,6 +35,7 @@ pub(super) struct Chunk {
     /// Whether it can be written further.
     pub(super) open: bool,
     pub(super) bad: bool,
+    pub(super) failed: bool,
     /// Units up to which padding is needed, and whether it is being programmed.
     pad_to: u32,
     padding: bool,
@@ -70,7 +71,7 @@ pub(super) struct Scan {
     ops: [Option<Op>; MAX_OPS],
     /// Padding programmed.
     pub(super) padded: u64,
-    /// The first unit that can be read and is no frame, and how many frames there are.
+    /// The first chunk with a unit that can be read and is no frame, and how many frames there are.
     garbage: Option<u32>,
     frames: u64,
     refused: Option<JournalError>,
@@ -90,7 +91,7 @@ impl Scan {
             let (sectors, open) = match state {
                 ChunkFound::Free | ChunkFound::Bad => (0, state == ChunkFound::Free),
                 ChunkFound::Written(sectors) => (sectors, true),
-                ChunkFound::Closed(sectors) => (sectors, false),
+                ChunkFound::Closed(sectors) | ChunkFound::Failed(sectors) => (sectors, false),
             };
             if sectors > shape.sectors || !sectors.is_multiple_of(shape.unit) {
                 let (unit, limit) = (shape.unit, shape.sectors);
@@ -104,6 +105,7 @@ impl Scan {
                 units: vec![Unit::Unknown; written as usize],
                 open: open && !full,
                 bad: state == ChunkFound::Bad,
+                failed: matches!(state, ChunkFound::Failed(_)),
                 pad_to: if pad { (written + pair_units).min(capacity.units) } else { 0 },
                 padding: false,
             });
@@ -201,7 +203,7 @@ impl Scan {
         chunk.padding = true;
         self.ops[op] = Some(Op::Pad { chunk: i });
         let sector = chunk.units.len() as u32 * self.unit;
-        flash.program(now, op as u32, chunk.number, sector, &Header::padding(self.owner).encode());
+        flash.program(now, op as u32, chunk.number, sector, &Header::padding().encode());
         true
     }
 
@@ -229,6 +231,10 @@ impl Scan {
         if failed & 1 == 0 {
             flash.data(name, &mut bytes);
             match Header::decode(&bytes, self.capacity.payload_bytes) {
+                Decoded::Frame(header) if header.kind == Kind::Padding => {
+                    self.frames += 1;
+                    seen = Unit::Padding;
+                }
                 Decoded::Frame(header) if header.owner != self.owner => {
                     let (found, wanted) = (header.owner, self.owner);
                     let error = JournalError::Foreign { chunk: number, found, wanted };
@@ -236,15 +242,14 @@ impl Scan {
                 }
                 Decoded::Frame(header) => {
                     self.frames += 1;
-                    let padding = header.kind == Kind::Padding;
-                    seen = if padding { Unit::Padding } else { Unit::Frame(header) };
+                    seen = Unit::Frame(header);
                 }
                 Decoded::OtherVersion(found) => {
                     let error = JournalError::Version { chunk: number, found, known: VERSION };
                     self.refused.get_or_insert(error);
                 }
                 Decoded::Garbage => {
-                    self.garbage.get_or_insert(number);
+                    self.garbage = Some(self.garbage.map_or(number, |chunk| chunk.min(number)));
                 }
             }
         }

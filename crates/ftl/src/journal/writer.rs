@@ -9,39 +9,11 @@ use super::chunks::{Pool, Use};
 use super::frame::{HEADER_BYTES, Header};
 use super::lane::{Lane, PROGRAMS};
 use super::room::Place;
-use super::{JournalConfig, JournalError, JournalFlash, MAX_OPS};
+use super::{JournalConfig, JournalError, JournalFlash, JournalStats, MAX_OPS, Position};
 use crate::Shape;
 
 /// Erases under way at most.
 const ERASES: usize = 4;
-
-/// A place in the order of everything that was given to a [`Journal`]. Positions of one journal value
-/// can be compared; they are not kept over a restart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position(pub u64);
-
-/// Counters since the journal was made or recovered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JournalStats {
-    /// Records appended.
-    pub records: u64,
-    /// Bytes of records and snapshots given.
-    pub bytes: u64,
-    /// Frames programmed, every copy counted.
-    pub frames: u64,
-    /// Generations completed.
-    pub generations: u64,
-    /// Programs that failed.
-    pub program_failures: u64,
-    /// Chunks erased.
-    pub erases: u64,
-    /// Erases that failed.
-    pub erase_failures: u64,
-    /// Chunks that are not used any more; at power-on those that were bad.
-    pub retired_chunks: u64,
-    /// Copies given up because chunks ran short.
-    pub copies_lost: u64,
-}
 
 /// What an operation number stands for.
 #[derive(Clone, Copy, Debug)]
@@ -408,6 +380,12 @@ impl Journal {
     /// Notes what is durable now, and what need not be kept therefore.
     pub(super) fn settle(&mut self) {
         let live = self.lanes.iter().filter(|lane| lane.live);
+        let joined = live.clone().map(|lane| lane.joined).min();
+        if joined > self.backlog.front() {
+            // Every copy has skipped the frames in front: they are never written, and the snapshot
+            // behind them stands for them.
+            self.backlog.forget_older();
+        }
         let Some(done) = live.map(|lane| lane.done).min() else { return };
         let Some(generation) = self.backlog.durable_to(done) else { return };
         self.committed = generation;

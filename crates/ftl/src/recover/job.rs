@@ -4,7 +4,7 @@ use nvme::Status;
 
 use crate::Oob;
 
-/// What a job is for; the recovery's own.
+/// Work a job is for; the recovery's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobKind {
     /// The journal.
@@ -30,21 +30,21 @@ pub(crate) enum JobKind {
     },
 }
 
-/// What is to be done: sectors of one chunk, one after the other.
+/// Work is to be done: sectors of one chunk, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Names it when it is reported.
     pub id: u32,
     pub(crate) kind: JobKind,
-    /// What is to be done.
-    pub what: What,
+    /// Work is to be done.
+    pub what: Work,
     /// Sectors, 1 to 64.
     pub count: u32,
 }
 
-/// What is to be done with them.
+/// Work is to be done with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Work {
     /// Program them, with the out-of-band bytes of padding ([`Job::PADDING`]).
     Pad {
         /// The chunk.
@@ -71,11 +71,11 @@ impl Job {
     pub const PADDING: Oob = Oob { lba: None, poison: false, sequence: 0 };
 
     pub(crate) fn pad(kind: JobKind, chunk: u32, sector: u32, count: u32, bytes: Vec<u8>) -> Job {
-        Job { id: 0, kind, what: What::Pad { chunk, sector, bytes }, count }
+        Job { id: 0, kind, what: Work::Pad { chunk, sector, bytes }, count }
     }
 
     pub(crate) fn read(kind: JobKind, psn: u32, count: u32, data: bool) -> Job {
-        let what = if data { What::ReadData { psn } } else { What::ReadOob { psn } };
+        let what = if data { Work::ReadData { psn } } else { Work::ReadOob { psn } };
         Job { id: 0, kind, what, count }
     }
 }

@@ -40,7 +40,7 @@ use clock::Nanos;
 use nvme::Status;
 
 use job::JobKind;
-pub use job::{Job, JobDone, What};
+pub use job::{Job, JobDone, Work};
 
 use crate::checkpoint::Checkpoint;
 use crate::ftl::{owned, reserved};
@@ -601,9 +601,8 @@ fn journal_chunk(shape: &Shape, found: Found) -> ChunkFound {
         Found::Open(n) if n.is_multiple_of(shape.unit) => ChunkFound::Written(n),
         Found::Closed(n) if n == shape.sectors => ChunkFound::Written(n),
         // Nothing that this layer writes ends inside a write unit.
-        Found::Open(n) | Found::Closed(n) | Found::Failing(n) => {
-            ChunkFound::Closed(n - n % shape.unit)
-        }
+        Found::Open(n) | Found::Closed(n) => ChunkFound::Closed(n - n % shape.unit),
+        Found::Failing(n) => ChunkFound::Failed(n - n % shape.unit),
         Found::Bad | Found::Foreign => ChunkFound::Bad,
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use clock::Nanos;
 use ftl::{
     Flash, Found, Ftl, FtlConfig, Job, JobDone, Oob, OpId, ReadTarget, Recovery, RecoveryStats,
-    Shape, What, WriteUnit,
+    Shape, Work, WriteUnit,
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
@@ -293,7 +293,7 @@ impl TestFlash {
         let shape = self.shape;
         let size = shape.sector_bytes as usize;
         match &job.what {
-            What::Pad { chunk, sector, bytes } => {
+            Work::Pad { chunk, sector, bytes } => {
                 assert_eq!(self.written[*chunk as usize], *sector, "padding goes to the pointer");
                 let mut bytes = bytes.clone();
                 bytes.resize(job.count as usize * size, 0);
@@ -305,7 +305,7 @@ impl TestFlash {
                 self.written[*chunk as usize] += job.count;
                 recovery.done(job.id, JobDone::Padded(Status::SUCCESS));
             }
-            What::ReadOob { psn } | What::ReadData { psn } => {
+            Work::ReadOob { psn } | Work::ReadData { psn } => {
                 let (mut failed, mut oob, mut data) = (0, Vec::new(), Vec::new());
                 for i in 0..job.count {
                     let lost = self.lost_metadata > 0.0 && self.rng.chance(self.lost_metadata);

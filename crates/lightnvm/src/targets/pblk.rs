@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use block::{Busy, Completion, Device, Extent, ExtentState, Limits, Op, Payload, Request};
 use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
-use ftl::{Ftl, FtlStats};
+use ftl::{Ftl, FtlStats, RecoveryStats};
 use nvme::Status;
 use ring::AddressSpace;
 
@@ -36,6 +36,8 @@ pub struct Pblk {
     ftl: Ftl,
     flash: VectorFlash,
     limits: Limits,
+    /// What the recovery has read, if there was something to be recovered.
+    recovered: Option<RecoveryStats>,
     /// Requests that were answered without the layer and not reaped yet.
     answered: VecDeque<Completion>,
     /// Whether a request was taken since the last poll.
@@ -48,6 +50,20 @@ impl Pblk {
     /// Counters.
     pub fn stats(&self) -> &FtlStats {
         self.ftl.stats()
+    }
+
+    /// What the recovery has read when the device was opened, if there was something to be recovered.
+    pub fn recovered(&self) -> Option<&RecoveryStats> {
+        self.recovered.as_ref()
+    }
+
+    /// Asks for a checkpoint: when the device [is idle](Pblk::is_idle) again after a flush and this,
+    /// opening it finds everything without looking for it (LightNVM paper section 4.2.2: the
+    /// snapshot "on power-down").
+    pub fn checkpoint(&mut self) {
+        self.ftl.checkpoint();
+        self.kick = true;
+        self.taken = true;
     }
 
     /// The translation layer, for what can be asked about it.

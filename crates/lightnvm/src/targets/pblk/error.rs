@@ -1,9 +1,9 @@
 //! [`PblkError`]: why a drive cannot be opened.
 
-use ftl::NewFtlError;
+use ftl::{NewFtlError, RecoveryError};
 use nvme::{Address, Status};
 
-use crate::vector::MemoryError;
+use crate::vector::{Addresses, MemoryError};
 
 /// Why a drive cannot be opened as a block device.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +90,9 @@ pub enum PblkError {
     /// The flash cannot host a translation layer with this configuration.
     #[error(transparent)]
     Ftl(#[from] NewFtlError),
+    /// What is on the drive is not, or no more, what this configuration wrote.
+    #[error(transparent)]
+    Recovery(RecoveryError),
     /// No memory for the write buffer or the lists of addresses.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -111,4 +114,20 @@ pub enum PblkError {
         /// How often the drive was polled in vain.
         polls: u64,
     },
+}
+
+impl PblkError {
+    /// An error of the recovery, with the drive's addresses.
+    pub(crate) fn of_recovery(error: RecoveryError, addresses: &Addresses) -> PblkError {
+        match error {
+            RecoveryError::New(e) => PblkError::Ftl(e),
+            RecoveryError::Foreign { sectors, first } => {
+                PblkError::ForeignData { sectors, first: addresses.components(first) }
+            }
+            RecoveryError::OtherLayout { psn, lba, sectors } => {
+                PblkError::OtherLayout { first: addresses.components(psn), lba, sectors }
+            }
+            e => PblkError::Recovery(e),
+        }
+    }
 }

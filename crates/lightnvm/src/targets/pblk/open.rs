@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 use block::Limits;
 use driver::{DriveInfo, OpenChannel, QueuePair};
-use ftl::{Found, Ftl, FtlConfig, NewFtlError, Oob, Recovery, Shape};
+use ftl::{Found, Ftl, FtlConfig, Oob, Recovery, Shape};
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
 use ring::Port;
 
 use super::memory::Slots;
 use super::requests::Requests;
-use super::scan::Scan;
+use super::scan::recover;
 use super::vectors::VectorFlash;
 use super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
 use crate::vector::{Addresses, VectorQueue};
@@ -53,34 +53,46 @@ impl Pblk {
         pump: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
+        let all = |_: u32| true;
+        Pblk::open_on(info, chunks, &all, (queue, port), config, pump, keeps_data)
+    }
+
+    /// As [`open`](Pblk::open), on the chunks that are `owned`, by flat number: whoever asks must
+    /// always be given the same, less those that it was never given.
+    ///
+    /// # Errors
+    /// [`PblkError`].
+    pub fn open_on(
+        info: &DriveInfo,
+        chunks: &[ChunkDescriptor],
+        owned: &dyn Fn(u32) -> bool,
+        (queue, port): (QueuePair, Arc<Port>),
+        config: FtlConfig,
+        pump: &mut dyn FnMut(),
+        keeps_data: bool,
+    ) -> Result<Pblk, PblkError> {
         let OpenChannel { geometry, format, .. } = info
             .open_channel
             .ok_or_else(|| PblkError::NotOpenChannel { serial: info.serial.clone() })?;
         check_shape(info, &geometry, keeps_data)?;
         let shape = Shape::of(&geometry);
         let addresses = Addresses::new(shape, geometry, format);
-        let mut found = Chunks::of(chunks, &addresses)?;
+        let found = Chunks::of(chunks, &addresses, owned)?;
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
-        let ftl = if found.written > 0 {
-            if !keeps_data {
-                return Err(PblkError::CannotRecover { chunks: found.written });
-            }
-            let mut recovery = Recovery::new(shape, config, found.counted)?;
-            let layout =
-                ftl::Layout::of(&shape, &config, found.counted).map_err(NewFtlError::from)?;
-            let sectors = layout.logical + layout.meta;
-            let mut scan = Scan::new(&mut queue, &addresses, sectors, pump)?;
-            // Padding is not worth reading, and the last of it cannot be read.
-            let before = found.all.clone();
-            scan.pad(&mut found.all)?;
-            scan.read(&before, &mut recovery)?;
-            scan.read_map_pages(&mut recovery)?;
-            recovery.finish(|chunk| found.all[chunk as usize])
-        } else if found.free == found.counted {
-            Ftl::new(shape, config, |chunk| found.all[chunk as usize] == Found::Free)?
+        let mut recovered = None;
+        let ftl = if found.written == 0 && found.grown == 0 {
+            Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
+        } else if keeps_data {
+            let named = |e| PblkError::of_recovery(e, &addresses);
+            let recovery = Recovery::new(shape, config, found.all, found.counted).map_err(named)?;
+            let (ftl, stats) = recover(recovery, &mut queue, &addresses, pump)?;
+            recovered = Some(stats);
+            ftl
+        } else if found.written > 0 {
+            return Err(PblkError::CannotRecover { chunks: found.written });
         } else {
-            // Some went bad after the layer was first made: the capacity stays what it was.
-            Recovery::new(shape, config, found.counted)?.finish(|chunk| found.all[chunk as usize])
+            // Nothing can be found on a drive that keeps nothing.
+            Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
         };
         let space = port.memory();
         let slots = if keeps_data {
@@ -101,9 +113,11 @@ impl Pblk {
             ftl,
             flash: VectorFlash::new(queue, addresses, slots, requests),
             limits,
+            recovered,
             answered: VecDeque::with_capacity(QUEUE_DEPTH as usize),
-            taken: false,
-            kick: false,
+            // The journal begins, or goes on.
+            taken: true,
+            kick: true,
         })
     }
 }
@@ -138,29 +152,38 @@ fn check_shape(info: &DriveInfo, g: &Geometry, keeps_data: bool) -> Result<(), P
 /// What the descriptors say.
 struct Chunks {
     all: Vec<Found>,
-    free: u32,
     /// Neither free nor offline.
     written: u32,
+    /// Offline, but not from the factory.
+    grown: u32,
     /// All but those that were bad from the factory.
     counted: u32,
 }
 
 impl Chunks {
-    fn of(chunks: &[ChunkDescriptor], addresses: &Addresses) -> Result<Chunks, PblkError> {
+    fn of(
+        chunks: &[ChunkDescriptor],
+        addresses: &Addresses,
+        owned: &dyn Fn(u32) -> bool,
+    ) -> Result<Chunks, PblkError> {
         let shape = addresses.shape();
         if chunks.len() != shape.total_chunks() as usize {
             let chunks_on_drive = u64::from(shape.total_chunks());
             return Err(PblkError::ChunkCount { given: chunks.len(), chunks: chunks_on_drive });
         }
         let mut found =
-            Chunks { all: Vec::with_capacity(chunks.len()), free: 0, written: 0, counted: 0 };
+            Chunks { all: Vec::with_capacity(chunks.len()), written: 0, grown: 0, counted: 0 };
         for (chunk, d) in (0..).zip(chunks) {
+            if !owned(chunk) {
+                found.all.push(Found::Foreign);
+                continue;
+            }
             let state = find(d, shape.sectors).map_err(|what| PblkError::Chunk {
                 chunk: addresses.components(shape.first_psn(chunk)),
                 what,
             })?;
             let from_factory = state == Found::Bad && d.wear_index == 0 && d.wp.get() == 0;
-            found.free += u32::from(state == Found::Free);
+            found.grown += u32::from(state == Found::Bad && !from_factory);
             found.written += u32::from(!matches!(state, Found::Free | Found::Bad));
             found.counted += u32::from(!from_factory);
             found.all.push(state);

@@ -1,0 +1,154 @@
+//! Bytes that somebody else has changed: never wrong records, never a guess.
+
+use clock::Nanos;
+use ftl::journal::{Journal, JournalConfig, JournalError};
+use rng::Rng;
+
+use crate::flash::{Cells, TestFlash, shape};
+use crate::format::{Content, crc};
+use crate::model::Model;
+
+const CONFIG: JournalConfig =
+    JournalConfig { owner: 0xabcd, snapshot_bytes: 5_000, record_bytes: 5_000 };
+
+/// A journal with a history, the last part of it not erased yet.
+fn written(seed: u64) -> (TestFlash, Model) {
+    let mut rng = Rng::new(seed);
+    let shape = shape(2, 6, 8, 1 + rng.below(3) as u32, rng.below(3) as u32);
+    let chunks: Vec<u32> = (0..12).collect();
+    let mut journal = Journal::create(&shape, CONFIG, &chunks).unwrap();
+    let (mut flash, mut model) = (TestFlash::new(shape, &chunks, seed), Model::default());
+    for i in 0..40 + rng.below(40) {
+        let bytes: Vec<u8> = (0..rng.below(400)).map(|_| rng.next_u64() as u8).collect();
+        if i % 23 == 11 || journal.wants_snapshot() {
+            if journal.snapshot(bytes.clone()).is_ok() {
+                model.snapshot(&bytes);
+            }
+        } else if journal.append(&bytes).is_ok() {
+            model.append(&bytes);
+        }
+        if rng.chance(0.3) {
+            journal.flush();
+        }
+        journal.kick(Nanos(0), &mut flash);
+        for _ in 0..rng.below(8) {
+            flash.step(&mut journal);
+        }
+    }
+    journal.flush();
+    flash.settle(&mut journal);
+    model.durable = journal.durable().0 as usize;
+    flash.power_cut();
+    (flash, model)
+}
+
+fn flip(flash: &mut TestFlash, rng: &mut Rng, only_copy: Option<u8>) -> bool {
+    let chunk = rng.below(flash.chunks.len() as u64) as usize;
+    let cells = &mut flash.chunks[chunk].1;
+    let unit = rng.below(cells.units.len() as u64) as usize;
+    let Some(Some(bytes)) = cells.units.get_mut(unit) else { return false };
+    if only_copy.is_some_and(|copy| bytes[11] != copy) {
+        return false;
+    }
+    // Most of a unit may be zeros; half of all flips are at its start.
+    let span = if rng.chance(0.5) { 60 } else { bytes.len() as u64 };
+    bytes[rng.below(span) as usize] ^= 1 + rng.below(255) as u8;
+    true
+}
+
+#[test]
+fn flipped_bytes_never_yield_wrong_records() {
+    let (mut lost, mut refused, mut whole) = (0, 0, 0);
+    for seed in 0..1_500 {
+        let (mut flash, mut model) = written(seed);
+        let mut rng = Rng::new(seed ^ 0xdead);
+        let flips = [1, 4, 30, 200][rng.below(4) as usize];
+        (0..flips).for_each(|_| _ = flip(&mut flash, &mut rng, None));
+        match flash.recover(CONFIG) {
+            Ok(recovered) => {
+                let content = Content { snapshot: recovered.snapshot, records: recovered.records };
+                if model.allows(&content) {
+                    whole += 1;
+                } else {
+                    lost += 1;
+                    model.durable = 0;
+                    assert!(model.allows(&content), "seed {seed}: {content:?}");
+                }
+            }
+            Err(JournalError::NotAJournal { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(lost > 20 && whole > 100, "{lost} lost, {whole} whole, {refused} refused");
+}
+
+#[test]
+fn one_copy_may_be_damaged_as_much_as_it_likes() {
+    for seed in 0..300 {
+        let (mut flash, model) = written(seed);
+        let mut rng = Rng::new(seed ^ 0xbeef);
+        let copy = rng.below(2) as u8;
+        let flips = (0..200).filter(|_| flip(&mut flash, &mut rng, Some(copy))).count();
+        assert!(flips > 0);
+        let recovered = flash.recover(CONFIG).unwrap();
+        assert!(!recovered.truncated);
+        let content = Content { snapshot: recovered.snapshot, records: recovered.records };
+        assert!(model.allows(&content), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_is_no_journal_is_refused_and_not_touched() {
+    for seed in 0..50 {
+        let (mut flash, _) = written(seed);
+        let mut rng = Rng::new(seed);
+        for (_, cells) in &mut flash.chunks {
+            for unit in cells.units.iter_mut().flatten() {
+                unit.iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
+            }
+        }
+        let units =
+            |flash: &TestFlash| flash.chunks.iter().map(|(_, c)| c.units.len()).sum::<usize>();
+        let before = units(&flash);
+        match flash.recover(CONFIG).unwrap_err() {
+            JournalError::NotAJournal { chunk } => assert!(!flash.cells(chunk).units.is_empty()),
+            error => panic!("{error}"),
+        }
+        // A chunk of which nothing can be read without padding has to be padded to know.
+        let short = flash.shape.pair.div_ceil(flash.shape.unit) as usize;
+        let looked_at = |c: &Cells| c.units.is_empty() || c.units.len() > 2 * short;
+        assert!(units(&flash) == before || !flash.chunks.iter().all(|(_, c)| looked_at(c)));
+    }
+}
+
+#[test]
+fn other_owners_and_other_versions_are_refused_and_not_touched() {
+    for seed in 0..50 {
+        let (mut flash, _) = written(seed);
+        let before = flash.programs;
+        // With nothing that can be read as it is, padding comes first, and harms nobody.
+        let (units, pair) = (8, flash.shape.pair.div_ceil(flash.shape.unit) as usize);
+        let short = |c: &Cells| c.units.len() <= pair && c.units.len() < units;
+        let hidden = flash.chunks.iter().all(|(_, c)| short(c));
+        let other = JournalConfig { owner: 0x1234, ..CONFIG };
+        match flash.recover(other).unwrap_err() {
+            JournalError::Foreign { found: 0xabcd, wanted: 0x1234, .. } => {}
+            error => panic!("{error}"),
+        }
+        assert!(flash.programs == before || hidden);
+        assert!(flash.recover(CONFIG).is_ok());
+        let before = flash.programs;
+        for (_, cells) in &mut flash.chunks {
+            for unit in cells.units.iter_mut().flatten() {
+                unit[8] = 2;
+                let sum = crc(&unit[..44]);
+                unit[44..48].copy_from_slice(&sum.to_le_bytes());
+            }
+        }
+        match flash.recover(CONFIG).unwrap_err() {
+            JournalError::Version { found: 2, known: 1, .. } => {}
+            error => panic!("{error}"),
+        }
+        assert_eq!(flash.programs, before);
+    }
+}

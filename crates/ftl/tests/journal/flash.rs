@@ -1,0 +1,321 @@
+//! [`TestFlash`]: chunks of write units that obey the rules of NAND, end operations in any order
+//! across chunks, fail on cue, and lose power in the middle of anything.
+
+use std::collections::VecDeque;
+
+use clock::Nanos;
+use ftl::Shape;
+use ftl::journal::{
+    ChunkFound, Journal, JournalConfig, JournalError, JournalFlash, JournalMedia, JournalRecovery,
+    MAX_OPS, Recovered,
+};
+use nvme::{Geometry, Status};
+use rng::Rng;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Program { op: u32, unit: usize, bytes: Vec<u8> },
+    Erase { op: u32 },
+    Read { op: u32, unit: usize, first: u32, sectors: u32 },
+}
+
+/// A chunk's contents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cells {
+    /// What was programmed; `None` is torn.
+    pub(crate) units: Vec<Option<Vec<u8>>>,
+    /// Takes no more until it is erased.
+    pub(crate) closed: bool,
+    pub(crate) bad: bool,
+    /// Sectors that cannot be read while the power lasts, a bit each, by unit.
+    pub(crate) dead: Vec<u64>,
+    queue: VecDeque<Op>,
+}
+
+impl Cells {
+    /// What was to be done is never begun.
+    pub(crate) fn forget_operations(&mut self) {
+        self.queue.clear();
+    }
+}
+
+/// What has ended, to be told to whoever started it.
+enum Ended {
+    Program(u32, bool),
+    Erase(u32, bool),
+    Read(u32, u64),
+}
+
+pub(crate) struct TestFlash {
+    pub(crate) shape: Shape,
+    /// The reserved chunks, by number.
+    pub(crate) chunks: Vec<(u32, Cells)>,
+    found: [Vec<u8>; MAX_OPS],
+    busy: [bool; MAX_OPS],
+    pub(crate) rng: Rng,
+    pub(crate) program_fail: f64,
+    pub(crate) erase_fail: f64,
+    /// Share of units that cannot be read, drawn at every power-on.
+    pub(crate) read_fail: f64,
+    /// The program, and the erase, with this number fails.
+    pub(crate) failing_program: Option<u64>,
+    pub(crate) failing_erase: Option<u64>,
+    /// How many were executed, failures included.
+    pub(crate) programs: u64,
+    pub(crate) erases: u64,
+    pub(crate) torn: u64,
+}
+
+pub(crate) fn shape(pus: u32, chunks: u32, units: u32, unit: u32, pair_units: u32) -> Shape {
+    Shape::of(&Geometry {
+        groups: 1,
+        pus,
+        chunks,
+        sectors: units * unit,
+        sector_bytes: 512,
+        oob_bytes: 0,
+        ws_min: unit,
+        ws_opt: unit,
+        mw_cunits: pair_units * unit,
+    })
+}
+
+impl TestFlash {
+    pub(crate) fn new(shape: Shape, reserved: &[u32], seed: u64) -> TestFlash {
+        TestFlash {
+            shape,
+            chunks: reserved.iter().map(|chunk| (*chunk, Cells::default())).collect(),
+            found: Default::default(),
+            busy: [false; MAX_OPS],
+            rng: Rng::new(seed),
+            program_fail: 0.0,
+            erase_fail: 0.0,
+            read_fail: 0.0,
+            failing_program: None,
+            failing_erase: None,
+            programs: 0,
+            erases: 0,
+            torn: 0,
+        }
+    }
+
+    pub(crate) fn cells(&mut self, chunk: u32) -> &mut Cells {
+        &mut self.chunks.iter_mut().find(|(c, _)| *c == chunk).expect("a reserved chunk").1
+    }
+
+    fn units(&self) -> usize {
+        (self.shape.sectors / self.shape.unit) as usize
+    }
+
+    pub(crate) fn outstanding(&self) -> usize {
+        self.chunks.iter().map(|(_, c)| c.queue.len()).sum()
+    }
+
+    fn push(&mut self, chunk: u32, op: u32, what: Op) {
+        assert!(!self.busy[op as usize], "operation {op} is under way");
+        self.busy[op as usize] = true;
+        self.cells(chunk).queue.push_back(what);
+    }
+
+    /// Programs and erases under way.
+    pub(crate) fn under_way(&self) -> (usize, usize) {
+        let ops = || self.chunks.iter().flat_map(|(_, cells)| &cells.queue);
+        let programs = ops().filter(|op| matches!(op, Op::Program { .. })).count();
+        (programs, ops().filter(|op| matches!(op, Op::Erase { .. })).count())
+    }
+
+    /// What a chunk's state is at power-on.
+    pub(crate) fn found(&self) -> Vec<(u32, ChunkFound)> {
+        let state = |cells: &Cells| {
+            let written = cells.units.len() as u32 * self.shape.unit;
+            match (cells.bad, cells.closed, written) {
+                (true, ..) => ChunkFound::Bad,
+                (_, true, _) => ChunkFound::Closed(written),
+                (_, _, 0) => ChunkFound::Free,
+                _ => ChunkFound::Written(written),
+            }
+        };
+        self.chunks.iter().map(|(chunk, cells)| (*chunk, state(cells))).collect()
+    }
+
+    /// Executes the oldest operation of a random chunk.
+    fn execute(&mut self) -> Option<Ended> {
+        let busy = self.chunks.iter().filter(|(_, c)| !c.queue.is_empty()).count() as u64;
+        let pick = self.rng.below(busy) as usize;
+        let units = self.units();
+        let pair = self.shape.pair.div_ceil(self.shape.unit) as usize;
+        let (chunk, cells) =
+            self.chunks.iter_mut().filter(|(_, c)| !c.queue.is_empty()).nth(pick)?;
+        Some(match cells.queue.pop_front()? {
+            Op::Program { op, unit, bytes } => {
+                self.busy[op as usize] = false;
+                let cued = self.failing_program == Some(self.programs);
+                self.programs += 1;
+                let refused = cells.closed || cells.bad || cued;
+                let ok = !refused && !self.rng.chance(self.program_fail);
+                if ok {
+                    assert_eq!(cells.units.len(), unit, "chunk {chunk}: in order");
+                    cells.units.push(Some(bytes));
+                    cells.dead.push(0);
+                } else {
+                    cells.closed = true;
+                }
+                Ended::Program(op, ok)
+            }
+            Op::Erase { op } => {
+                self.busy[op as usize] = false;
+                assert!(!cells.bad, "chunk {chunk} is bad and is erased");
+                let cued = self.failing_erase == Some(self.erases);
+                let ok = !cued && !self.rng.chance(self.erase_fail);
+                let bad = !ok;
+                *cells = Cells { bad, queue: std::mem::take(&mut cells.queue), ..Cells::default() };
+                self.erases += 1;
+                Ended::Erase(op, ok)
+            }
+            Op::Read { op, unit, first, sectors } => {
+                self.busy[op as usize] = false;
+                let paired =
+                    cells.closed || cells.units.len() == units || unit + pair < cells.units.len();
+                assert!(paired, "chunk {chunk}: unit {unit} is read before its pair is written");
+                let mask = u64::MAX >> (64 - sectors);
+                let failed = match &cells.units[unit] {
+                    None => mask,
+                    Some(bytes) => {
+                        let size = self.shape.sector_bytes as usize;
+                        self.found[op as usize] = bytes[first as usize * size..].to_vec();
+                        cells.dead[unit] >> first & mask
+                    }
+                };
+                Ended::Read(op, failed)
+            }
+        })
+    }
+
+    /// Ends an operation of a journal, if one is under way, and kicks it.
+    pub(crate) fn step(&mut self, journal: &mut Journal) -> bool {
+        match self.execute() {
+            None => return false,
+            Some(Ended::Program(op, ok)) => journal.program_done(op, status(ok)),
+            Some(Ended::Erase(op, ok)) => journal.erase_done(op, status(ok)),
+            Some(Ended::Read(..)) => panic!("a journal does not read"),
+        }
+        journal.kick(Nanos(0), self);
+        true
+    }
+
+    /// Ends operations until the journal is idle.
+    pub(crate) fn settle(&mut self, journal: &mut Journal) {
+        journal.kick(Nanos(0), self);
+        while self.step(journal) {}
+        assert!(journal.is_idle(), "nothing is under way, and it is not idle: {journal:#?}");
+    }
+
+    /// Ends an operation of a recovery, if one is under way, and kicks it.
+    pub(crate) fn step_recovery(&mut self, recovery: &mut JournalRecovery) -> bool {
+        match self.execute() {
+            None => return false,
+            Some(Ended::Program(op, ok)) => recovery.program_done(op, status(ok)),
+            Some(Ended::Read(op, failed)) => recovery.read_done(op, failed, self),
+            Some(Ended::Erase(..)) => panic!("a recovery does not erase"),
+        }
+        recovery.kick(Nanos(0), self);
+        true
+    }
+
+    /// Cuts the power in the middle of whatever is under way, and draws what cannot be read next
+    /// time.
+    pub(crate) fn power_cut(&mut self) {
+        self.busy = [false; MAX_OPS];
+        let units = self.units();
+        for (_, cells) in &mut self.chunks {
+            for op in std::mem::take(&mut cells.queue) {
+                match op {
+                    Op::Read { .. } => {}
+                    Op::Program { unit, bytes, .. } => {
+                        if cells.closed || cells.bad || self.rng.chance(0.4) {
+                            break;
+                        }
+                        assert_eq!(cells.units.len(), unit, "in order");
+                        if self.rng.chance(self.program_fail) {
+                            cells.closed = true;
+                            break;
+                        }
+                        cells.dead.push(0);
+                        if self.rng.chance(0.5) {
+                            // It was done, and nobody has heard of it.
+                            cells.units.push(Some(bytes));
+                            continue;
+                        }
+                        self.torn += 1;
+                        cells.units.push(None);
+                        break;
+                    }
+                    Op::Erase { .. } => match self.rng.below(3) {
+                        0 => break,
+                        1 => *cells = Cells::default(),
+                        _ => {
+                            // Interrupted: some of it may still be there.
+                            cells.units.resize(units, None);
+                            cells.dead.resize(units, 0);
+                            let lost = self.rng.f64() * 1.5;
+                            for unit in &mut cells.units {
+                                if self.rng.chance(lost.min(1.0)) {
+                                    *unit = None;
+                                }
+                            }
+                            cells.closed = true;
+                            break;
+                        }
+                    },
+                }
+            }
+            for dead in &mut cells.dead {
+                *dead = match self.rng.chance(self.read_fail) {
+                    false => 0,
+                    true if self.rng.chance(0.5) => u64::MAX,
+                    true => 1 << self.rng.below(self.shape.unit.into()),
+                };
+            }
+        }
+    }
+
+    /// Recovers from what is there.
+    pub(crate) fn recover(&mut self, config: JournalConfig) -> Result<Recovered, JournalError> {
+        let mut recovery = JournalRecovery::new(&self.shape, config, &self.found())?;
+        recovery.kick(Nanos(0), self);
+        while self.step_recovery(&mut recovery) {}
+        recovery.finish().expect("a recovery with nothing under way has ended")
+    }
+}
+
+fn status(ok: bool) -> Status {
+    if ok { Status::SUCCESS } else { Status::WRITE_FAULT }
+}
+
+impl JournalFlash for TestFlash {
+    fn program(&mut self, _: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
+        let (unit, offset) = (sector / self.shape.unit, sector % self.shape.unit);
+        assert!(offset == 0 && (unit as usize) < self.units());
+        let mut bytes = bytes.to_vec();
+        let size = (self.shape.unit * self.shape.sector_bytes) as usize;
+        assert!(bytes.len() <= size);
+        bytes.resize(size, 0);
+        self.push(chunk, op, Op::Program { op, unit: unit as usize, bytes });
+    }
+
+    fn erase(&mut self, _: Nanos, op: u32, chunk: u32) {
+        self.push(chunk, op, Op::Erase { op });
+    }
+}
+
+impl JournalMedia for TestFlash {
+    fn read(&mut self, _: Nanos, op: u32, chunk: u32, sector: u32, sectors: u32) {
+        let (unit, first) = (sector / self.shape.unit, sector % self.shape.unit);
+        assert!(sectors > 0 && first + sectors <= self.shape.unit, "within one unit");
+        self.push(chunk, op, Op::Read { op, unit: unit as usize, first, sectors });
+    }
+
+    fn data(&mut self, op: u32, out: &mut [u8]) {
+        out.copy_from_slice(&self.found[op as usize][..out.len()]);
+    }
+}

@@ -1,0 +1,186 @@
+//! Capacity that is promised is there; every limit is an error with numbers.
+
+use clock::Nanos;
+use ftl::journal::{
+    ChunkFound, Journal, JournalConfig, JournalError, JournalRecovery, Position, chunks_needed,
+    frame_payload_bytes,
+};
+use rng::Rng;
+
+use crate::flash::{TestFlash, shape};
+
+fn config(snapshot_bytes: u64, record_bytes: u64) -> JournalConfig {
+    JournalConfig { owner: 1, snapshot_bytes, record_bytes }
+}
+
+/// Chunks spread over the parallel units in turn.
+fn spread(chunks: u32, pus: u32, per_pu: u32) -> Vec<u32> {
+    (0..chunks).map(|i| i % pus * per_pu + i / pus).collect()
+}
+
+#[test]
+fn the_chunks_needed_are_enough_for_what_was_announced() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let (pus, units) = (1 + rng.below(4) as u32, 1 + rng.below(20) as u32);
+        let shape = shape(pus, 200, units, 1 + rng.below(8) as u32, rng.below(4) as u32);
+        let payload = frame_payload_bytes(&shape);
+        let config = config(rng.below(payload * 30), rng.below(payload * 30));
+        let needed = chunks_needed(&shape, &config).unwrap();
+        // The one more is for a chunk that goes bad.
+        let chunks = spread(needed - 1, pus, 200);
+        let mut journal = Journal::create(&shape, config, &chunks).unwrap();
+        let mut flash = TestFlash::new(shape, &chunks, seed);
+        assert_eq!(journal.snapshot_bytes_max(), config.snapshot_bytes);
+        for round in 0..4u64 {
+            journal.snapshot(vec![round as u8; config.snapshot_bytes as usize]).unwrap();
+            // Records are taken from the start, whether the snapshot is durable or not.
+            if rng.chance(0.5) {
+                flash.settle(&mut journal);
+            }
+            let mut left = config.record_bytes;
+            while left >= 4 {
+                let bytes = (4 + rng.below(200)).min(left);
+                journal.append(&vec![7; bytes as usize - 4]).unwrap();
+                left -= bytes;
+                if rng.chance(0.2) {
+                    journal.kick(Nanos(0), &mut flash);
+                    flash.step(&mut journal);
+                }
+            }
+            journal.flush();
+            flash.settle(&mut journal);
+            assert_eq!(journal.durable(), journal.position());
+            assert_eq!(journal.stats().copies_lost, 0, "seed {seed}");
+        }
+        assert_eq!(journal.stats().generations, 4, "the empty one was replaced");
+    }
+}
+
+#[test]
+fn too_few_chunks_say_how_many_are_needed() {
+    let shape = shape(2, 20, 4, 1, 0);
+    // Two chunks for a snapshot, three for it and a frame of records.
+    let config = config(464 * 8, 464);
+    for good in 0..12 {
+        let chunks = spread(good, 2, 20);
+        match Journal::create(&shape, config, &chunks) {
+            Ok(mut journal) => {
+                assert!(good >= 5);
+                let mut flash = TestFlash::new(shape, &chunks, 1);
+                flash.settle(&mut journal);
+                let copies = if good >= 10 { 2 } else { 1 };
+                assert_eq!(journal.stats().frames, copies);
+            }
+            Err(error) => {
+                assert!(good < 5);
+                assert_eq!(error, JournalError::TooFewChunks { good, needed: 5, mirrored: 10 });
+            }
+        }
+    }
+}
+
+#[test]
+fn records_and_snapshots_that_do_not_fit_say_so_and_change_nothing() {
+    let shape = shape(2, 20, 10, 1, 0);
+    let config = config(1_000, 4_000);
+    let chunks = spread(4, 2, 20);
+    let mut journal = Journal::create(&shape, config, &chunks).unwrap();
+    let mut flash = TestFlash::new(shape, &chunks, 1);
+    // Ten frames for a generation, three of them for the snapshot.
+    assert_eq!(journal.record_bytes_max(), 7 * 464 - 4);
+    journal.snapshot(vec![1; 1_000]).unwrap();
+    assert_eq!(
+        journal.snapshot(vec![1; 1_001]),
+        Err(JournalError::SnapshotTooLarge { bytes: 1_001, max: 1_000 })
+    );
+    let max = journal.record_bytes_max();
+    assert_eq!(
+        journal.append(&vec![0; max as usize + 1]),
+        Err(JournalError::RecordTooLarge { bytes: max + 1, max })
+    );
+    // One that fills the generation.
+    assert_eq!(journal.append(&vec![3; max as usize]), Ok(Position(2)));
+    let full = JournalError::SnapshotNeeded { frames: 1, room: 0 };
+    assert_eq!(journal.append(b""), Err(full));
+    assert_eq!((journal.position(), journal.durable()), (Position(2), Position(0)));
+    journal.kick(Nanos(0), &mut flash);
+    assert_eq!(journal.snapshot(vec![1; 1]), Err(JournalError::SnapshotUnderWay { generation: 1 }));
+    assert!(!journal.wants_snapshot() && journal.snapshot_is_under_way());
+    flash.settle(&mut journal);
+    assert_eq!(journal.durable(), Position(2));
+    assert!(journal.wants_snapshot());
+    let recovered = flash.recover(config).unwrap();
+    assert_eq!(recovered.snapshot, Some(vec![1; 1_000]));
+    assert_eq!(recovered.records, [vec![3; max as usize]]);
+}
+
+#[test]
+fn what_waits_in_memory_is_bounded_by_the_room_on_the_media() {
+    let shape = shape(2, 20, 10, 2, 0);
+    let config = config(1_000, 10_000);
+    let chunks = spread(chunks_needed(&shape, &config).unwrap(), 2, 20);
+    let mut journal = Journal::create(&shape, config, &chunks).unwrap();
+    let mut bytes = 0;
+    // Nothing is ever programmed.
+    let error = loop {
+        match journal.append(&[9; 100]) {
+            Ok(_) => bytes += 104,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, JournalError::SnapshotNeeded { frames: 1, room: 0 }));
+    let chunk = 10 * frame_payload_bytes(&shape);
+    assert!(bytes >= config.record_bytes && bytes < 3 * chunk, "{bytes} bytes");
+}
+
+#[test]
+fn snapshots_are_due_when_three_quarters_are_used() {
+    let shape = shape(2, 20, 40, 1, 0);
+    let config = config(400, 0);
+    let chunks = spread(4, 2, 20);
+    let mut journal = Journal::create(&shape, config, &chunks).unwrap();
+    let mut flash = TestFlash::new(shape, &chunks, 1);
+    journal.snapshot(vec![0; 400]).unwrap();
+    flash.settle(&mut journal);
+    for frames in 1..=39 {
+        journal.append(b"one").unwrap();
+        journal.flush();
+        flash.settle(&mut journal);
+        assert_eq!(journal.wants_snapshot(), frames >= 30, "{frames} of 39 frames are used");
+    }
+}
+
+#[test]
+fn a_recovery_refuses_chunks_that_cannot_be() {
+    let shape = shape(2, 4, 4, 2, 0);
+    let new = |found: &[(u32, ChunkFound)]| {
+        JournalRecovery::new(&shape, config(1, 1), found).map(|_| ()).unwrap_err()
+    };
+    for (state, sectors) in [
+        (ChunkFound::Written(9), 9),
+        (ChunkFound::Written(10), 10),
+        (ChunkFound::Closed(3), 3),
+        (ChunkFound::Closed(u32::MAX), u32::MAX),
+    ] {
+        let error = JournalError::WritePointer { chunk: 1, sectors, unit: 2, limit: 8 };
+        assert_eq!(new(&[(0, ChunkFound::Free), (1, state)]), error);
+    }
+    let twice = [(3, ChunkFound::Free), (3, ChunkFound::Bad)];
+    assert_eq!(new(&twice), JournalError::Chunk { chunk: 3, times: 2, chunks: 8 });
+    let beyond = [(8, ChunkFound::Free)];
+    assert_eq!(new(&beyond), JournalError::Chunk { chunk: 8, times: 1, chunks: 8 });
+}
+
+#[test]
+fn no_chunks_at_all_are_an_empty_journal_that_fails_when_it_is_used() {
+    let shape = shape(1, 4, 4, 1, 0);
+    let mut flash = TestFlash::new(shape, &[0, 1], 1);
+    flash.chunks.iter_mut().for_each(|(_, cells)| cells.bad = true);
+    let mut recovered = flash.recover(config(1, 1)).unwrap();
+    assert_eq!((recovered.snapshot, recovered.records.len(), recovered.unreadable), (None, 0, 0));
+    flash.settle(&mut recovered.journal);
+    let worn = JournalError::WornOut { reserved: 2, good: 0, frames: 1 };
+    assert_eq!(recovered.journal.failed(), Some(&worn));
+    assert_eq!(recovered.journal.append(b"x"), Err(worn));
+}

@@ -1,0 +1,64 @@
+//! [`Model`]: what was given to a journal, and what may be found of it.
+
+use crate::format::Content;
+
+#[derive(Clone, Debug)]
+enum Entry {
+    Snapshot(Vec<u8>),
+    Record(Vec<u8>),
+}
+
+/// What was given, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    entries: Vec<Entry>,
+    /// How many of them must be found.
+    pub(crate) durable: usize,
+}
+
+impl Model {
+    /// All of what was found is durable.
+    pub(crate) fn of(content: &Content) -> Model {
+        let snapshot = content.snapshot.iter().cloned().map(Entry::Snapshot);
+        let records = content.records.iter().cloned().map(Entry::Record);
+        let entries: Vec<Entry> = snapshot.chain(records).collect();
+        Model { durable: entries.len(), entries }
+    }
+
+    /// This is on the media, but a recovery could not read it: it, or what erases have left of it, may
+    /// be found by another one.
+    pub(crate) fn hidden(content: &Content) -> Model {
+        Model { durable: usize::from(content.snapshot.is_some()), ..Model::of(content) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn append(&mut self, record: &[u8]) {
+        self.entries.push(Entry::Record(record.to_vec()));
+    }
+
+    pub(crate) fn snapshot(&mut self, bytes: &[u8]) {
+        self.entries.push(Entry::Snapshot(bytes.to_vec()));
+    }
+
+    /// Whether `content` is what the first entries amount to, for some number of them that is not
+    /// less than the durable ones.
+    pub(crate) fn allows(&self, content: &Content) -> bool {
+        let starts = self.entries.iter().enumerate().filter_map(|(i, entry)| match entry {
+            Entry::Snapshot(bytes) => Some((i + 1, Some(bytes))),
+            Entry::Record(_) => None,
+        });
+        std::iter::once((0, None)).chain(starts).any(|(start, snapshot)| {
+            let end = start + content.records.len();
+            if end < self.durable || end > self.len() || snapshot != content.snapshot.as_ref() {
+                return false;
+            }
+            self.entries[start..end]
+                .iter()
+                .zip(&content.records)
+                .all(|(entry, found)| matches!(entry, Entry::Record(record) if record == found))
+        })
+    }
+}
