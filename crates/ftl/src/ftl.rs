@@ -277,6 +277,12 @@ impl Ftl {
         self.completed.push_back(Done { tag, status });
     }
 
+    /// Whether a request has ended that [`take_done`](Ftl::take_done) has not returned yet.
+    #[inline]
+    pub fn has_done(&self) -> bool {
+        !self.completed.is_empty()
+    }
+
     /// Reads `sectors` from `lba` into the memory of request `tag`.
     #[inline]
     pub fn read(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {

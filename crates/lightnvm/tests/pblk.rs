@@ -100,6 +100,30 @@ fn refused(drive: &mut OpenChannelDrive, config: FtlConfig) -> PblkError {
 }
 
 #[test]
+fn a_completion_that_nobody_reaped_is_due_at_once() {
+    let mut b = Bench::new(
+        OpenChannelDrive::new(geometry(2, 1, 12, 32, 4, 8), true, 1),
+        FtlConfig { over_provisioning: 0.25, ..FtlConfig::default() },
+    );
+    assert_eq!(b.pblk.deadline(), Nanos::MAX);
+    // The write buffer acknowledges during a poll, and no command goes to the drive: nothing but the
+    // deadline tells who waits.
+    b.pblk.submit(NOW, Request::write(0, 1, b.payload(0), 7)).unwrap();
+    assert_eq!(b.pblk.deadline(), Nanos::ZERO);
+    b.pblk.poll(NOW);
+    assert_eq!(b.pblk.queue().outstanding(), 0);
+    assert_eq!(b.pblk.deadline(), Nanos::ZERO);
+    assert_eq!(b.pblk.reap().map(|done| done.tag), Some(7));
+    assert_eq!(b.pblk.deadline(), Nanos::MAX);
+    // So does a request that is refused.
+    b.pblk.submit(NOW, Request::read(u64::MAX, 1, Payload::BitBucket, 8)).unwrap();
+    b.pblk.poll(NOW);
+    assert_eq!(b.pblk.deadline(), Nanos::ZERO);
+    assert_eq!(b.pblk.reap().map(|done| done.tag), Some(8));
+    assert_eq!(b.pblk.deadline(), Nanos::MAX);
+}
+
+#[test]
 fn a_flush_pads_the_last_write_unit_and_what_it_covers_survives() {
     let mut b = Bench::new(small(1), FtlConfig::default());
     assert!(b.pblk.limits().volatile_cache);

@@ -87,6 +87,75 @@ fn bench_hiops_measures_every_figure() {
 }
 
 #[test]
+fn bench_lightnvm_judges_what_has_a_bound() {
+    let out = sluice(&["bench", "lightnvm", "--json", "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let row = |case: &str, metric: &str| {
+        let mut found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
+        let row = found.next().unwrap_or_else(|| panic!("{case}: {metric}"));
+        assert!(found.next().is_none(), "{case}: {metric} twice");
+        row
+    };
+    // A verdict is what the value and the bound beside it say, on every row that has one.
+    let mut verdicts = [0, 0];
+    for line in &lines {
+        assert_eq!(line["bench"], "lightnvm");
+        let Some(bound) = line.get("bound") else {
+            assert!(line.get("verdict").is_none(), "{line}");
+            continue;
+        };
+        let value = line["value"].as_f64().unwrap();
+        let least = bound.get("least").map_or(f64::MIN, |l| l.as_f64().unwrap());
+        let most = bound.get("most").map_or(f64::MAX, |m| m.as_f64().unwrap());
+        assert!(least > f64::MIN || most < f64::MAX, "{line}");
+        let holds = (least..=most).contains(&value);
+        assert_eq!(line["verdict"], if holds { "pass" } else { "fail" }, "{line}");
+        verdicts[usize::from(holds)] += 1;
+    }
+    assert!(verdicts[1] > 0, "{verdicts:?}");
+    // What follows from the preset's timing alone, in virtual time, the same everywhere.
+    for (case, bandwidth) in [
+        ("vector I/O, one PU, 64 KB writes, QD 4", 65_536.0 / 1390.0),
+        ("vector I/O, one PU, 4 KB random reads, QD 1", 4096.0 / (58.0 + 4096.0 / 280.0)),
+    ] {
+        let row = row(case, "bandwidth");
+        assert!((row["value"].as_f64().unwrap() / bandwidth - 1.0).abs() < 0.01, "{row}");
+        assert_eq!((&row["verdict"], &row["reference"]["what"]), (&"pass".into(), &"paper".into()));
+    }
+    for active in [128, 4] {
+        for what in ["256 KB random reads", "256 KB writes"] {
+            row(&format!("pblk, {active} active PUs, mixed, {what}"), "bandwidth");
+        }
+    }
+    let at = |side: &str, percent: u32, metric: &str| {
+        let case = format!("{side}, 4 KB random reads, {percent} % writes");
+        row(&case, metric)["value"].as_f64().unwrap()
+    };
+    for metric in ["latency_p50", "latency_p99", "latency_p99_99"] {
+        let apart = |percent| at("vector I/O, channels of their own", percent, metric);
+        assert_eq!(apart(0), apart(50), "{metric}");
+    }
+    let managed = |percent| at("drive-managed", percent, "latency_p99_9");
+    assert!(managed(20) > 5.0 * managed(0), "a read waits for a program");
+    for what in ["reads", "writes"] {
+        for threads in ["1 thread", "2 threads"] {
+            let case = format!("host, 4 KB random {what} in 4 GiB, {threads}, 32 at a time");
+            assert!(row(&case, "pblk_adds").get("verdict").is_some());
+        }
+    }
+    for data in ["data in memory", "no data"] {
+        for cores in ["drive on a core of its own", "one core"] {
+            let case = format!("host at work, 4 KB random overwrites, QD 128, {data}, {cores}");
+            assert!(row(&case, "iops")["value"].as_f64().unwrap() > 0.0);
+            assert!(row(&case, "write_amplification")["value"].as_f64().unwrap() > 1.0);
+            assert!(row(&case, "latency_max").get("verdict").is_some());
+        }
+    }
+}
+
+#[test]
 fn bench_ring_prints_a_table() {
     let out = sluice(&["bench", "ring", "--quick"]);
     assert!(out.status.success(), "{}", text(&out.stderr));

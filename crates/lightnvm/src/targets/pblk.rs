@@ -250,9 +250,11 @@ impl Component for Pblk {
         taken | reaped | rang
     }
 
-    /// At once while a request is waiting for a poll, else never: only the drive, or who submits,
-    /// can give this work.
+    /// At once while a request is waiting for a poll, or a completion to be reaped: the write buffer
+    /// acknowledges without the drive, and then no drive calls for attention. Else never: only the
+    /// drive, or who submits, can give this work.
     fn deadline(&self) -> Nanos {
-        if self.taken { Nanos::ZERO } else { Nanos::MAX }
+        let waits = self.taken || self.ftl.has_done() || !self.answered.is_empty();
+        if waits { Nanos::ZERO } else { Nanos::MAX }
     }
 }

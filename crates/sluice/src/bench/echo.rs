@@ -46,6 +46,11 @@ impl Wire {
         Ok(Wire { port, submission, completion, depth })
     }
 
+    /// The connection between the two ends.
+    pub fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
     /// The bare rings of the host's end.
     ///
     /// # Errors

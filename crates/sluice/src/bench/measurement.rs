@@ -1,4 +1,4 @@
-//! [`Measurement`]: one result, and what it is compared with.
+//! [`Measurement`]: one result, what it is compared with, and whether it is what it must be.
 
 use serde_json::{Value, json};
 
@@ -9,6 +9,45 @@ pub struct Reference {
     pub what: String,
     /// Its value, in the result's unit.
     pub value: f64,
+}
+
+/// What a result must be; both ends are included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// No less than this, if there is such a limit.
+    pub least: Option<f64>,
+    /// No more than this, if there is such a limit.
+    pub most: Option<f64>,
+}
+
+impl Bound {
+    /// Whether a value is within.
+    pub fn holds(&self, value: f64) -> bool {
+        self.least.is_none_or(|least| value >= least) && self.most.is_none_or(|most| value <= most)
+    }
+
+    fn limits(&self) -> impl Iterator<Item = f64> {
+        self.least.into_iter().chain(self.most)
+    }
+}
+
+/// Whether a result is within its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Pass,
+    /// It is not.
+    Fail,
+}
+
+impl Verdict {
+    /// `pass` or `fail`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::Fail => "fail",
+        }
+    }
 }
 
 /// One result.
@@ -26,6 +65,8 @@ pub struct Measurement {
     pub unit: &'static str,
     /// What to compare it with.
     pub reference: Option<Reference>,
+    /// What it must be.
+    pub bound: Option<Bound>,
 }
 
 impl Measurement {
@@ -37,7 +78,7 @@ impl Measurement {
         value: f64,
         unit: &'static str,
     ) -> Measurement {
-        Measurement { bench, case: case.into(), metric, value, unit, reference: None }
+        Measurement { bench, case: case.into(), metric, value, unit, reference: None, bound: None }
     }
 
     /// The result beside what the same run measured in the same unit.
@@ -45,6 +86,35 @@ impl Measurement {
     pub fn against(mut self, what: impl Into<String>, value: f64) -> Measurement {
         self.reference = Some(Reference { what: what.into(), value });
         self
+    }
+
+    /// The result, which must be no less than this.
+    #[must_use]
+    pub fn at_least(mut self, least: f64) -> Measurement {
+        let most = self.bound.and_then(|b| b.most);
+        self.bound = Some(Bound { least: Some(least), most });
+        self
+    }
+
+    /// The result, which must be no more than this.
+    #[must_use]
+    pub fn at_most(mut self, most: f64) -> Measurement {
+        let least = self.bound.and_then(|b| b.least);
+        self.bound = Some(Bound { least, most: Some(most) });
+        self
+    }
+
+    /// The result, which must differ from `value` by no more than a `share` of it (0.05: 5 %).
+    #[must_use]
+    pub fn within(self, share: f64, value: f64) -> Measurement {
+        let off = share.abs() * value.abs();
+        self.at_least(value - off).at_most(value + off)
+    }
+
+    /// Whether the result is what it must be; `None` if nothing says what that is.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let bound = self.bound?;
+        Some(if bound.holds(self.value) { Verdict::Pass } else { Verdict::Fail })
     }
 
     /// The value divided by the reference's; `None` where that is no number.
@@ -55,11 +125,13 @@ impl Measurement {
 
     /// Whether every number in it is one.
     pub fn is_finite(&self) -> bool {
-        self.value.is_finite() && self.reference.as_ref().is_none_or(|r| r.value.is_finite())
+        self.value.is_finite()
+            && self.reference.as_ref().is_none_or(|r| r.value.is_finite())
+            && self.bound.iter().flat_map(Bound::limits).all(f64::is_finite)
     }
 
-    /// As one JSON object without a line break, its keys in a fixed order; `reference` and `ratio`
-    /// only where there are some.
+    /// As one JSON object without a line break, its keys in a fixed order; `reference` and `ratio`,
+    /// `bound` and `verdict` only where there are some.
     pub fn to_json_line(&self) -> String {
         let mut pairs: Vec<(&str, Value)> = vec![
             ("bench", self.bench.into()),
@@ -73,6 +145,14 @@ impl Measurement {
         }
         if let Some(ratio) = self.ratio() {
             pairs.push(("ratio", rounded(ratio).into()));
+        }
+        if let (Some(Bound { least, most }), Some(verdict)) = (self.bound, self.verdict()) {
+            let limits = [("least", least), ("most", most)];
+            let limits = limits.into_iter().filter_map(|(k, v)| Some((k.to_owned(), rounded(v?))));
+            let limits: serde_json::Map<String, Value> =
+                limits.map(|(k, v)| (k, v.into())).collect();
+            pairs.push(("bound", limits.into()));
+            pairs.push(("verdict", verdict.word().into()));
         }
         let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("\"{k}\":{v}")).collect();
         format!("{{{}}}", pairs.join(","))
@@ -109,6 +189,34 @@ mod tests {
         let object: Value = serde_json::from_str(&compared.to_json_line()).unwrap();
         assert_eq!(object["ratio"], 2.0);
         assert_eq!(object["reference"], json!({ "what": "b", "value": 0.5 }));
+    }
+
+    #[test]
+    fn a_bound_can_be_missed_on_either_side() {
+        let m = |value| Measurement::new("ring", "a", "m", value, "ns");
+        assert_eq!(m(1.0).verdict(), None);
+        let verdicts = |m: Measurement| m.verdict().unwrap();
+        assert_eq!(verdicts(m(80.0).at_most(80.0)), Verdict::Pass);
+        assert_eq!(verdicts(m(80.1).at_most(80.0)), Verdict::Fail);
+        assert_eq!(verdicts(m(9.9).at_least(10.0)), Verdict::Fail);
+        for (value, verdict) in [
+            (94.9, Verdict::Fail),
+            (95.0, Verdict::Pass),
+            (105.0, Verdict::Pass),
+            (105.1, Verdict::Fail),
+        ] {
+            assert_eq!(verdicts(m(value).within(0.05, 100.0)), verdict, "{value}");
+        }
+        assert!(!m(1.0).at_most(f64::NAN).is_finite());
+        let failed = m(2.0).against("paper", 1.0).at_most(1.5);
+        let all =
+            ["bench", "case", "metric", "value", "unit", "reference", "ratio", "bound", "verdict"];
+        assert_eq!(keys(&failed), all);
+        let object: Value = serde_json::from_str(&failed.to_json_line()).unwrap();
+        assert_eq!(object["verdict"], "fail");
+        assert_eq!(object["bound"], json!({ "most": 1.5 }));
+        let both: Value = serde_json::from_str(&m(2.0).within(0.5, 2.0).to_json_line()).unwrap();
+        assert_eq!(both["bound"], json!({ "least": 1.0, "most": 3.0 }));
     }
 
     #[test]

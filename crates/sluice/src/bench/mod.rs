@@ -2,7 +2,7 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | [`measurement`](Measurement) | one result, and what it is compared with |
+//! | [`measurement`](Measurement) | one result, what it is compared with, and what it must be |
 //! | [`sink`](Sink) | where results go: JSON lines, or an aligned table |
 //! | [`samples`](Samples) | repeated interleaved measuring, medians and spreads |
 //! | [`cores`](Cores) | the CPUs that this process may use, and threads pinned to them |
@@ -14,6 +14,7 @@
 //! | [`hiops`] | group `hiops`: completion strategies for threads that wait |
 //! | [`machine`] | group `block` on a modelled machine: many cores in virtual time |
 //! | [`mod@block`] | group `block`: the block layer, per request and over cores |
+//! | [`mod@lightnvm`] | group `lightnvm`: the LightNVM paper's evaluation, and the host's translation layer at work |
 //!
 //! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
 //! line in the table of groups.
@@ -36,6 +37,7 @@ pub mod block;
 mod cores;
 pub mod echo;
 pub mod hiops;
+pub mod lightnvm;
 pub mod live;
 pub mod machine;
 mod measurement;
@@ -50,7 +52,7 @@ use std::io;
 use clap::ValueEnum;
 
 pub use cores::Cores;
-pub use measurement::{Measurement, Reference};
+pub use measurement::{Bound, Measurement, Reference, Verdict};
 pub use samples::{Candidate, Quantiles, Samples, in_turns, interleaved};
 pub(crate) use sink::aligned;
 pub use sink::{Format, Sink};
@@ -162,6 +164,7 @@ const GROUPS: &[(BenchGroup, Group)] = &[
     (BenchGroup::Uring, uring::run),
     (BenchGroup::Block, block::run),
     (BenchGroup::Hiops, hiops::run),
+    (BenchGroup::Lightnvm, lightnvm::run),
 ];
 
 /// A group's name on the command line.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{BenchError, Measurement};
+use super::{BenchError, Bound, Measurement};
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,11 @@ impl<'w> Sink<'w> {
 }
 
 fn table(rows: &[Measurement]) -> String {
-    let head = ["case", "metric", "value", "unit", "reference", "ratio"].map(str::to_owned);
+    let head = ["case", "metric", "value", "unit", "reference", "ratio", "verdict"];
+    let mut head = head.map(str::to_owned);
+    if rows.iter().all(|m| m.bound.is_none()) {
+        head[6].clear();
+    }
     let cells = rows.iter().map(|m| {
         let reference = m.reference.as_ref();
         [
@@ -81,10 +85,25 @@ fn table(rows: &[Measurement]) -> String {
             m.unit.to_owned(),
             reference.map_or_else(String::new, |r| format!("{} {}", number(r.value), r.what)),
             m.ratio().map_or_else(String::new, ratio),
+            verdict(m),
         ]
     });
-    let lines: Vec<[String; 6]> = std::iter::once(head).chain(cells).collect();
-    aligned(&lines, [false, false, true, false, false, true])
+    let lines: Vec<[String; 7]> = std::iter::once(head).chain(cells).collect();
+    aligned(&lines, [false, false, true, false, false, true, false])
+}
+
+/// `pass` or `fail`, and what must hold.
+fn verdict(m: &Measurement) -> String {
+    let (Some(Bound { least, most }), Some(verdict)) = (m.bound, m.verdict()) else {
+        return String::new();
+    };
+    let must = match (least, most) {
+        (Some(least), Some(most)) => format!(", {} to {}", number(least), number(most)),
+        (Some(least), None) => format!(", at least {}", number(least)),
+        (None, Some(most)) => format!(", at most {}", number(most)),
+        (None, None) => String::new(),
+    };
+    format!("{}{must}", verdict.word())
 }
 
 /// Lines of cells, each column as wide as its widest cell; `right` columns end where the others
@@ -166,5 +185,24 @@ mod tests {
         let unit = lines[0].find("unit").unwrap();
         assert!(lines[1..].iter().all(|l| l[unit..].starts_with("ns")), "{text}");
         assert!(lines[2].contains("12,346  ns    10.0 copy  1234.56"), "{text}");
+        assert!(!text.contains("verdict"), "no row has one: {text}");
+    }
+
+    #[test]
+    fn the_table_says_pass_or_fail_and_what_must_hold() {
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, Format::Table);
+        sink.push(row("a", 9.0).at_most(10.0)).unwrap();
+        sink.push(row("b", 9.0).at_least(10.0)).unwrap();
+        sink.push(row("c", 9.0).against("paper", 10.0).within(0.2, 10.0)).unwrap();
+        sink.push(row("d", 9.0)).unwrap();
+        sink.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let verdict = lines[0].find("verdict").unwrap();
+        assert_eq!(&lines[1][verdict..], "pass, at most 10.0");
+        assert_eq!(&lines[2][verdict..], "fail, at least 10.0");
+        assert_eq!(&lines[3][verdict..], "pass, 8.0 to 12.0");
+        assert!(lines[4].len() < verdict);
     }
 }

@@ -143,6 +143,9 @@ pub enum BenchGroup {
     Hiops,
     /// Nanoseconds per request through the block layer, and how it scales over cores.
     Block,
+    /// The LightNVM paper's evaluation: an open-channel drive and pblk in virtual time, and what the
+    /// host's translation layer costs and sustains in real time.
+    Lightnvm,
 }
 
 #[cfg(test)]

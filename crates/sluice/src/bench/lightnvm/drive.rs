@@ -1,0 +1,156 @@
+//! What the open-channel drive reaches, alone and under pblk (section 5.1 and table 1).
+//!
+//! Table 1 was measured by vector I/O to one parallel unit; queue depths are not given there, so
+//! that 4 KB commands go one at a time, as the text says of its 4 KB reads ("we only perform one
+//! read at a time"), and 64 KB commands four at a time, as many as it takes to keep a unit busy.
+//! Bound: within 5 %. The figures of the whole drive and of pblk have no bound: they depend on
+//! parts of the drive that the paper does not describe.
+
+use clock::Nanos;
+use nvme::Address;
+use workload::{Direction, DirectionResult};
+
+use super::super::{BenchError, Effort, Measurement, Sink};
+use super::bed::Bed;
+use super::direct::{Direct, Stream};
+use super::{BENCH, PRESET};
+
+/// How far from table 1 a parallel unit may be.
+const TOLERANCE: f64 = 0.05;
+
+/// Table 1, per parallel unit: writes, random, KB, depth, MB/s.
+const TABLE: [(bool, bool, u32, u32, f64); 5] = [
+    (true, false, 64, 4, 47.0),
+    (false, false, 4, 1, 105.0),
+    (false, false, 64, 4, 280.0),
+    (false, true, 4, 1, 56.0),
+    (false, true, 64, 4, 273.0),
+];
+
+/// The scenario of pblk with these lines beside the drive's preset and the target's kind.
+pub(super) fn pblk(drive: &str, target: &str) -> String {
+    format!("[drive]\n{PRESET}{drive}\n[target]\nkind = \"pblk\"\n{target}\n")
+}
+
+/// Measures table 1, section 5.1, and the drive's and pblk's write bandwidths.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    one_unit(effort, sink)?;
+    all_units(effort, sink)?;
+    pblk_reads(effort, sink)?;
+    pblk_writes(effort, sink)
+}
+
+fn megabytes(case: String, bytes_per_sec: f64, paper: f64) -> Measurement {
+    Measurement::new(BENCH, case, "bandwidth", bytes_per_sec / 1e6, "MB/s").against("paper", paper)
+}
+
+fn one_unit(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut direct = Direct::new(&format!("[drive]\n{PRESET}"))?;
+    let pu = [direct.striped(0)];
+    let filled = 4;
+    direct.fill(&pu, filled)?;
+    let mut fresh = filled;
+    let spans =
+        (Nanos::from_millis(20), effort.choose(Nanos::from_millis(800), Nanos::from_millis(80)));
+    for (writes, random, kib, depth, paper) in TABLE {
+        let chunks = if writes { (fresh, 8) } else { (0, filled) };
+        fresh += if writes { 8 } else { 0 };
+        let sectors = kib * 1024 / direct.shape().geometry.sector_bytes;
+        let reached =
+            direct.measure(&pu, Stream { writes, random, sectors, depth, chunks }, spans)?;
+        let what = match (writes, random) {
+            (true, _) => "writes",
+            (false, false) => "sequential reads",
+            (false, true) => "random reads",
+        };
+        let case = format!("vector I/O, one PU, {kib} KB {what}, QD {depth}");
+        let row = megabytes(case, reached.bytes_per_sec, paper);
+        sink.push(row.within(TOLERANCE, paper))?;
+    }
+    Ok(())
+}
+
+fn all_units(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut direct = Direct::new(&format!("[drive]\n{PRESET}"))?;
+    let pus: Vec<Address> =
+        (0..direct.shape().geometry.total_pus()).map(|pu| direct.striped(pu)).collect();
+    direct.fill(&pus, 1)?;
+    let spans =
+        (Nanos::from_millis(20), effort.choose(Nanos::from_millis(500), Nanos::from_millis(20)));
+    for (writes, what, chunks, paper) in
+        [(true, "writes", (1, 8), 4000.0), (false, "sequential reads", (0, 1), 4500.0)]
+    {
+        let stream = Stream { writes, random: false, sectors: 16, depth: 4, chunks };
+        let reached = direct.measure(&pus, stream, spans)?;
+        let case = format!("vector I/O, {} PUs, 64 KB {what}, QD 4 each", pus.len());
+        sink.push(megabytes(case, reached.bytes_per_sec, paper))?;
+    }
+    Ok(())
+}
+
+/// Section 5.1: sequential reads through pblk.
+fn pblk_reads(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut bed = Bed::new(&pblk("", ""))?;
+    let size = effort.choose("16g", "1g");
+    bed.instantly(&[("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
+    let time = effort.choose("runtime=1s", "runtime=40ms");
+    for (bs, what, depth, [bandwidth, mean, p99]) in
+        [("256k", "256 KB", 16, [4000.0, 970.0, 1200.0]), ("4k", "4 KB", 1, [105.0, 40.0, 400.0])]
+    {
+        let options = format!("rw=read bs={bs} iodepth={depth} size={size} time_based=1 {time}");
+        let result = bed.run(&[("read", &options)])?;
+        let read = result.jobs[0].direction(Direction::Read);
+        let case = format!("pblk, {what} sequential reads, QD {depth}");
+        sink.push(megabytes(case.clone(), read.bandwidth(), bandwidth))?;
+        let micros = |metric, ns: f64, paper| {
+            let row = Measurement::new(BENCH, case.clone(), metric, ns / 1e3, "us");
+            row.against("paper", paper)
+        };
+        sink.push(micros("latency_mean", read.lat.mean(), mean))?;
+        sink.push(micros("latency_p99", read.lat.percentile(99.0).0 as f64, p99))?;
+    }
+    Ok(())
+}
+
+/// Table 1: pblk's writes on a fresh drive, and in steady state. The table does not say how the
+/// latter was written; sequentially is what the other figures of the section are.
+fn pblk_writes(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let mut bed = Bed::new(&pblk("", ""))?;
+    let time = effort.choose("ramp_time=100ms runtime=1s", "ramp_time=20ms runtime=30ms");
+    let write = |bed: &mut Bed, rw: &str, bs: &str| -> Result<DirectionResult, BenchError> {
+        let options = format!("rw={rw} bs={bs} iodepth=16 time_based=1 norandommap=1 {time}");
+        let result = bed.run(&[("write", &options)])?;
+        Ok(result.jobs[0].direction(Direction::Write).clone())
+    };
+    let fresh = write(&mut bed, "write", "256k")?;
+    let case = "pblk, 256 KB sequential writes, QD 16, fresh";
+    sink.push(megabytes(case.into(), fresh.bandwidth(), 4000.0))?;
+    if effort == Effort::Quick {
+        // Steady state takes a drive that has been written once over.
+        bed = Bed::new(&pblk("geometry.chunks = 12\ngeometry.pages = 16", ""))?;
+    }
+    bed.instantly(&[
+        ("fill", "rw=write bs=256k iodepth=8"),
+        ("again", "rw=write bs=256k iodepth=8 stonewall=1"),
+    ])?;
+    for (rw, what, paper) in [("write", "sequential", Some(3200.0)), ("randwrite", "random", None)]
+    {
+        let before = bed.stack.ftl_stats();
+        let steady = write(&mut bed, rw, "256k")?;
+        let case = format!("pblk, 256 KB {what} writes, QD 16, steady state");
+        let row = Measurement::new(BENCH, &case, "bandwidth", steady.bandwidth() / 1e6, "MB/s");
+        sink.push(match paper {
+            Some(paper) => row.against("paper", paper),
+            None => row.against("fresh", fresh.bandwidth() / 1e6),
+        })?;
+        if let (Some(before), Some(after)) = (before, bed.stack.ftl_stats())
+            && let Some(wa) = after.since(&before).write_amplification()
+        {
+            sink.push(Measurement::new(BENCH, case, "write_amplification", wa, ""))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Group `lightnvm`: the evaluation of the LightNVM paper (FAST'17 section 5) as measurements that
+//! can fail, and the host's translation layer at work.
+//!
+//! Where the paper measures a drive, virtual time stands for it: these results are the same on
+//! every machine. Where it measures the host, the time is real. A row whose reference is `paper`
+//! stands beside the number of the paper; a row with a verdict says what must hold, and `fail`
+//! where it does not.
+//!
+//! | file | noun | clock |
+//! |---|---|---|
+//! | [`bed`] | a drive, a block device on it and jobs, in virtual time | virtual |
+//! | [`direct`] | vector I/O straight to a drive's parallel units | virtual |
+//! | [`drive`] | what the drive and pblk on it reach alone (table 1, section 5.1) | virtual |
+//! | [`mixed`] | reads beside writes, by active parallel units (section 5.2, figure 5) | virtual |
+//! | [`predictable`] | reads beside writes on parallel units of their own (section 5.4, figure 8) | virtual |
+//! | [`steady`] | write amplification and stalls of a nearly full device (section 4.2.4) | virtual |
+//! | [`overhead`] | what pblk adds to a request (section 5, CPU utilization) | real |
+//! | [`work`] | 4 KB random overwrites with garbage collection, drive and host | real |
+
+pub mod bed;
+pub mod direct;
+pub mod drive;
+pub mod mixed;
+pub mod overhead;
+pub mod predictable;
+pub mod steady;
+pub mod work;
+
+use super::{BenchError, Effort, Sink};
+
+pub(super) const BENCH: &str = "lightnvm";
+
+/// The drive of the paper, scaled down in chunks per parallel unit: the same parallelism and
+/// timing.
+pub(crate) const PRESET: &str = "preset = \"ocssd-mlc-128pu-small\"\ndata = \"none\"\n";
+
+/// Measures the group.
+///
+/// # Errors
+/// When the system refuses memory or threads, a request fails, or the output fails.
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    drive::run(effort, sink)?;
+    mixed::run(effort, sink)?;
+    predictable::run(effort, sink)?;
+    steady::run(effort, sink)?;
+    overhead::run(effort, sink)?;
+    work::run(effort, sink)
+}
+
+/// Whatever a part of the stack refuses to be set up with.
+fn setup(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Io(std::io::Error::other(error.to_string()))
+}

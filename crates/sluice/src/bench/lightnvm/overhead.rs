@@ -1,0 +1,328 @@
+//! What pblk adds to a request on the host, in real time (section 5, CPU utilization; thesis
+//! chapter 6): pblk, and the same requests on the raw path, both over a drive that does nothing but
+//! answer.
+//!
+//! The drive is the group's [`Echo`] behind a queue pair of its own, so that neither flash nor
+//! controller is in the numbers. Measured is the host's side alone: from the submission of a batch
+//! of 32 until its doorbell has been rung, and from there, after the drive has had its turn, until
+//! all have been reaped. Between the two stands the drive's turn, which is not counted. Requests
+//! are of 4 KB at random places and carry no data. Reads go to what has been written; writes stay
+//! far from the end of the drive, so that no garbage is collected, as in the paper ("factory
+//! state").
+//!
+//! | | paper | thesis | bound |
+//! |---|---|---|---|
+//! | reads | 400 ns | 133 ns | 80 ns |
+//! | writes | 900 ns | 308 ns | 150 ns |
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use block::{Device, Payload, Raw, Request};
+use clock::Nanos;
+use driver::{DriveInfo, OpenChannel};
+use ftl::FtlConfig;
+use lightnvm::Pblk;
+use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, MediaTiming, PpaFormat};
+use rng::Rng;
+
+use super::super::echo::{Echo, Wire};
+use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, in_turns};
+use super::{BENCH, setup};
+
+/// Requests of a batch.
+const BATCH: u64 = 32;
+/// Entries of the queue pair.
+const DEPTH: u16 = 1024;
+
+/// Sectors that requests go to: 4 GiB, of which the map's entries fit a shared cache; 64 GiB, of
+/// which they do not.
+const AREAS: [(u64, &str); 2] = [(1 << 20, "4 GiB"), (1 << 24, "64 GiB")];
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Op {
+    Read,
+    Write,
+}
+
+/// The paper's drive, all of it: 2 TB, so that no measurement comes to its end.
+fn geometry() -> Geometry {
+    Geometry {
+        groups: 16,
+        pus: 8,
+        chunks: 1067,
+        sectors: 4096,
+        sector_bytes: 4096,
+        oob_bytes: 16,
+        ws_min: 16,
+        ws_opt: 16,
+        mw_cunits: 128,
+    }
+}
+
+fn info() -> Result<DriveInfo, BenchError> {
+    let geometry = geometry();
+    let format = PpaFormat::of(&geometry).map_err(setup)?;
+    let timing = MediaTiming::default();
+    Ok(DriveInfo {
+        serial: "echo".into(),
+        model: "echo".into(),
+        firmware: String::new(),
+        nsid: 1,
+        sector_bytes: geometry.sector_bytes,
+        oob_bytes: geometry.oob_bytes,
+        sectors: geometry.total_sectors(),
+        max_sectors: 64,
+        optimal_sectors: geometry.ws_opt,
+        volatile_cache: false,
+        io_queues: 1,
+        max_outstanding: 0,
+        open_channel: Some(OpenChannel {
+            geometry,
+            format,
+            timing,
+            copies: false,
+            max_open_chunks: 0,
+        }),
+    })
+}
+
+/// The descriptors of a drive that has never been written.
+fn chunks(info: &DriveInfo) -> Vec<ChunkDescriptor> {
+    let Some(oc) = &info.open_channel else { return Vec::new() };
+    let (g, format) = (oc.geometry, oc.format);
+    let pus = (0..g.groups).flat_map(|group| (0..g.pus).map(move |pu| (group, pu)));
+    let each = pus.flat_map(|(group, pu)| {
+        (0..g.chunks).map(move |chunk| Address { group, pu, chunk, sector: 0 })
+    });
+    let free = |address| ChunkDescriptor {
+        state: ChunkState::Free.to_bits(),
+        kind: ChunkDescriptor::SEQUENTIAL,
+        slba: format.pack(address).0.into(),
+        cnlb: u64::from(g.sectors).into(),
+        ..ChunkDescriptor::default()
+    };
+    each.map(free).collect()
+}
+
+/// pblk over a drive that does nothing but answer.
+///
+/// # Errors
+/// When there is no memory.
+pub fn pblk() -> Result<(Pblk, Echo), BenchError> {
+    let (wire, info) = (Wire::new(DEPTH)?, info()?);
+    let (queue, port) = (wire.queue_pair()?, wire.port().clone());
+    let config = FtlConfig::default();
+    let pblk = Pblk::open(&info, &chunks(&info), queue, port, config, &mut || {}, false);
+    Ok((pblk.map_err(setup)?, wire.echo()?))
+}
+
+/// The raw path to such a drive.
+fn raw() -> Result<(Raw, Echo), BenchError> {
+    let wire = Wire::new(DEPTH)?;
+    Ok((wire.raw()?, wire.echo()?))
+}
+
+/// Requests on a device over an echo, and the host's time for them.
+#[derive(Debug)]
+pub struct Batches<D> {
+    device: D,
+    echo: Echo,
+    rng: Rng,
+    area: u64,
+    now: Nanos,
+}
+
+impl<D: Device> Batches<D> {
+    /// Requests to the first `area` sectors.
+    pub fn new((device, echo): (D, Echo), area: u64, seed: u64) -> Batches<D> {
+        Batches { device, echo, rng: Rng::new(seed), area, now: Nanos(1) }
+    }
+
+    /// Writes the area once, in order.
+    ///
+    /// # Errors
+    /// When a write fails.
+    pub fn fill(&mut self) -> Result<(), BenchError> {
+        for lba in (0..self.area).step_by(64 * BATCH as usize) {
+            let starts = (0..BATCH).map(|i| lba + i * 64).filter(|at| at + 64 <= self.area);
+            let all: Vec<u64> = starts.collect();
+            self.batch(all.len() as u64, |i| {
+                Request::write(all[i as usize], 64, Payload::BitBucket, i)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds of the host per read, over `count` reads.
+    ///
+    /// # Errors
+    /// When one fails.
+    pub fn reads(&mut self, count: u64) -> Result<f64, BenchError> {
+        self.run(count, |lba, tag| Request::read(lba, 1, Payload::BitBucket, tag))
+    }
+
+    /// Nanoseconds of the host per write, over `count` writes.
+    ///
+    /// # Errors
+    /// When one fails.
+    pub fn writes(&mut self, count: u64) -> Result<f64, BenchError> {
+        self.run(count, |lba, tag| Request::write(lba, 1, Payload::BitBucket, tag))
+    }
+
+    fn run(&mut self, count: u64, make: impl Fn(u64, u64) -> Request) -> Result<f64, BenchError> {
+        let (mut host, batches) = (Duration::ZERO, count.div_ceil(BATCH));
+        for _ in 0..batches {
+            let mut lbas = [0; BATCH as usize];
+            lbas.fill_with(|| self.rng.below(self.area));
+            host += self.batch(BATCH, |i| make(lbas[i as usize], i))?;
+        }
+        Ok(host.as_nanos() as f64 / (batches * BATCH) as f64)
+    }
+
+    /// Submits and reaps `count` requests; returns the host's time.
+    #[inline]
+    fn batch(&mut self, count: u64, make: impl Fn(u64) -> Request) -> Result<Duration, BenchError> {
+        let mut host = Duration::ZERO;
+        let (mut submitted, mut reaped) = (0, 0);
+        while reaped < count {
+            let begin = Instant::now();
+            self.now = Nanos(self.now.0 + 1);
+            while submitted < count && self.device.submit(self.now, make(submitted)).is_ok() {
+                submitted += 1;
+            }
+            self.device.poll(self.now);
+            let rung = Instant::now();
+            self.echo.poll();
+            let answered = Instant::now();
+            self.device.poll(self.now);
+            while let Some(done) = self.device.reap() {
+                if !done.status.is_success() {
+                    return Err(BenchError::Status(done.status));
+                }
+                reaped += 1;
+            }
+            host += (rung - begin) + answered.elapsed();
+        }
+        Ok(host)
+    }
+}
+
+/// Measures one and two threads.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    for (area, name) in AREAS {
+        // The large area takes a while to fill, and says the same with one thread and with two.
+        let large = area > AREAS[0].0;
+        let area = effort.choose(area, area >> 6);
+        for threads in [1, 2] {
+            if large && threads == 2 {
+                continue;
+            }
+            for op in [Op::Read, Op::Write] {
+                let rows = measure(effort, op, threads, area, name)?;
+                rows.into_iter().try_for_each(|row| sink.push(row))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The lowest quartile over rounds of each thread's nanoseconds, with and without pblk in turns;
+/// the mean of the threads.
+fn measure(
+    effort: Effort,
+    op: Op,
+    threads: usize,
+    area: u64,
+    name: &str,
+) -> Result<Vec<Measurement>, BenchError> {
+    let (cores, barrier) = (Cores::allowed(), Barrier::new(threads));
+    let per_thread: Vec<[f64; 2]> = thread::scope(|scope| {
+        let all: Vec<_> = (0..threads)
+            .map(|i| {
+                let (cores, barrier) = (&cores, &barrier);
+                scope.spawn(move || {
+                    cores.pin(i);
+                    let ready = prepare(area, i as u64);
+                    // Whoever failed must not leave the others waiting.
+                    barrier.wait();
+                    let (mut with, mut without) = ready?;
+                    compare(effort, op, &mut with, &mut without)
+                })
+            })
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<[f64; 2], BenchError>>| {
+            thread.join().map_err(|_| BenchError::Thread("a submitter"))?
+        };
+        all.into_iter().map(join).collect::<Result<_, _>>()
+    })?;
+    let mean =
+        |which: usize| per_thread.iter().map(|ns| ns[which]).sum::<f64>() / per_thread.len() as f64;
+    let (what, paper, bound) = match op {
+        Op::Read => ("reads", 400.0, 80.0),
+        Op::Write => ("writes", 900.0, 150.0),
+    };
+    let many = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
+    let case = format!("host, 4 KB random {what} in {name}, {many}, 32 at a time");
+    let row = |metric, ns| Measurement::new(BENCH, case.clone(), metric, ns, "ns");
+    let (with, without) = (mean(0), mean(1));
+    Ok(vec![
+        row("raw_per_request", without),
+        row("pblk_per_request", with),
+        row("pblk_adds", with - without).against("paper", paper).at_most(bound),
+    ])
+}
+
+type Pair = (Batches<Pblk>, Batches<Raw>);
+
+fn prepare(area: u64, seed: u64) -> Result<Pair, BenchError> {
+    let (mut with, without) = (Batches::new(pblk()?, area, seed), Batches::new(raw()?, area, seed));
+    with.fill()?;
+    Ok((with, without))
+}
+
+fn compare(
+    effort: Effort,
+    op: Op,
+    with: &mut Batches<Pblk>,
+    without: &mut Batches<Raw>,
+) -> Result<[f64; 2], BenchError> {
+    // A sample is short against a scheduler's time slice, so that most are not interrupted.
+    let (rounds, count) = (effort.choose(301, 3), effort.choose(10_000, 640));
+    let samples = in_turns(rounds, 2, |which| match (which, op) {
+        (0, Op::Read) => with.reads(count),
+        (0, Op::Write) => with.writes(count),
+        (_, Op::Read) => without.reads(count),
+        (_, Op::Write) => without.writes(count),
+    })?;
+    // The lowest quartile: what disturbs the machine only ever adds.
+    let mut quartiles = samples.into_iter().filter_map(Samples::new).map(|s| s.quantile(0.25));
+    match (quartiles.next(), quartiles.next()) {
+        (Some(with), Some(without)) => Ok([with, without]),
+        _ => Err(BenchError::NoValue { case: format!("{op:?}"), metric: "sample" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_write_reaches_the_drive_and_is_found_there() {
+        let area = 1 << 12;
+        let mut with = Batches::new(pblk().unwrap(), area, 1);
+        with.fill().unwrap();
+        assert_eq!(with.device.stats().user_writes, area);
+        assert!(with.reads(3200).unwrap() > 0.0);
+        let stats = *with.device.stats();
+        assert_eq!((stats.user_reads, stats.unmapped_reads), (3200, 0));
+        with.writes(32_000).unwrap();
+        let stats = *with.device.stats();
+        assert_eq!((stats.user_writes, stats.gc_moves, stats.erases), (area + 32_000, 0, 0));
+    }
+}

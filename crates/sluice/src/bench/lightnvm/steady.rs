@@ -1,0 +1,296 @@
+//! Write amplification and stalls of a nearly full device under random writes (section 4.2.4), on
+//! drives of several sizes, in virtual time.
+//!
+//! The first 95 % of the device are filled and then overwritten ten times by 4 KB writes at random
+//! places, 64 outstanding. Judged are:
+//!
+//! * **Write amplification** over the last five of the ten, against the published analysis of
+//!   greedy collection ([`greedy`]) for the effective spare space: what lines hold beyond those
+//!   held back, over the sectors that are in use (95 % of the device). Bound: within 5 %.
+//! * **The longest stall**: the longest time without any completion. Bound: [`Chain::longest`].
+//! * **The least throughput** of any 100 ms. Bound: more than none.
+//!
+//! [`greedy`]: crate::limits::greedy::greedy
+
+use block::{Busy, Completion, Device, Limits, Request};
+use clock::{Component, Nanos, Waker};
+use media::{MediaConfig, NandConfig};
+use ring::AddressSpace;
+
+use super::super::{BenchError, Effort, Measurement, Sink};
+use super::BENCH;
+use super::bed::Bed;
+use crate::limits::{greedy, mean_program, mean_read};
+use crate::scenario::{Capacity, DrivePlan};
+
+/// How much of the device is in use.
+const FULL: f64 = 0.95;
+/// Drive writes: to reach steady state, and to measure in it.
+const WARM: u64 = 5;
+const MEASURED: u64 = 5;
+/// Throughput is counted in windows of this length.
+const WINDOW: Nanos = Nanos::from_millis(100);
+
+/// The drive of the paper with fewer parallel units and shorter chunks, so that ten drive writes
+/// are soon done and lines are as many as those of a large drive: chunks per parallel unit; the
+/// write buffer as large as it must be, or of this size.
+fn scenario(chunks: u32, buffer: Option<&str>) -> String {
+    let buffer = buffer.map_or_else(String::new, |size| format!("buffer = \"{size}\"\n"));
+    super::drive::pblk(
+        &format!("geometry = {{ channels = 4, pus = 4, pages = 32, chunks = {chunks} }}"),
+        &format!("over_provisioning = 0.2\n{buffer}"),
+    )
+}
+
+/// Chunks per parallel unit, and the write buffer.
+const SIZES: [(u32, Option<&str>); 4] = [(64, None), (128, None), (256, None), (128, Some("32M"))];
+
+/// How long nothing can complete at most.
+///
+/// A write completes when it enters the users' write buffer. It cannot while the buffer is full, or
+/// while the rate limiter waits for garbage collection. Nothing new enters then, so at the latest
+/// the following has happened and lets one enter, if every step waits for all of the one before:
+///
+/// 1. *The write buffer drains*: per parallel unit the units that wait for their pair, two programs
+///    under way and one that fills up, each tPROG and its transfer.
+/// 2. *One victim is read*: all write units of a chunk, each tR and its transfer.
+/// 3. *What is valid in it is programmed*, spread over all parallel units. Greedy collection takes
+///    the line with the fewest valid sectors, which has no more than the average of all lines in
+///    use: the sectors in use over the sectors of lines not held back. One more unit per parallel
+///    unit for what does not fill a unit.
+/// 4. *It is erased*: tBERS, behind at most two programs.
+///
+/// A transfer waits for one of every other parallel unit of its channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chain {
+    /// Step 1.
+    pub drain: Nanos,
+    /// Step 2.
+    pub read: Nanos,
+    /// Step 3.
+    pub program: Nanos,
+    /// Step 4.
+    pub erase: Nanos,
+}
+
+impl Chain {
+    /// The chain of this medium with a share `valid` of the average line valid.
+    pub fn of(nand: &NandConfig, valid: f64) -> Chain {
+        let g = &nand.geometry;
+        let unit_sectors = u64::from(nand.write_unit());
+        let bytes = unit_sectors * u64::from(g.sector_bytes);
+        let transfer = Nanos::transfer(bytes, nand.timing.channel_bytes_per_sec) * u64::from(g.pus);
+        let program = mean_program(nand) + transfer;
+        let read = mean_read(nand) * u64::from(nand.pages_per_program()) + transfer;
+        let units = u64::from(g.sectors_per_chunk()) / unit_sectors;
+        let pairs = u64::from(nand.host_geometry().mw_cunits).div_ceil(unit_sectors);
+        let moved = (units as f64 * valid.clamp(0.0, 1.0)).ceil() as u64 + 1;
+        Chain {
+            drain: program * (pairs + 3),
+            read: read * units,
+            program: program * moved,
+            erase: nand.timing.erase + program * 2,
+        }
+    }
+
+    /// All steps, one after the other.
+    pub fn longest(&self) -> Nanos {
+        self.drain + self.read + self.program + self.erase
+    }
+}
+
+/// What is found of one size.
+struct Found {
+    amplification: f64,
+    longest: Nanos,
+    /// Completions of the window with the fewest.
+    fewest: u64,
+    iops: f64,
+}
+
+/// Measures every size.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    for &(chunks, buffer) in effort.choose(&SIZES[..], &[(20, None)]) {
+        let mut bed = Bed::new(&scenario(chunks, buffer))?;
+        let (plan, full) = (bed.plan.clone(), effort == Effort::Full);
+        let (MediaConfig::Nand(nand), Some(capacity)) = (&plan.config.media, plan.capacity) else {
+            return Err(super::setup("the drive has no flash"));
+        };
+        let used = (capacity.logical_sectors as f64 * FULL) as u64;
+        let spare = capacity.physical_sectors() as f64 / used as f64 - 1.0;
+        let found = measure(&mut bed, used, full)?;
+        let case = format!(
+            "pblk, {} lines of {} MB{}, 95 % full, 4 KB random overwrites, QD 64",
+            capacity.lines,
+            (capacity.line_sectors * u64::from(nand.geometry.sector_bytes)) >> 20,
+            buffer.map_or_else(String::new, |size| format!(", write buffer {size}")),
+        );
+        rows(&case, &plan, nand, &capacity, spare, &found, sink)?;
+    }
+    Ok(())
+}
+
+fn rows(
+    case: &str,
+    plan: &DrivePlan,
+    nand: &NandConfig,
+    capacity: &Capacity,
+    spare: f64,
+    found: &Found,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let row = |metric, value, unit| Measurement::new(BENCH, case, metric, value, unit);
+    sink.push(row("effective_spare", 100.0 * spare, "%"))?;
+    let amplification = row("write_amplification", found.amplification, "");
+    sink.push(match greedy::greedy(spare, capacity.line_sectors) {
+        Some(analysis) => amplification.against("analysis", analysis).within(0.05, analysis),
+        None => amplification,
+    })?;
+    let chain = Chain::of(nand, 1.0 / (1.0 + spare));
+    let longest = chain.longest().0 as f64 / 1e6;
+    let stall = row("longest_stall", found.longest.0 as f64 / 1e6, "ms");
+    sink.push(stall.against("longest chain", longest).at_most(longest))?;
+    let per_window = found.iops * WINDOW.as_secs_f64();
+    let fewest = row("fewest_completions_in_100_ms", found.fewest as f64, "");
+    sink.push(fewest.against("average", per_window).at_least(1.0))?;
+    let iops = row("iops", found.iops, "1/s");
+    let limit = crate::limits::Limits::of(plan).sustained.and_then(|s| s.limit);
+    sink.push(match limit {
+        Some(limit) => iops.against("closed form, 100 % full", limit.iops()),
+        None => iops,
+    })
+}
+
+fn measure(bed: &mut Bed, used: u64, full: bool) -> Result<Found, BenchError> {
+    let bytes = used * 4096;
+    let fill = format!("rw=write bs=256k iodepth=8 size={}", bytes & !0x3ffff);
+    bed.instantly(&[("fill", &fill)])?;
+    let (warm, measured) = if full { (WARM, MEASURED) } else { (1, 1) };
+    let overwrite = |times: u64| {
+        format!(
+            "rw=randwrite bs=4k iodepth=64 norandommap=1 size={bytes} io_size={}",
+            times * bytes
+        )
+    };
+    let mut watch = Watch::new();
+    bed.run_through(&[("warm", &overwrite(warm))], |device| Watched { device, watch: &mut watch })?;
+    let (before, begin) = (bed.stack.ftl_stats(), bed.now());
+    let again = overwrite(measured);
+    bed.run_through(&[("overwrite", &again)], |device| Watched { device, watch: &mut watch })?;
+    let seconds = bed.now().since(begin).as_secs_f64();
+    let stats = bed.stack.ftl_stats().zip(before).map(|(after, before)| after.since(&before));
+    let amplification = stats.and_then(|s| s.write_amplification());
+    Ok(Found {
+        amplification: amplification.ok_or_else(|| super::setup("nothing was written"))?,
+        longest: watch.longest,
+        fewest: watch.fewest.unwrap_or(watch.count),
+        iops: (measured * used) as f64 / seconds,
+    })
+}
+
+/// When requests complete: the longest time that none did, and the fewest in a window.
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    now: Nanos,
+    last: Option<Nanos>,
+    longest: Nanos,
+    window_ends: Nanos,
+    count: u64,
+    fewest: Option<u64>,
+}
+
+impl Watch {
+    fn new() -> Watch {
+        Watch::default()
+    }
+
+    fn completed(&mut self) {
+        match self.last {
+            Some(last) => {
+                self.longest = self.longest.max(self.now.since(last));
+                while self.now >= self.window_ends {
+                    let count = std::mem::take(&mut self.count);
+                    self.fewest = Some(self.fewest.map_or(count, |fewest| fewest.min(count)));
+                    self.window_ends += WINDOW;
+                }
+            }
+            None => self.window_ends = self.now + WINDOW,
+        }
+        self.last = Some(self.now);
+        self.count += 1;
+    }
+}
+
+/// A device whose completions are watched.
+struct Watched<'a, D> {
+    device: D,
+    watch: &'a mut Watch,
+}
+
+impl<D: Device> Component for Watched<'_, D> {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.watch.now = now;
+        self.device.poll(now)
+    }
+    fn deadline(&self) -> Nanos {
+        self.device.deadline()
+    }
+}
+
+impl<D: Device> Device for Watched<'_, D> {
+    fn limits(&self) -> &Limits {
+        self.device.limits()
+    }
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        self.device.submit(now, request)
+    }
+    fn reap(&mut self) -> Option<Completion> {
+        let completion = self.device.reap()?;
+        self.watch.completed();
+        Some(completion)
+    }
+    fn memory(&self) -> &AddressSpace {
+        self.device.memory()
+    }
+    fn set_waker(&mut self, waker: Waker) {
+        self.device.set_waker(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_and_an_empty_window_are_seen() {
+        let mut watch = Watch::new();
+        for ms in [5, 6, 7, 90, 104, 106, 350, 351, 460] {
+            watch.now = Nanos::from_millis(ms);
+            watch.completed();
+        }
+        assert_eq!(watch.longest, Nanos::from_millis(244));
+        // Windows of 100 ms from the first completion at 5 ms: 5, 1, 0, 2, and one that has not
+        // ended.
+        assert_eq!((watch.fewest, watch.count), (Some(0), 1));
+    }
+
+    #[test]
+    fn the_chain_adds_up() {
+        let bed = Bed::new(&scenario(64, None)).unwrap();
+        let MediaConfig::Nand(nand) = &bed.plan.config.media else { panic!("no flash") };
+        // 64 KB for each of four units on a channel of 280 MB/s; programs of 1.39 ms, pairs 8
+        // apart.
+        let transfer = Nanos::transfer(65536, 280_000_000) * 4;
+        let program = Nanos(1_390_000) + transfer;
+        let chain = Chain::of(nand, 0.75);
+        assert_eq!(chain.program, program * 25);
+        assert_eq!(chain.read, (Nanos(58_000) + transfer) * 32);
+        assert_eq!(chain.erase, Nanos(3_000_000) + program * 2);
+        let pairs = u64::from(nand.host_geometry().mw_cunits) / 16;
+        assert_eq!(chain.drain, program * (pairs + 3));
+        assert!(Chain::of(nand, 1.0).longest() > chain.longest());
+    }
+}

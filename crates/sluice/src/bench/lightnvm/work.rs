@@ -1,0 +1,242 @@
+//! The host's whole translation layer at work, in real time: 4 KB random overwrites with garbage
+//! collection in steady state, over a drive whose flash takes no time.
+//!
+//! Twenty per cent of over-provisioning; the device is filled and overwritten twice at random
+//! before the clock starts. One thread submits, copies and collects, 128 writes outstanding; the
+//! drive has a core of its own, or takes turns with the host on one. Contents are kept in memory,
+//! so that every sector is copied into the write buffer and from there to the flash, or not at all.
+//! Bounds: a million writes per second, and none that takes 5 ms.
+//!
+//! With contents, a write of 4 KB at a write amplification of W is copied once by the host, W times
+//! from the write buffer to the flash and W - 1 times back by the drive: about 26 KB at W = 3.3,
+//! most of it by the drive. `host_per_write` is the host's part alone.
+
+use std::sync::Arc;
+use std::thread;
+
+use block::{Device, Payload, Request};
+use clock::{Component, Idle, Nanos, RealClock, RealRunner};
+use ring::{Iova, Region};
+use rng::Rng;
+use workload::Histogram;
+
+use super::super::{BenchError, Cores, Effort, Measurement, Sink};
+use super::bed::Bed;
+use super::{BENCH, setup};
+use crate::stack::{Stack, StackDevice};
+
+/// Writes outstanding.
+const DEPTH: usize = 128;
+/// Bytes of a sector.
+const SECTOR: u64 = 4096;
+
+/// Whether contents are kept.
+const DATA: [(&str, &str); 2] = [("memory", "data in memory"), ("none", "no data")];
+
+/// Channels, parallel units of each, and chunks of each, of 2 MiB: 4 GiB, or just enough.
+const FULL: (u32, u32, u32) = (8, 4, 64);
+const SMALL: (u32, u32, u32) = (2, 2, 40);
+
+/// Measures every combination.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let time = effort.choose(Nanos::from_secs(3), Nanos::from_millis(20));
+    for (data, words) in DATA {
+        for two in [true, false] {
+            let stack = steady(data, effort.choose(FULL, SMALL))?;
+            let done = overwrite(stack, two, time)?;
+            let cores = if two { "drive on a core of its own" } else { "one core" };
+            let case =
+                format!("host at work, 4 KB random overwrites, QD {DEPTH}, {words}, {cores}");
+            let row =
+                |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
+            sink.push(row("iops", done.iops, "1/s").at_least(1e6))?;
+            sink.push(row("latency_p99", done.latency.percentile(99.0).as_micros_f64(), "us"))?;
+            let max = done.latency.max().0 as f64 / 1e6;
+            sink.push(row("latency_max", max, "ms").at_most(5.0))?;
+            sink.push(row("host_per_write", done.host_ns, "ns"))?;
+            sink.push(row("write_amplification", done.amplification, ""))?;
+        }
+    }
+    Ok(())
+}
+
+/// A device in its steady state on a drive of so many channels, parallel units of each, and chunks
+/// of 2 MiB of each.
+///
+/// # Errors
+/// When the system refuses memory.
+pub fn steady(data: &str, (channels, pus, chunks): (u32, u32, u32)) -> Result<Stack, BenchError> {
+    let mut bed = Bed::new(&format!(
+        "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"{data}\"\n\
+         geometry = {{ channels = {channels}, pus = {pus}, pages = 32, chunks = {chunks} }}\n\
+         [target]\nkind = \"pblk\"\nover_provisioning = 0.2\n"
+    ))?;
+    bed.instantly(&[
+        ("fill", "rw=write bs=256k iodepth=8"),
+        ("overwrite", "rw=randwrite bs=4k iodepth=64 norandommap=1 stonewall=1 io_size=200%"),
+    ])?;
+    let mut stack = bed.stack;
+    stack.drive.set_instant(true);
+    Ok(stack)
+}
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Writes per second.
+    pub iops: f64,
+    /// How long each took, from its submission to its reaping.
+    pub latency: Histogram,
+    /// Sectors programmed per sector written.
+    pub amplification: f64,
+    /// Nanoseconds per write of the host's turns in which something moved: what it takes the host,
+    /// whoever it waits for otherwise.
+    pub host_ns: f64,
+}
+
+/// Overwrites a steady device for `time`, the drive on a core of its own or on the same.
+///
+/// # Errors
+/// When the system refuses memory or a thread, or a write fails.
+pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<Done, BenchError> {
+    let Stack { mut drive, device, port, .. } = stack;
+    let writer = Writer::new(device)?;
+    let clock = RealClock::start();
+    if !own_core {
+        let turns = move || take_turns(writer, clock, time, Some(&mut drive));
+        return Cores::allowed().on_first(turns);
+    }
+    let runner = RealRunner::new(clock, Idle::default())?;
+    port.set_drive_waker(runner.waker());
+    let stopper = runner.stopper();
+    let cores = Cores::allowed();
+    thread::scope(|scope| {
+        let there = &cores;
+        let named = thread::Builder::new().name("drive".into());
+        let thread = named.spawn_scoped(scope, move || {
+            there.pin(1);
+            runner.run(&mut drive)
+        })?;
+        let done = cores.on_first(move || take_turns(writer, clock, time, None));
+        stopper.stop();
+        thread.join().map_err(|_| BenchError::Thread("the drive"))??;
+        done
+    })
+}
+
+/// Writes until `time`, the drive after each of the writer's turns if it is here.
+fn take_turns(
+    mut writer: Writer,
+    clock: RealClock,
+    time: Nanos,
+    mut drive: Option<&mut ::drive::Drive>,
+) -> Result<Done, BenchError> {
+    let (mut now, mut busy) = (clock.now(), Nanos::ZERO);
+    while now < time {
+        let moved = writer.turn(now)?;
+        let after = clock.now();
+        if moved {
+            busy += after.since(now);
+        }
+        now = match &mut drive {
+            Some(drive) => {
+                drive.poll(after);
+                clock.now()
+            }
+            None if moved => after,
+            None => {
+                std::hint::spin_loop();
+                after
+            }
+        };
+    }
+    writer.done(now, busy)
+}
+
+/// Who keeps writes outstanding.
+struct Writer {
+    device: StackDevice,
+    rng: Rng,
+    sectors: u64,
+    /// Payloads, a sector per place.
+    _memory: Arc<Region>,
+    at: Iova,
+    free: Vec<u32>,
+    /// When the write of a place was submitted.
+    submitted: Vec<Nanos>,
+    latency: Histogram,
+    before: ftl::FtlStats,
+}
+
+impl Writer {
+    fn new(device: StackDevice) -> Result<Writer, BenchError> {
+        let memory = Region::anonymous(DEPTH * SECTOR as usize)?;
+        memory.fill(0, DEPTH * SECTOR as usize, 0xa5);
+        let at = device.memory().register(&memory)?;
+        let sectors = device.limits().sectors;
+        let before = stats(&device)?;
+        Ok(Writer {
+            device,
+            rng: Rng::new(2),
+            sectors,
+            _memory: memory,
+            at,
+            free: (0..DEPTH as u32).collect(),
+            submitted: vec![Nanos::ZERO; DEPTH],
+            latency: Histogram::new(),
+            before,
+        })
+    }
+
+    /// Reaps what has completed, and submits as many again.
+    fn turn(&mut self, now: Nanos) -> Result<bool, BenchError> {
+        let mut moved = self.device.poll(now);
+        while let Some(done) = self.device.reap() {
+            if !done.status.is_success() {
+                return Err(BenchError::Status(done.status));
+            }
+            let place = done.tag as usize;
+            self.latency.record(now.since(self.submitted[place]));
+            self.free.push(place as u32);
+        }
+        while let Some(place) = self.free.pop() {
+            let lba = self.rng.below(self.sectors);
+            let data = Payload::At(self.at.offset(u64::from(place) * SECTOR));
+            if self.device.submit(now, Request::write(lba, 1, data, place.into())).is_err() {
+                self.free.push(place);
+                break;
+            }
+            self.submitted[place as usize] = now;
+            moved = true;
+        }
+        moved |= self.device.poll(now);
+        Ok(moved)
+    }
+
+    fn done(self, elapsed: Nanos, busy: Nanos) -> Result<Done, BenchError> {
+        let amplification = stats(&self.device)?.since(&self.before).write_amplification();
+        let mut latency = self.latency;
+        // What has not completed by the end has taken as long as this at least.
+        let free: Vec<usize> = self.free.iter().map(|place| *place as usize).collect();
+        for (_, at) in self.submitted.iter().enumerate().filter(|(i, _)| !free.contains(i)) {
+            latency.record(elapsed.since(*at));
+        }
+        let writes = (latency.count() - (DEPTH - free.len()) as u64) as f64;
+        Ok(Done {
+            iops: writes / elapsed.as_secs_f64(),
+            host_ns: busy.0 as f64 / writes.max(1.0),
+            latency,
+            amplification: amplification.ok_or_else(|| setup("nothing was written"))?,
+        })
+    }
+}
+
+fn stats(device: &StackDevice) -> Result<ftl::FtlStats, BenchError> {
+    match device {
+        StackDevice::Pblk(pblk) => Ok(*pblk.stats()),
+        StackDevice::Raw(_) | StackDevice::Layered(_) => Err(setup("the device is not pblk")),
+    }
+}
