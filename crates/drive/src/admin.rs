@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use clock::Nanos;
 use nvme::feature::{self, ErrorRecovery, QueueCounts, capability};
 use nvme::{
-    ChunkDescriptor, ErrorEntry, FeatureSelect, FirmwareLog, GeometryError, GeometryPage,
-    HealthLog, IDENTIFY_BYTES, NamespaceList, Status, cns, log_page,
+    ChunkDescriptor, ErrorEntry, Extensions, FeatureSelect, FirmwareLog, GeometryError,
+    GeometryPage, HealthLog, IDENTIFY_BYTES, NamespaceList, Status, cns, log_page,
 };
 
 mod facts;
@@ -27,8 +27,10 @@ const ALL: u32 = u32::MAX;
 const FIRMWARE: [u8; 8] = *b"1.0     ";
 /// Entries kept of the error log.
 const ERRORS: usize = 64;
-/// Asynchronous event requests that the controller holds.
+/// Asynchronous event requests that the controller holds for each host.
 pub(crate) const EVENT_REQUESTS: usize = 4;
+/// Chunk notifications kept.
+pub(crate) const NOTIFICATIONS: usize = 64;
 /// NVMe 1.4.
 const VERSION: u32 = 0x0001_0400;
 /// Kelvins: what the drive always measures, warns at, and stops at.
@@ -71,6 +73,7 @@ impl AdminState {
             Some(geometry) => {
                 let mut page = GeometryPage::new(geometry, &facts.timing)?;
                 page.mccap = GeometryPage::MCCAP_COPY.into();
+                facts.extensions.put(&mut page.vendor);
                 (page.maxoc, page.maxocpu) =
                     (facts.max_open_chunks.0.into(), facts.max_open_chunks.1.into());
                 Some(page)
@@ -131,7 +134,8 @@ impl AdminState {
 
     /// Answers Get Log Page with up to `bytes` bytes from `offset` on, fewer at the end of the
     /// page.
-    /// `chunk` describes the n-th chunk of an open-channel drive, in the order of addresses.
+    /// `chunk` describes the n-th chunk of an open-channel drive, in the order of addresses; `map` is
+    /// where its own map has the n-th logical address.
     pub(crate) fn log_page(
         &self,
         (lid, nsid): (u8, u32),
@@ -139,6 +143,7 @@ impl AdminState {
         bytes: u64,
         health: &HealthCounters,
         chunk: &mut dyn FnMut(u64) -> ChunkDescriptor,
+        map: &mut dyn FnMut(u64) -> u64,
     ) -> Result<Vec<u8>, Status> {
         let page = match lid {
             log_page::ERROR => self.error_log(),
@@ -154,7 +159,15 @@ impl AdminState {
                 if nsid != NSID {
                     return Err(Status::INVALID_NAMESPACE);
                 }
-                return chunk_log(geometry.total_chunks(), offset, bytes, chunk);
+                let mut entry = |n| chunk(n).to_bytes();
+                return entries(geometry.total_chunks(), offset, bytes, &mut entry);
+            }
+            log_page::DUAL_MAP if self.facts.extensions.has(Extensions::DUAL_MAP) => {
+                if nsid != NSID {
+                    return Err(Status::INVALID_NAMESPACE);
+                }
+                let addresses = self.facts.extensions.map_entries.get();
+                return entries(addresses, offset, bytes, &mut |n| map(n).to_le_bytes());
             }
             _ => return Err(Status::INVALID_LOG_PAGE),
         };
@@ -197,10 +210,12 @@ impl AdminState {
     }
 
     /// Keeps a command's failure for the error log.
-    pub(crate) fn note_error(&mut self, sqid: u16, cid: u16, status: Status, lba: u64) {
+    /// `location` is where in the entry the error is, [`ErrorEntry::NONE`] if it is nowhere there.
+    pub(crate) fn note_error(&mut self, sqid: u16, cid: u16, status: Status, location: u16) {
         self.error_count += 1;
         self.errors.truncate(ERRORS - 1);
-        self.errors.push_front(ErrorEntry::new(self.error_count, sqid, cid, status, NSID, lba));
+        let entry = ErrorEntry::new(self.error_count, sqid, cid, status, NSID, 0).at(location);
+        self.errors.push_front(entry);
     }
 
     /// Answers Get Features.
@@ -351,21 +366,21 @@ fn piece(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
     Ok((offset, offset.saturating_add(bytes).min(len)))
 }
 
-/// A piece of the chunk information page.
-fn chunk_log(
-    chunks: u64,
+/// A piece of a page of `count` entries of equal size.
+pub(crate) fn entries<const BYTES: usize>(
+    count: u64,
     offset: u64,
     bytes: u64,
-    chunk: &mut dyn FnMut(u64) -> ChunkDescriptor,
+    entry: &mut dyn FnMut(u64) -> [u8; BYTES],
 ) -> Result<Vec<u8>, Status> {
-    let size = ChunkDescriptor::BYTES as u64;
-    let (from, to) = piece(chunks.saturating_mul(size), offset, bytes)?;
+    let size = BYTES as u64;
+    let (from, to) = piece(count.saturating_mul(size), offset, bytes)?;
     let mut answer = Vec::with_capacity((to - from) as usize);
     for n in from / size..to.div_ceil(size) {
-        let descriptor = chunk(n).to_bytes();
+        let raw = entry(n);
         let first = from.saturating_sub(n * size) as usize;
         let end = (to - n * size).min(size) as usize;
-        answer.extend_from_slice(&descriptor[first..end]);
+        answer.extend_from_slice(&raw[first..end]);
     }
     Ok(answer)
 }

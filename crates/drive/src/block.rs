@@ -13,7 +13,7 @@ use ftl::{
     RecoveryError, Shape, Work, WriteUnit,
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
-use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status};
+use nvme::{DsmRange, Hints, IoCommand, LbaStatusDescriptor, Status};
 use ring::Region;
 
 use crate::WriteBuffer;
@@ -109,7 +109,7 @@ impl BlockDrive {
                 let (ftl, mut flash) = self.split(commands);
                 ftl.read(now, tag, slba, nlb, &mut flash);
             }
-            IoCommand::Write { slba, nlb, fua } => {
+            IoCommand::Write { slba, nlb, fua, .. } => {
                 self.ftl.write(tag, slba, nlb, through || fua && !protected);
                 self.kick = true;
             }
@@ -137,7 +137,8 @@ impl BlockDrive {
             IoCommand::VectorRead { .. }
             | IoCommand::VectorWrite { .. }
             | IoCommand::VectorReset { .. }
-            | IoCommand::VectorCopy { .. } => commands.end_part(id, Status::INVALID_OPCODE),
+            | IoCommand::VectorCopy { .. }
+            | IoCommand::MapTrim { .. } => commands.end_part(id, Status::INVALID_OPCODE),
         }
         self.collect_done(commands);
     }
@@ -427,7 +428,7 @@ impl Flash for DriveFlash<'_> {
                 }
             }
         }
-        self.array.program(now, Owner::Ftl(op), chunk, sector);
+        self.array.program(now, Owner::Ftl(op), Hints::NONE, chunk, sector);
     }
 
     #[inline]
@@ -439,14 +440,15 @@ impl Flash for DriveFlash<'_> {
                         self.give_pattern(request, sector);
                     }
                 }
-                self.array.read(now, Owner::User(op, request as u32), addresses);
+                let hints = self.commands.get(request as u32).io.hints();
+                self.array.read(now, Owner::User(op, request as u32), hints, addresses);
             }
-            ReadTarget::Slots => self.array.read(now, Owner::Ftl(op), addresses),
+            ReadTarget::Slots => self.array.read(now, Owner::Ftl(op), Hints::NONE, addresses),
         }
     }
 
     fn erase(&mut self, now: Nanos, op: OpId, chunk: u32) {
-        self.array.erase(now, Owner::Ftl(op), chunk);
+        self.array.erase(now, Owner::Ftl(op), Hints::NONE, chunk);
     }
 
     #[inline]

@@ -2,10 +2,11 @@
 //! answer to the host, and queues.
 
 use clock::Nanos;
-use nvme::{AdminCommand, ChunkDescriptor, LbaStatusDescriptor, Sqe, Status};
+use nvme::{
+    AdminCommand, ChunkDescriptor, ChunkNotification, LbaStatusDescriptor, Sqe, Status, log_page,
+};
 use ring::{CompletionDrive, Iova, SubmissionDrive};
 
-use crate::admin::EVENT_REQUESTS;
 use crate::drive::{Drive, Personality};
 use crate::payload::Payload;
 
@@ -33,6 +34,23 @@ impl Drive {
                 let answer = self.admin.geometry(nsid)?;
                 self.answer(port, sqe, answer.as_slice(), answer.len() as u64)
             }
+            AdminCommand::GetLogPage {
+                lid: log_page::CHUNK_NOTIFICATION,
+                nsid,
+                bytes,
+                offset,
+                retain,
+            } if matches!(self.personality, Personality::OpenChannel(_)) => {
+                if !matches!(nsid, 1 | u32::MAX) {
+                    return Err(Status::INVALID_NAMESPACE);
+                }
+                // The host's memory first: what it cannot be told, it has not been told.
+                Payload::of(sqe, bytes, self.queues.ports[port].memory())?;
+                let page = self.events.page(port, offset, bytes, retain)?;
+                let answer = self.answer(port, sqe, &page, bytes);
+                self.announce();
+                answer
+            }
             AdminCommand::GetLogPage { lid, nsid, bytes, offset, .. } => {
                 let health = self.health();
                 let personality = &self.personality;
@@ -40,7 +58,18 @@ impl Drive {
                     Personality::OpenChannel(d) => d.descriptor(n),
                     _ => ChunkDescriptor::default(),
                 };
-                let page = self.admin.log_page((lid, nsid), offset, bytes, &health, &mut chunk)?;
+                let mut map = |n: u64| match personality {
+                    Personality::OpenChannel(d) => d.newest_copy(n as u32),
+                    _ => log_page::UNMAPPED,
+                };
+                let page = self.admin.log_page(
+                    (lid, nsid),
+                    offset,
+                    bytes,
+                    &health,
+                    &mut chunk,
+                    &mut map,
+                )?;
                 self.answer(port, sqe, &page, bytes)
             }
             AdminCommand::GetFeatures { fid, select, member } => {
@@ -90,19 +119,39 @@ impl Drive {
                 self.queues.remove_completion(at);
                 Ok(Some(0))
             }
-            // Commands are fetched and started at once: there is nothing left to abort. Bit 0 of
-            // the result says so (NVMe section 5.1).
-            AdminCommand::Abort { .. } => Ok(Some(1)),
+            // Commands are fetched and started at once: there is nothing left to abort but requests
+            // for events. Bit 0 of the result says that nothing was (NVMe section 5.1).
+            AdminCommand::Abort { sqid, cid } => {
+                let request = if sqid == 0 { self.events.withdraw(port, cid) } else { None };
+                let Some((queue, cid)) = request else { return Ok(Some(1)) };
+                self.queues.post(queue, cid, Status::ABORTED, 0);
+                Ok(Some(0))
+            }
             AdminCommand::AsyncEventRequest => {
-                if self.events.len() >= EVENT_REQUESTS {
-                    return Err(Status::TOO_MANY_EVENT_REQUESTS);
-                }
-                self.events.push((queue, cid));
+                self.events.request(port, queue, cid)?;
+                self.announce();
                 Ok(None)
             }
             AdminCommand::GetLbaStatus { slba, nlb, bytes } => {
                 self.lba_status(port, sqe, slba, nlb, bytes)
             }
+        }
+    }
+
+    /// Logs what the drive has learnt of its media, and tells hosts that wait for it.
+    pub(crate) fn notify_of_media(&mut self) {
+        let Personality::OpenChannel(drive) = &mut self.personality else { return };
+        for notice in drive.array.notices.take() {
+            let address = drive.ppa(notice.psn).0;
+            self.events.log(ChunkNotification::new(0, address, 1, notice.scope, notice.what));
+        }
+        self.announce();
+    }
+
+    /// Completes the requests for events that are due.
+    fn announce(&mut self) {
+        while let Some((queue, cid, result)) = self.events.due() {
+            self.queues.post(queue, cid, Status::SUCCESS, result);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use clock::Nanos;
-use nvme::{IoCommand, Status};
+use nvme::{ErrorEntry, IoCommand, Status};
 use ring::Port;
 
 use crate::payload::Payload;
@@ -22,6 +22,10 @@ pub(crate) struct Command {
     pub(crate) metadata: u64,
     /// Bytes of data.
     pub(crate) bytes: u64,
+    /// Bytes of them that cross between host and drive.
+    pub(crate) dma_bytes: u64,
+    /// Where in the entry its error is (NVMe section 5.14.1.1).
+    pub(crate) location: u16,
     pub(crate) port: Arc<Port>,
     /// Operations that must end before the command does.
     pub(crate) parts: u32,
@@ -51,7 +55,8 @@ impl Commands {
             Some(id) => {
                 let c = &mut self.slots[id as usize];
                 (c.queue, c.sq_id, c.cid) = (queue, sq_id, cid);
-                (c.io, c.metadata, c.bytes) = (IoCommand::Flush, 0, 0);
+                (c.io, c.metadata, c.bytes, c.dma_bytes) = (IoCommand::Flush, 0, 0, 0);
+                c.location = ErrorEntry::NONE;
                 (c.parts, c.status, c.result) = (0, Status::SUCCESS, 0);
                 c.payload = Payload::Nowhere;
                 if !Arc::ptr_eq(&c.port, port) {
@@ -68,6 +73,8 @@ impl Commands {
                     payload: Payload::Nowhere,
                     metadata: 0,
                     bytes: 0,
+                    dma_bytes: 0,
+                    location: ErrorEntry::NONE,
                     port: port.clone(),
                     parts: 0,
                     status: Status::SUCCESS,

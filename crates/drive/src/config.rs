@@ -75,6 +75,17 @@ pub struct ControllerConfig {
     pub queue_depth: u16,
     /// Which submission queue is served next.
     pub arbitration: Arbitration,
+    /// Memory of the drive that hosts reach into.
+    pub cmb: Option<CmbConfig>,
+}
+
+/// A controller memory buffer (NVMe section 4.7; LightNVM paper sections 2.2 and 2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CmbConfig {
+    /// Bytes: a multiple of 4 KiB that the CMBSZ register can tell.
+    pub bytes: u64,
+    /// Whether what is in it survives the loss of power (capacitors).
+    pub protected: bool,
 }
 
 impl Default for ControllerConfig {
@@ -86,9 +97,24 @@ impl Default for ControllerConfig {
             io_queues: 128,
             queue_depth: 4096,
             arbitration: Arbitration::RoundRobin { burst: 8 },
+            cmb: None,
         }
     }
 }
+
+/// What the open-channel personality offers besides its commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenChannelConfig {
+    /// What suspending a program or an erase costs when only a read's hint asks for it; `None` if
+    /// the drive cannot, unless its [`PuPolicy`] suspends anyway.
+    pub suspend_on_hint: Option<SuspendConfig>,
+    /// Whether the drive keeps a map of its own from logical to physical addresses (thesis chapter
+    /// 6, section 4.3).
+    pub dual_map: bool,
+}
+
+/// Bytes of a controller memory buffer at most.
+const CMB_MOST: u64 = 64 << 30;
 
 /// The drive-side write buffer of the block personality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +165,8 @@ pub struct DriveConfig {
     pub ftl: FtlConfig,
     /// Timing of the null personality.
     pub null: NullConfig,
+    /// What the open-channel personality offers.
+    pub open_channel: OpenChannelConfig,
 }
 
 impl DriveConfig {
@@ -208,6 +236,42 @@ impl DriveConfig {
         }
         if self.controller.queue_depth < 2 {
             return contradiction("a queue of fewer than 2 entries", "queue_depth >= 2");
+        }
+        if let Some(cmb) = self.controller.cmb
+            && (nvme::CmbSize::of(cmb.bytes).is_none() || cmb.bytes > CMB_MOST)
+        {
+            return contradiction(
+                &format!("a controller memory buffer of {} bytes", cmb.bytes),
+                "a multiple of 4 KiB up to 64 GiB, from 4 GiB on of 64 KiB",
+            );
+        }
+        self.check_open_channel()
+    }
+
+    fn check_open_channel(&self) -> Result<(), crate::DriveError> {
+        let asked = self.open_channel != OpenChannelConfig::default();
+        let contradiction = |what: &str, allowed: &str| {
+            Err(crate::DriveError::Config { what: what.into(), allowed: allowed.into() })
+        };
+        if asked && self.personality != PersonalityKind::OpenChannel {
+            return contradiction(
+                "hints and a dual map are for drives whose host manages the flash",
+                "personality = \"open-channel\"",
+            );
+        }
+        if let (true, MediaConfig::Nand(nand)) = (self.open_channel.dual_map, &self.media) {
+            if nand.data == media::DataStore::None {
+                return contradiction(
+                    "a dual map of a medium that keeps nothing",
+                    "data = \"memory\" or \"file\"",
+                );
+            }
+            if (nand.geometry.oob_bytes as usize) < ftl::Oob::BYTES {
+                return contradiction(
+                    &format!("a dual map with oob_bytes = {}", nand.geometry.oob_bytes),
+                    "it reads logical addresses from 16 out-of-band bytes per sector",
+                );
+            }
         }
         Ok(())
     }

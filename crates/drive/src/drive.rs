@@ -10,8 +10,11 @@ use ring::{CompletionDrive, Port, SubmissionDrive};
 
 use crate::admin::{AdminState, HealthCounters};
 use crate::block::BlockDrive;
+use crate::cmb::Cmb;
 use crate::commands::Commands;
+use crate::dual_map::DualMap;
 use crate::error::DriveError;
+use crate::events::Events;
 use crate::flash::FlashArray;
 use crate::null::NullDrive;
 use crate::open_channel::OpenChannelDrive;
@@ -39,8 +42,8 @@ pub struct Drive {
     pub(crate) commands: Commands,
     pub(crate) queues: Queues,
     pub(crate) admin: AdminState,
-    /// Asynchronous event requests: queue and command identifier.
-    pub(crate) events: Vec<(usize, u16)>,
+    pub(crate) events: Events,
+    pub(crate) cmb: Option<Cmb>,
     pub(crate) fetch: Station,
     pub(crate) dma: Station,
     pub(crate) post: Station,
@@ -66,7 +69,7 @@ impl Drive {
         let personality = match (&config.media, config.personality) {
             (MediaConfig::Nand(nand), kind) => {
                 let array = FlashArray::new(Nand::open_or_create(nand.clone())?, &config);
-                Drive::over_nand(array, kind, &config)?
+                Drive::over_nand(array, kind, &config, None)?
             }
             (MediaConfig::Pcm(pcm), _) => {
                 Personality::Pcm(Box::new(PcmDrive::new(Pcm::open_or_create(pcm.clone())?)))
@@ -75,17 +78,28 @@ impl Drive {
                 Personality::Null(NullDrive::new(config.null, *bytes, *sector_bytes))
             }
         };
-        Drive::with_personality(config, personality)
+        let cmb = Cmb::power_on(&config, None)?;
+        Drive::with_personality(config, personality, cmb)
     }
 
+    /// `map` is the dual map that has survived in the drive's memory, if it has.
     pub(crate) fn over_nand(
         array: FlashArray,
         kind: PersonalityKind,
         config: &DriveConfig,
+        map: Option<DualMap>,
     ) -> Result<Personality, DriveError> {
         Ok(match kind {
             PersonalityKind::OpenChannel => {
-                Personality::OpenChannel(Box::new(OpenChannelDrive::new(array)?))
+                let map = match map {
+                    Some(mut map) => {
+                        map.resolve(&array.nand);
+                        Some(map)
+                    }
+                    None if config.open_channel.dual_map => Some(DualMap::open(&array.nand)?),
+                    None => None,
+                };
+                Personality::OpenChannel(Box::new(OpenChannelDrive::new(array, map)?))
             }
             _ => {
                 let drive = BlockDrive::new(array, config.ftl, config.write_buffer)?;
@@ -97,13 +111,15 @@ impl Drive {
     pub(crate) fn with_personality(
         config: DriveConfig,
         personality: Personality,
+        cmb: Option<Cmb>,
     ) -> Result<Drive, DriveError> {
-        let facts = crate::facts::of(&config, &personality);
+        let facts = crate::facts::of(&config, &personality, cmb.as_ref());
         Ok(Drive {
             queues: Queues::new(config.controller.arbitration),
             admin: AdminState::new(facts)?,
             commands: Commands::default(),
-            events: Vec::new(),
+            events: Events::default(),
+            cmb,
             fetch: Station::default(),
             dma: Station::default(),
             post: Station::default(),
@@ -130,6 +146,9 @@ impl Drive {
         let submission = SubmissionDrive::open(&port, 0, sq, sq_depth).map_err(io::Error::other)?;
         let completion =
             CompletionDrive::open(&port, 0, cq, cq_depth, Some(0)).map_err(io::Error::other)?;
+        if let Some(cmb) = &mut self.cmb {
+            cmb.attach(&port)?;
+        }
         self.queues.ports.push(port.clone());
         let completion = self.queues.add_completion(completion, index, 0);
         let urgent = nvme::QueuePriority::Urgent;
@@ -232,8 +251,12 @@ impl Drive {
             stats.pus = array.pus.iter().map(|p| busy(&p.busy)).collect();
             stats.channels = array.channels.iter().map(|c| c.busy).collect();
             stats.register_hits = array.pus.iter().map(|p| p.register_hits).sum();
+            (stats.suspensions, stats.read_retries) = (array.suspensions, array.retried);
+            stats.hints.retries_forgone = array.retries_forgone;
         }
+        stats.notifications = self.events.stats;
         match &self.personality {
+            Personality::OpenChannel(d) => stats.map = d.map.as_ref().map(|m| m.stats),
             Personality::Block(d) => {
                 stats.ftl = Some(*d.ftl.stats());
                 stats.free_lines = Some(d.ftl.free_lines());
@@ -260,6 +283,7 @@ impl Drive {
             for channel in &mut array.channels {
                 channel.busy = Nanos::ZERO;
             }
+            (array.suspensions, array.retried, array.retries_forgone) = (0, 0, 0);
         }
         if let Personality::Pcm(d) = &mut self.personality {
             d.busy.fill([Nanos::ZERO; 3]);
@@ -272,12 +296,16 @@ impl Drive {
     /// What `fsync(2)` on the image returns.
     pub fn shut_down(mut self) -> io::Result<()> {
         let now = self.now;
+        self.cmb.as_ref().map_or(Ok(()), Cmb::sync)?;
         match &mut self.personality {
             Personality::Block(d) => {
                 d.drain(now, &mut self.commands);
                 d.array.nand.sync()
             }
-            Personality::OpenChannel(d) => d.array.nand.sync(),
+            Personality::OpenChannel(d) => {
+                d.array.nand.sync()?;
+                d.map.as_ref().map_or(Ok(()), DualMap::sync)
+            }
             Personality::Pcm(d) => d.pcm.sync(),
             Personality::Null(_) => Ok(()),
         }
@@ -330,7 +358,8 @@ impl Drive {
             Personality::Pcm(d) => d.power_cut(),
             Personality::Null(_) => {}
         }
-        crate::PoweredOff::new(self.config, self.personality)
+        let cmb = self.cmb.and_then(Cmb::power_cut);
+        crate::PoweredOff::new(self.config, self.personality, cmb)
     }
 
     /// Whether contents are kept.

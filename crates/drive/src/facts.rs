@@ -2,16 +2,17 @@
 
 use clock::Nanos;
 use media::MediaConfig;
-use nvme::{MediaTiming, feature};
+use nvme::{Extensions, MediaTiming, feature};
 
 use crate::admin::DriveFacts;
+use crate::cmb::Cmb;
 use crate::drive::Personality;
 use crate::{Arbitration, DriveConfig};
 
 /// Chunks may be open without limit.
 const NO_LIMIT: (u32, u32) = (0, 0);
 
-pub(crate) fn of(config: &DriveConfig, personality: &Personality) -> DriveFacts {
+pub(crate) fn of(config: &DriveConfig, personality: &Personality, cmb: Option<&Cmb>) -> DriveFacts {
     let nanos = |n: Nanos| u32::try_from(n.0).unwrap_or(u32::MAX);
     let (mut oob, mut optimal, mut geometry) = (0, 1, None);
     let mut timing = MediaTiming::default();
@@ -72,6 +73,30 @@ pub(crate) fn of(config: &DriveConfig, personality: &Personality) -> DriveFacts 
         max_open_chunks: NO_LIMIT,
         io_queues: config.controller.io_queues,
         queue_depth: config.controller.queue_depth,
+        extensions: extensions(personality),
+        protected_cmb: cmb.is_some_and(Cmb::is_protected),
         arbitration,
+    }
+}
+
+/// What an open-channel drive can do beyond the specification.
+fn extensions(personality: &Personality) -> Extensions {
+    let Personality::OpenChannel(drive) = personality else { return Extensions::default() };
+    let nand = drive.array.nand.config();
+    let mut flags = Extensions::PLANE_MODES | Extensions::NOTIFICATIONS;
+    if drive.array.suspends_on_hint() {
+        flags |= Extensions::SUSPEND;
+    }
+    if nand.errors.read_retries > 0 {
+        flags |= Extensions::LIMITED_RETRY;
+    }
+    if drive.map.is_some() {
+        flags |= Extensions::DUAL_MAP;
+    }
+    Extensions {
+        planes: u16::try_from(nand.geometry.planes).unwrap_or(u16::MAX).into(),
+        read_retries: nand.errors.read_retries.into(),
+        map_entries: drive.map.as_ref().map_or(0, |m| m.entries().into()).into(),
+        ..Extensions::with_flags(flags)
     }
 }

@@ -6,18 +6,24 @@
 //! it; a read leaves its page in the page register until the array does something else.
 //!
 //! An *operation* is what its owner asked for and hears of once: reads are split into *parts*, one
-//! per page and parallel unit.
+//! per page and parallel unit. What a command's hints change (LightNVM paper section 3.3) is in
+//! `flash/hints.rs`: a part may take its planes in several *rounds*, reads may suspend, and may be
+//! repeated.
 
 use std::collections::VecDeque;
 
 use clock::{Nanos, TimerQueue};
 use media::{ChunkId, Nand, Psn};
+use nvme::Hints;
 
+use crate::notice::Notices;
 use crate::operation::{Addresses, Op, Part};
 pub(crate) use crate::operation::{OpDone, Owner, What};
 use crate::pu::{Active, NONE, Phase, Pu};
 use crate::trace::{Span, SpanKind, Trace};
-use crate::{DriveConfig, PuPolicy};
+use crate::{DriveConfig, PuPolicy, SuspendConfig};
+
+mod hints;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -54,9 +60,22 @@ pub(crate) struct FlashArray {
     timers: TimerQueue<Event>,
     done: VecDeque<OpDone>,
     policy: PuPolicy,
+    /// What suspensions that only a hint asks for cost, if there are such.
+    suspend_on_hint: Option<SuspendConfig>,
+    /// Repetitions of a read at most.
+    read_retries: u32,
+    /// Repetitions there were.
+    pub(crate) retried: u64,
+    /// Reads that a hint kept from being repeated.
+    pub(crate) retries_forgone: u64,
+    /// Programs and erases that were suspended.
+    pub(crate) suspensions: u64,
+    /// What was learnt of the media.
+    pub(crate) notices: Notices,
     page_register: bool,
     cache_program: bool,
     pus_per_channel: u32,
+    planes: u32,
     stripe: u32,
     sectors_per_page: u32,
     unit: u32,
@@ -81,9 +100,16 @@ impl FlashArray {
             timers: TimerQueue::with_capacity(4 * pus),
             done: VecDeque::with_capacity(64),
             policy: config.pu_policy,
+            suspend_on_hint: config.open_channel.suspend_on_hint,
+            read_retries: nand.config().errors.read_retries,
+            retried: 0,
+            retries_forgone: 0,
+            suspensions: 0,
+            notices: Notices::of(&nand, config.personality),
             page_register: config.page_register,
             cache_program: config.cache_program,
             pus_per_channel: g.pus,
+            planes: g.planes,
             stripe: g.sectors_per_stripe(),
             sectors_per_page: g.sectors_per_page(),
             unit: nand.config().write_unit(),
@@ -158,7 +184,13 @@ impl FlashArray {
 
     /// Reads up to 64 sectors: physical sector and place. Neighbours in the list that are on one
     /// page are read together.
-    pub(crate) fn read(&mut self, now: Nanos, owner: Owner, addresses: &[(u32, u32)]) {
+    pub(crate) fn read(
+        &mut self,
+        now: Nanos,
+        owner: Owner,
+        hints: Hints,
+        addresses: &[(u32, u32)],
+    ) {
         let op = self.new_op(owner, What::Read);
         let slot = &mut self.ops[op as usize];
         slot.addresses.set(addresses);
@@ -185,6 +217,9 @@ impl FlashArray {
                 planes,
                 first: first as u8,
                 count,
+                hints,
+                rounds: self.rounds(hints, planes.count_ones()),
+                retries: 0,
                 suspended: 0,
             };
             self.submit(now, part);
@@ -193,20 +228,47 @@ impl FlashArray {
     }
 
     /// Programs one write unit of a chunk, whose data has been staged on the media.
-    pub(crate) fn program(&mut self, now: Nanos, owner: Owner, chunk: u32, sector: u32) {
+    pub(crate) fn program(
+        &mut self,
+        now: Nanos,
+        owner: Owner,
+        hints: Hints,
+        chunk: u32,
+        sector: u32,
+    ) {
         let op = self.new_op(owner, What::Program);
-        let count = self.unit.min(64) as u8;
-        let page = sector / self.unit;
-        let what = What::Program;
-        let part = Part { op, what, chunk, page, planes: 0, first: 0, count, suspended: 0 };
+        let part = Part {
+            op,
+            what: What::Program,
+            chunk,
+            page: sector / self.unit,
+            planes: 0,
+            first: 0,
+            count: self.unit.min(64) as u8,
+            hints,
+            rounds: self.rounds(hints, self.planes),
+            retries: 0,
+            suspended: 0,
+        };
         self.submit(now, part);
     }
 
     /// Erases a chunk.
-    pub(crate) fn erase(&mut self, now: Nanos, owner: Owner, chunk: u32) {
+    pub(crate) fn erase(&mut self, now: Nanos, owner: Owner, hints: Hints, chunk: u32) {
         let op = self.new_op(owner, What::Erase);
-        let what = What::Erase;
-        let part = Part { op, what, chunk, page: 0, planes: 0, first: 0, count: 1, suspended: 0 };
+        let part = Part {
+            op,
+            what: What::Erase,
+            chunk,
+            page: 0,
+            planes: 0,
+            first: 0,
+            count: 1,
+            hints,
+            rounds: self.rounds(hints, self.planes),
+            retries: 0,
+            suspended: 0,
+        };
         self.submit(now, part);
     }
 
@@ -228,39 +290,15 @@ impl FlashArray {
         let pu = self.nand.layout().pu_of(ChunkId(part.chunk));
         let reads_first = !matches!(self.policy, PuPolicy::Fifo);
         let id = self.new_part(part);
-        let unit = &mut self.pus[pu as usize];
-        if reads_first && part.what == What::Read {
-            unit.reads.push_back(id);
-            self.suspend(now, pu);
+        let hinted = part.hints.suspend;
+        if part.what == What::Read && (reads_first || hinted && self.may_overtake(pu)) {
+            self.pus[pu as usize].reads.push_back(id);
+            self.suspend(now, pu, hinted);
         } else {
-            unit.queue.push_back(id);
+            self.pus[pu as usize].queue.push_back(id);
             self.stage_ahead(now, pu);
         }
         self.dispatch(now, pu);
-    }
-
-    /// Interrupts a running program or erase for a read, if the policy allows it.
-    fn suspend(&mut self, now: Nanos, pu: u32) {
-        let PuPolicy::ReadsFirst { suspend: Some(limits) } = self.policy else { return };
-        let unit = &mut self.pus[pu as usize];
-        let Some(active) = unit.active else { return };
-        let part = &mut self.parts[active.part as usize];
-        if active.phase != Phase::Array
-            || part.what == What::Read
-            || part.suspended >= limits.max_per_operation
-        {
-            return;
-        }
-        part.suspended += 1;
-        unit.epoch += 1;
-        let remaining = unit.ends.since(now) + limits.resume;
-        let (what, began) = (part.what, unit.began);
-        unit.suspended = Some((active.part, remaining));
-        unit.active = Some(Active { part: active.part, phase: Phase::Suspending });
-        let event = Event::Suspended { pu, epoch: unit.epoch };
-        let delay = if self.instant { Nanos::ZERO } else { limits.suspend };
-        self.timers.push(now + delay, event);
-        self.array_was_busy(pu, what, began, now + delay);
     }
 
     /// Starts the transfer of the next program's data while the array is programming.
@@ -360,14 +398,20 @@ impl FlashArray {
 
     fn start_read(&mut self, now: Nanos, pu: u32, id: u32) {
         let part = self.parts[id as usize];
-        if self.page_register && self.pus[pu as usize].holds(part.chunk, part.page, part.planes) {
-            self.pus[pu as usize].register_hits += 1;
-            self.pus[pu as usize].active = Some(Active { part: id, phase: Phase::Out });
+        let needed = if self.read_retries == 0 { 0 } else { self.retries_needed(&part) };
+        let unit = &mut self.pus[pu as usize];
+        let held = unit.holds(part.chunk, part.page, part.planes).filter(|_| self.page_register);
+        if let Some(retries) = held.filter(|r| *r >= needed || part.hints.limited_retry) {
+            unit.register_hits += 1;
+            unit.active = Some(Active { part: id, phase: Phase::Out });
+            self.parts[id as usize].retries = retries;
             return self.send_out(now, pu, id);
         }
-        let config = self.nand.config();
-        let time = config.timing.read[config.page_type(part.page)];
-        self.pus[pu as usize].load(part.chunk, part.page, part.planes);
+        let retries = if part.hints.limited_retry { 0 } else { needed };
+        self.retried += u64::from(retries);
+        self.parts[id as usize].retries = retries;
+        self.pus[pu as usize].load(part.chunk, part.page, part.planes, retries);
+        let time = self.array_time(&part) * (u64::from(part.rounds) + u64::from(retries));
         self.run_array(now, pu, id, time);
     }
 
@@ -375,14 +419,10 @@ impl FlashArray {
         let part = self.parts[id as usize];
         self.pus[pu as usize].forget_register();
         if let Err(e) = self.nand.begin_program(ChunkId(part.chunk), part.page) {
+            self.notices.failed(&self.nand, ChunkId(part.chunk), &e);
             return self.end_part(id, u64::MAX >> (64 - u32::from(part.count)), e.status());
         }
-        let config = self.nand.config();
-        let time = if config.one_shot {
-            config.timing.program[0]
-        } else {
-            config.timing.program[config.page_type(part.page)]
-        };
+        let time = self.array_time(&part);
         self.run_array(now, pu, id, time);
         self.stage_ahead(now, pu);
     }
@@ -391,10 +431,23 @@ impl FlashArray {
         let part = self.parts[id as usize];
         self.pus[pu as usize].forget_register();
         if let Err(e) = self.nand.begin_erase(ChunkId(part.chunk)) {
+            self.notices.failed(&self.nand, ChunkId(part.chunk), &e);
             return self.end_part(id, 1, e.status());
         }
-        let time = self.nand.config().timing.erase;
+        let time = self.array_time(&part);
         self.run_array(now, pu, id, time);
+    }
+
+    /// Time of one array operation of a part.
+    #[inline]
+    fn array_time(&self, part: &Part) -> Nanos {
+        let config = self.nand.config();
+        match part.what {
+            What::Read => config.timing.read[config.page_type(part.page)],
+            What::Program if config.one_shot => config.timing.program[0],
+            What::Program => config.timing.program[config.page_type(part.page)],
+            What::Erase => config.timing.erase,
+        }
     }
 
     fn run_array(&mut self, now: Nanos, pu: u32, id: u32, time: Nanos) {
@@ -425,10 +478,19 @@ impl FlashArray {
         let op = &mut self.ops[part.op as usize];
         for i in part.first..part.first + part.count {
             let psn = Psn(op.addresses.get()[usize::from(i)].0);
-            if let Err(e) = self.nand.check_read(psn) {
-                op.failed |= 1 << i;
-                if op.status.is_success() {
-                    op.status = e.status();
+            match self.nand.check_read_within(psn, part.retries.into()) {
+                Ok(info) => {
+                    if info.high_ecc {
+                        self.notices.many_errors(&self.nand, psn, info.retries > 0);
+                    }
+                }
+                Err(e) => {
+                    op.failed |= 1 << i;
+                    if op.status.is_success() {
+                        op.status = e.status();
+                    }
+                    let exhausted = u32::from(part.retries) >= self.read_retries;
+                    self.notices.unreadable(&self.nand, psn, &e, exhausted);
                 }
             }
         }
@@ -460,13 +522,21 @@ impl FlashArray {
                     Some(Active { part: active.part, phase: Phase::Out });
                 return self.send_out(now, pu, active.part);
             }
+            // The next planes; reads that wait go in between.
+            _ if part.rounds > 1 => return self.next_round(pu, active.part),
             What::Program => self.nand.end_program(chunk, part.page),
             What::Erase => self.nand.end_erase(chunk),
         };
         self.pus[pu as usize].active = None;
         match result {
-            Ok(()) => self.end_part(active.part, 0, nvme::Status::SUCCESS),
+            Ok(()) => {
+                if part.what == What::Erase {
+                    self.notices.erased(chunk);
+                }
+                self.end_part(active.part, 0, nvme::Status::SUCCESS);
+            }
             Err(e) => {
+                self.notices.failed(&self.nand, chunk, &e);
                 let all = u64::MAX >> (64 - u32::from(part.count));
                 self.end_part(active.part, all, e.status());
             }

@@ -12,8 +12,12 @@
 //! | `admin`, `carry_out` | admin commands |
 //! | `block` | the personality that manages its flash |
 //! | `open_channel` | the personality whose host manages the flash |
+//! | `dual_map` | its own map from logical to physical addresses |
+//! | `notice`, `events` | what it learns of its media, and who is told |
 //! | `null`, `pcm` | no media; phase-change memory |
-//! | `flash`, `operation`, `pu` | parallel units and channels in time |
+//! | `flash`, `operation`, `pu` | parallel units and channels in time; hints |
+//! | `cmb` | memory of the drive that hosts reach into |
+//! | `sidecar` | files beside an image |
 //! | [`stats`](DriveStats), [`trace`](Span) | what was done, and when |
 //! | [`power`](PoweredOff) | power cuts |
 //! | [`ahci`](AhciController) | another kind of controller: AHCI, with SATA drives |
@@ -30,12 +34,16 @@ mod admin;
 mod ahci;
 mod block;
 mod carry_out;
+mod cmb;
 mod commands;
 mod config;
 mod drive;
+mod dual_map;
 mod error;
+mod events;
 mod facts;
 mod flash;
+mod notice;
 mod null;
 mod open_channel;
 mod operation;
@@ -45,6 +53,7 @@ mod pcm;
 mod power;
 mod pu;
 mod queues;
+mod sidecar;
 mod station;
 mod stats;
 mod trace;
@@ -54,11 +63,11 @@ pub use ahci::{
     SataDriveStats, SectorFault,
 };
 pub use config::{
-    Arbitration, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuPolicy,
-    SuspendConfig, WriteBuffer,
+    Arbitration, CmbConfig, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig,
+    PersonalityKind, PuPolicy, SuspendConfig, WriteBuffer,
 };
 pub use drive::Drive;
 pub use error::DriveError;
 pub use power::PoweredOff;
-pub use stats::{DriveStats, Lateness, PuBusy};
+pub use stats::{DriveStats, HintStats, Lateness, MapStats, NotificationStats, PuBusy};
 pub use trace::{Span, SpanKind};

@@ -7,9 +7,13 @@
 
 use clock::Nanos;
 use media::{ChunkId, ChunkState, DataStore, Psn};
-use nvme::{ChunkDescriptor, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Status};
+use nvme::{
+    ChunkDescriptor, DsmRange, Geometry, Hints, IoCommand, Ppa, PpaFormat, PpaList, Status,
+    log_page,
+};
 
-use crate::commands::Commands;
+use crate::commands::{Command, Commands};
+use crate::dual_map::DualMap;
 use crate::flash::{FlashArray, OpDone, Owner, What};
 
 /// Sectors of one command by logical block addressing: those are taken as a vector.
@@ -19,7 +23,9 @@ const MAX_SECTORS: u32 = 64;
 pub(crate) struct OpenChannelDrive {
     pub(crate) array: FlashArray,
     pub(crate) geometry: Geometry,
-    format: PpaFormat,
+    pub(crate) format: PpaFormat,
+    /// The drive's own map, if it keeps one.
+    pub(crate) map: Option<DualMap>,
     /// Sectors accepted for writing, per chunk.
     accepted: Vec<u32>,
     keeps: bool,
@@ -27,12 +33,21 @@ pub(crate) struct OpenChannelDrive {
 }
 
 impl OpenChannelDrive {
-    pub(crate) fn new(array: FlashArray) -> Result<OpenChannelDrive, nvme::GeometryError> {
+    pub(crate) fn new(
+        array: FlashArray,
+        map: Option<DualMap>,
+    ) -> Result<OpenChannelDrive, nvme::GeometryError> {
         let geometry = array.nand.config().host_geometry();
         let format = PpaFormat::of(&geometry)?;
         let accepted = array.nand.chunks().map(|(_, info)| info.write_pointer).collect();
         let keeps = array.nand.config().data != DataStore::None;
-        Ok(OpenChannelDrive { array, geometry, format, accepted, keeps, scratch: Vec::new() })
+        let scratch = Vec::new();
+        Ok(OpenChannelDrive { array, geometry, format, map, accepted, keeps, scratch })
+    }
+
+    /// The address of a sector, as hosts know it.
+    pub(crate) fn ppa(&self, psn: Psn) -> Ppa {
+        self.format.pack(self.array.nand.layout().address(psn))
     }
 
     /// The chunk log's descriptor of the n-th chunk, in the order of addresses.
@@ -54,9 +69,21 @@ impl OpenChannelDrive {
         d
     }
 
+    /// Where the drive's own map has a logical address, as the log page tells it.
+    pub(crate) fn newest_copy(&self, lba: u32) -> u64 {
+        let psn = self.map.as_ref().and_then(|map| map.look_up(lba));
+        psn.map_or(log_page::UNMAPPED, |psn| self.ppa(psn).0)
+    }
+
     /// Starts a command.
     pub(crate) fn start(&mut self, now: Nanos, id: u32, commands: &mut Commands) {
         let io = commands.get(id).io;
+        if let Some(planes) = io.hints().planes.planes()
+            && planes > self.array.nand.config().geometry.planes
+        {
+            commands.get_mut(id).location = Hints::LOCATION;
+            return commands.end(id, Status::INVALID_FIELD.do_not_retry());
+        }
         let result = match io {
             IoCommand::Flush => {
                 // Nothing is cached: what has completed is programmed.
@@ -69,22 +96,25 @@ impl OpenChannelDrive {
             IoCommand::Write { slba, nlb, .. } => {
                 self.run_of(id, slba, nlb, commands).and_then(|()| self.write(now, id, commands))
             }
-            IoCommand::VectorRead { addresses } => self
+            IoCommand::VectorRead { addresses, .. } => self
                 .resolve(id, addresses, commands, false)
                 .and_then(|()| self.read(now, id, commands)),
-            IoCommand::VectorWrite { addresses } => self
+            IoCommand::VectorWrite { addresses, .. } => self
                 .resolve(id, addresses, commands, false)
                 .and_then(|()| self.write(now, id, commands)),
-            IoCommand::VectorReset { addresses } => self
+            IoCommand::VectorReset { addresses, .. } => self
                 .resolve(id, addresses, commands, false)
                 .and_then(|()| self.reset(now, id, commands)),
-            IoCommand::VectorCopy { from, to } => self
+            IoCommand::VectorCopy { from, to, .. } => self
                 .resolve(id, to, commands, true)
                 .and_then(|()| self.resolve(id, from, commands, false))
                 .and_then(|()| self.check_writes(id, true, commands))
                 .and_then(|()| self.read(now, id, commands)),
             IoCommand::DatasetManagement { ranges, deallocate } => {
                 self.reset_ranges(now, id, ranges, deallocate, commands)
+            }
+            IoCommand::MapTrim { ranges, sequence } => {
+                self.map_trim(id, ranges, sequence, commands)
             }
             IoCommand::WriteZeroes { .. } | IoCommand::LbaStatus { .. } => {
                 Err((Status::INVALID_OPCODE, 0))
@@ -169,7 +199,7 @@ impl OpenChannelDrive {
         for (i, psn) in command.psns.iter().enumerate() {
             addresses[i] = (*psn, i as u32);
         }
-        self.array.read(now, Owner::Command(id), &addresses[..count]);
+        self.array.read(now, Owner::Command(id), command.io.hints(), &addresses[..count]);
         Ok(())
     }
 
@@ -224,6 +254,7 @@ impl OpenChannelDrive {
     fn program(&mut self, now: Nanos, id: u32, commands: &mut Commands, copy: bool) {
         let unit = self.geometry.ws_min as usize;
         let command = commands.get_mut(id);
+        let hints = command.io.hints();
         let psns = std::mem::take(if copy { &mut command.targets } else { &mut command.psns });
         command.parts = (psns.len() / unit) as u32;
         let layout = *self.array.nand.layout();
@@ -239,7 +270,7 @@ impl OpenChannelDrive {
             });
             let owner = Owner::Command(id);
             match staged {
-                Ok(()) => self.array.program(now, owner, chunk.0, sector),
+                Ok(()) => self.array.program(now, owner, hints, chunk.0, sector),
                 Err(e) => self.array.fail(owner, What::Program, e.status()),
             }
             self.array.note_unit(u as u32);
@@ -321,7 +352,7 @@ impl OpenChannelDrive {
         command.parts = command.psns.len() as u32;
         for (i, psn) in command.psns.iter().enumerate() {
             let chunk = layout.chunk_of(Psn(*psn));
-            self.array.erase(now, Owner::Command(id), chunk.0);
+            self.array.erase(now, Owner::Command(id), command.io.hints(), chunk.0);
             self.array.note_unit(i as u32);
         }
         Ok(())
@@ -343,13 +374,10 @@ impl OpenChannelDrive {
         if u32::from(ranges) > MAX_SECTORS {
             return Err((Status::INVALID_FIELD, 0));
         }
+        let list = read_ranges(commands.get(id), ranges);
         let command = commands.get_mut(id);
-        let mut bytes = vec![0; usize::from(ranges) * nvme::DsmRange::BYTES];
-        command.payload.read(command.port.memory(), 0, &mut bytes);
         command.psns.clear();
-        for raw in bytes.chunks_exact(nvme::DsmRange::BYTES) {
-            let range = raw.try_into().map(nvme::DsmRange::from_bytes);
-            let range = range.map_err(|_| (Status::INTERNAL, 0))?;
+        for range in list {
             let address = self
                 .geometry
                 .address(&self.format, Ppa(range.slba.get()))
@@ -360,6 +388,21 @@ impl OpenChannelDrive {
             command.psns.push(self.array.nand.layout().psn_at(address).0);
         }
         self.reset(now, id, commands)
+    }
+
+    /// Map trim: logical addresses that the drive's own map is to forget.
+    fn map_trim(
+        &mut self,
+        id: u32,
+        ranges: u16,
+        sequence: u64,
+        commands: &mut Commands,
+    ) -> Result<(), (Status, u64)> {
+        let Some(map) = &mut self.map else { return Err((Status::INVALID_OPCODE, 0)) };
+        let list = read_ranges(commands.get(id), ranges);
+        map.trim(&self.array.nand, &list, sequence).map_err(|status| (status, 0))?;
+        commands.end(id, Status::SUCCESS);
+        Ok(())
     }
 
     /// An operation of the flash has ended.
@@ -384,6 +427,10 @@ impl OpenChannelDrive {
                 if !done.status.is_success() {
                     let bits = (u64::MAX >> (64 - unit)) << (done.unit * unit);
                     commands.get_mut(id).result |= bits;
+                } else if let Some(map) = &mut self.map {
+                    let command = commands.get(id);
+                    let psns = if copies { &command.targets } else { &command.psns };
+                    map.written(&self.array.nand, psns[(done.unit * unit) as usize], unit);
                 }
             }
             What::Erase => {
@@ -391,6 +438,9 @@ impl OpenChannelDrive {
                     let psn = commands.get(id).psns[done.unit as usize];
                     self.array.nand.layout().chunk_of(Psn(psn))
                 };
+                if let Some(map) = &mut self.map {
+                    map.reset(&self.array.nand, chunk);
+                }
                 if done.status.is_success() {
                     self.accepted[chunk.0 as usize] = 0;
                 } else {
@@ -457,10 +507,10 @@ impl OpenChannelDrive {
         let oob = u64::from(self.geometry.oob_bytes);
         match *io {
             IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * oob,
-            IoCommand::VectorRead { addresses } | IoCommand::VectorWrite { addresses } => {
+            IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
                 u64::from(addresses.count()) * oob
             }
-            IoCommand::VectorReset { addresses } => {
+            IoCommand::VectorReset { addresses, .. } => {
                 u64::from(addresses.count()) * ChunkDescriptor::BYTES as u64
             }
             _ => 0,
@@ -472,4 +522,12 @@ impl OpenChannelDrive {
         self.array.power_cut();
         self.accepted = self.array.nand.chunks().map(|(_, info)| info.write_pointer).collect();
     }
+}
+
+/// The ranges that a command's data is.
+fn read_ranges(command: &Command, ranges: u16) -> Vec<DsmRange> {
+    let mut bytes = vec![0; usize::from(ranges) * DsmRange::BYTES];
+    command.payload.read(command.port.memory(), 0, &mut bytes);
+    let (ranges, _) = bytes.as_chunks::<{ DsmRange::BYTES }>();
+    ranges.iter().map(|raw| DsmRange::from_bytes(*raw)).collect()
 }

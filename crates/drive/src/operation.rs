@@ -76,6 +76,9 @@ impl Addresses {
     }
 }
 
+// Parts under way are looked at all the time: two to a cache line.
+const _: () = assert!(size_of::<Part>() == 32);
+
 /// The piece of an operation that one parallel unit executes at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
@@ -87,6 +90,11 @@ pub(crate) struct Part {
     pub(crate) planes: u64,
     pub(crate) first: u8,
     pub(crate) count: u8,
+    pub(crate) hints: nvme::Hints,
+    /// Array operations that it still takes, the one under way included.
+    pub(crate) rounds: u8,
+    /// Repetitions of a read that have been, or are being, made.
+    pub(crate) retries: u16,
     /// How often it has been suspended.
-    pub(crate) suspended: u32,
+    pub(crate) suspended: u16,
 }

@@ -7,7 +7,7 @@
 
 use clock::{Component, Nanos};
 use media::MediaConfig;
-use nvme::{AdminCommand, IoCommand, Sqe, Status};
+use nvme::{AdminCommand, ErrorEntry, Hints, IoCommand, PlaneMode, Sqe, Status, opcode};
 use ring::Iova;
 
 use crate::drive::{Drive, Personality};
@@ -46,14 +46,19 @@ impl Drive {
         if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
             return Err(Status::INVALID_NAMESPACE);
         }
-        let io = IoCommand::parse(sqe)?;
+        let io = IoCommand::parse(sqe).inspect_err(|_| {
+            let vector = (opcode::io::VECTOR_RESET..=opcode::io::VECTOR_COPY).contains(&sqe.opcode);
+            if vector && sqe.hints().is_err() {
+                self.commands.get_mut(id).location = Hints::LOCATION;
+            }
+        })?;
         let sector = u64::from(self.sector_bytes());
         let bytes = match io {
             IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * sector,
-            IoCommand::VectorRead { addresses } | IoCommand::VectorWrite { addresses } => {
+            IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
                 u64::from(addresses.count()) * sector
             }
-            IoCommand::DatasetManagement { ranges, .. } => {
+            IoCommand::DatasetManagement { ranges, .. } | IoCommand::MapTrim { ranges, .. } => {
                 u64::from(ranges) * nvme::DsmRange::BYTES as u64
             }
             // There are never more extents than sectors.
@@ -78,8 +83,38 @@ impl Drive {
         if bytes > 0 {
             command.payload = Payload::of(sqe, bytes, memory)?;
         }
-        (command.io, command.bytes) = (io, bytes);
+        (command.io, command.bytes, command.dma_bytes) = (io, bytes, bytes);
+        if let Some(cmb) = &self.cmb
+            && let Some(queue) = &self.queues.submissions[command.queue as usize]
+            && let Some(range) = cmb.range(queue.port)
+        {
+            let inside = command.payload.bytes_within(bytes, range);
+            command.dma_bytes = bytes - inside;
+            self.counts.cmb_bytes += inside;
+        }
+        let hints = io.hints();
+        if hints != Hints::NONE {
+            self.count_hints(&io, hints);
+        }
         Ok(())
+    }
+
+    #[cold]
+    fn count_hints(&mut self, io: &IoCommand, hints: Hints) {
+        let counts = &mut self.counts.hints;
+        counts.plane_modes += u64::from(hints.planes != PlaneMode::DriveChoice);
+        counts.limited_retry += u64::from(hints.limited_retry);
+        if hints.suspend {
+            let reads = matches!(io, IoCommand::VectorRead { .. } | IoCommand::VectorCopy { .. });
+            let array = match &self.personality {
+                Personality::OpenChannel(d) => Some(&d.array),
+                _ => None,
+            };
+            match reads && array.is_some_and(|a| a.suspends_on_hint()) {
+                true => counts.suspend += 1,
+                false => counts.suspend_ignored += 1,
+            }
+        }
     }
 
     fn sector_bytes(&self) -> u32 {
@@ -97,8 +132,8 @@ impl Drive {
         let incoming =
             matches!(command.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
         let rate = self.config.controller.dma_bytes_per_sec;
-        if incoming && rate > 0 && !self.instant {
-            let time = Nanos::transfer(command.bytes, rate);
+        if incoming && rate > 0 && !self.instant && command.dma_bytes > 0 {
+            let time = Nanos::transfer(command.dma_bytes, rate);
             self.dma.serve(now, time, id);
         } else {
             self.start(now, id);
@@ -124,8 +159,9 @@ impl Drive {
             let outgoing =
                 matches!(command.io, IoCommand::Read { .. } | IoCommand::VectorRead { .. });
             let rate = self.config.controller.dma_bytes_per_sec;
-            if outgoing && rate > 0 && !self.instant && command.status.is_success() {
-                let time = Nanos::transfer(command.bytes, rate);
+            let moves = rate > 0 && !self.instant && command.dma_bytes > 0;
+            if outgoing && moves && command.status.is_success() {
+                let time = Nanos::transfer(command.dma_bytes, rate);
                 self.dma.serve(now, time, id);
             } else {
                 self.transferred(now, id);
@@ -163,7 +199,8 @@ impl Drive {
         }
         if !command.status.is_success() {
             self.counts.errors += 1;
-            self.admin.note_error(command.sq_id, command.cid, command.status, 0);
+            let (sq, cid, at) = (command.sq_id, command.cid, command.location);
+            self.admin.note_error(sq, cid, command.status, at);
         }
         let (queue, cid) = (command.queue as usize, command.cid);
         let (status, result) = (command.status, command.result);
@@ -203,13 +240,19 @@ impl Drive {
                 }
                 None => now,
             },
-            Personality::OpenChannel(d) => match d.array.next_done(now) {
-                Some((at, done)) => {
-                    d.operation_done(at, done, commands);
-                    at
+            Personality::OpenChannel(d) => {
+                let at = match d.array.next_done(now) {
+                    Some((at, done)) => {
+                        d.operation_done(at, done, commands);
+                        at
+                    }
+                    None => now,
+                };
+                if d.array.notices.any() {
+                    self.notify_of_media();
                 }
-                None => now,
-            },
+                at
+            }
         }
     }
 
@@ -265,7 +308,7 @@ impl Drive {
             Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
             Ok(None) => {}
             Err(status) => {
-                self.admin.note_error(0, cid, status, 0);
+                self.admin.note_error(0, cid, status, ErrorEntry::NONE);
                 self.queues.post(queue, cid, status, 0);
             }
         }

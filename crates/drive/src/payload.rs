@@ -56,6 +56,29 @@ impl Payload {
         !matches!(self, Payload::Nowhere)
     }
 
+    /// How many of the `bytes` bytes of data are at addresses of `range`, its end excluded. Ranges are
+    /// whole registrations: a piece is inside or outside.
+    pub(crate) fn bytes_within(&self, bytes: u64, range: (Iova, Iova)) -> u64 {
+        let inside = |at: Iova| range.0 <= at && at < range.1;
+        match self {
+            Payload::Nowhere => 0,
+            Payload::One(at) => {
+                if inside(*at) {
+                    bytes
+                } else {
+                    0
+                }
+            }
+            Payload::Pieces(pieces) => {
+                let end = |i: usize| pieces.get(i + 1).map_or(bytes, |p| p.0.min(bytes));
+                let within = |(i, (start, at)): (usize, &(u64, Iova))| {
+                    if inside(*at) { end(i) - start } else { 0 }
+                };
+                pieces.iter().enumerate().map(within).sum()
+            }
+        }
+    }
+
     /// Calls `f` with every piece of `len` bytes from `offset` on: region, offset in it, how far
     /// into the range, and bytes.
     #[inline]
@@ -303,6 +326,25 @@ mod tests {
         sqe.set_sgl(SglDescriptor::Segment { address: at.0, length: 48, last: false });
         round_trip(&Payload::of(&sqe, 8192, &space).unwrap(), &space, 8192);
         assert_eq!(Payload::of(&sqe, 9097, &space).unwrap_err(), Status::SGL_LENGTH_INVALID);
+    }
+
+    #[test]
+    fn pieces_within_a_registration_are_counted() {
+        let (space, region, at) = memory(4);
+        let other = Region::anonymous(4 * PAGE).unwrap();
+        let far = space.register(&other).unwrap();
+        let range = (far, far.offset(4 * PAGE as u64));
+        for (i, entry) in [far.0 + 4096, at.0 + 8192, far.0 + 8192].into_iter().enumerate() {
+            region.write(i * 8, &entry.to_le_bytes());
+        }
+        let mut sqe = Sqe::default();
+        sqe.set_prp(far.0 + 512, at.0);
+        let bytes = 3584 + 3 * 4096;
+        let payload = Payload::of(&sqe, bytes, &space).unwrap();
+        assert_eq!(payload.bytes_within(bytes, range), bytes - 4096);
+        assert_eq!(Payload::One(at).bytes_within(512, range), 0);
+        assert_eq!(Payload::One(far).bytes_within(512, range), 512);
+        assert_eq!(Payload::Nowhere.bytes_within(512, range), 0);
     }
 
     #[test]

@@ -1,22 +1,32 @@
 //! [`PoweredOff`]: a drive after its power failed.
 
-use media::Nand;
+use std::sync::Arc;
 
+use media::Nand;
+use ring::Region;
+
+use crate::cmb::Cmb;
 use crate::drive::{Drive, Personality};
 use crate::error::DriveError;
 use crate::flash::FlashArray;
 use crate::{DriveConfig, PersonalityKind};
 
-/// A drive without power: what is on its medium, and nothing else.
+/// A drive without power: what is on its medium and in memory behind capacitors, and nothing else.
 #[derive(Debug)]
 pub struct PoweredOff {
     config: DriveConfig,
     personality: Personality,
+    /// What was in the controller memory buffer, if that is protected.
+    cmb: Option<Arc<Region>>,
 }
 
 impl PoweredOff {
-    pub(crate) fn new(config: DriveConfig, personality: Personality) -> PoweredOff {
-        PoweredOff { config, personality }
+    pub(crate) fn new(
+        config: DriveConfig,
+        personality: Personality,
+        cmb: Option<Arc<Region>>,
+    ) -> PoweredOff {
+        PoweredOff { config, personality, cmb }
     }
 
     /// The NAND medium, to look at or to damage while the power is off.
@@ -35,7 +45,7 @@ impl PoweredOff {
     /// As [`Drive::new`]; and for a block drive over a medium that keeps no data, which cannot know
     /// what was written.
     pub fn power_on(self) -> Result<Drive, DriveError> {
-        let PoweredOff { config, personality } = self;
+        let PoweredOff { config, personality, cmb } = self;
         let personality = match personality {
             Personality::Block(d) => {
                 if config.personality == PersonalityKind::Block && !d.keeps_data() {
@@ -46,14 +56,15 @@ impl PoweredOff {
                     });
                 }
                 let array = FlashArray::new(d.array.nand, &config);
-                Drive::over_nand(array, PersonalityKind::Block, &config)?
+                Drive::over_nand(array, PersonalityKind::Block, &config, None)?
             }
             Personality::OpenChannel(d) => {
-                let array = FlashArray::new(d.array.nand, &config);
-                Drive::over_nand(array, PersonalityKind::OpenChannel, &config)?
+                let (array, map) = (FlashArray::new(d.array.nand, &config), d.map);
+                Drive::over_nand(array, PersonalityKind::OpenChannel, &config, map)?
             }
             other => other,
         };
-        Drive::with_personality(config, personality)
+        let cmb = Cmb::power_on(&config, cmb)?;
+        Drive::with_personality(config, personality, cmb)
     }
 }

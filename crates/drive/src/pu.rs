@@ -46,8 +46,8 @@ pub(crate) struct Pu {
     pub(crate) began: Nanos,
     /// When it ends.
     pub(crate) ends: Nanos,
-    /// Chunk and page in the page register, and of which planes.
-    register: Option<(u32, u32, u64)>,
+    /// Chunk and page in the page register, of which planes, and after how many repetitions.
+    register: Option<(u32, u32, u64, u16)>,
     pub(crate) register_hits: u64,
     /// Time spent reading (transfers out included), programming, erasing.
     pub(crate) busy: [Nanos; 3],
@@ -79,16 +79,21 @@ impl Pu {
         self.busy[what as usize] += time;
     }
 
-    /// Whether a page is in the page register.
+    /// After how many repetitions a page was read into the page register, if it is there.
     #[inline]
-    pub(crate) fn holds(&self, chunk: u32, page: u32, planes: u64) -> bool {
-        self.register.is_some_and(|(c, p, loaded)| c == chunk && p == page && planes & !loaded == 0)
+    pub(crate) fn holds(&self, chunk: u32, page: u32, planes: u64) -> Option<u16> {
+        match self.register {
+            Some((c, p, loaded, retries)) if c == chunk && p == page && planes & !loaded == 0 => {
+                Some(retries)
+            }
+            _ => None,
+        }
     }
 
     /// The page register is loaded with a page.
     #[inline]
-    pub(crate) fn load(&mut self, chunk: u32, page: u32, planes: u64) {
-        self.register = Some((chunk, page, planes));
+    pub(crate) fn load(&mut self, chunk: u32, page: u32, planes: u64, retries: u16) {
+        self.register = Some((chunk, page, planes, retries));
     }
 
     /// The page register has been used for something else.

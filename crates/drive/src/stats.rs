@@ -79,6 +79,48 @@ pub struct PuBusy {
     pub erase: Nanos,
 }
 
+/// What became of commands' hints (LightNVM paper section 3.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HintStats {
+    /// Commands that said how many planes to use at once.
+    pub plane_modes: u64,
+    /// Reads that asked for suspension.
+    pub suspend: u64,
+    /// Commands whose suspend hint did nothing: reads of a drive that cannot suspend, and commands
+    /// that read nothing.
+    pub suspend_ignored: u64,
+    /// Commands that asked to fail fast.
+    pub limited_retry: u64,
+    /// Reads that did: what they would have been repeated for is not read.
+    pub retries_forgone: u64,
+}
+
+/// What happened to the drive's own map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapStats {
+    /// Sectors written that became their address's newest copy.
+    pub updates: u64,
+    /// Sectors written that did not: there was a newer one, or it was trimmed since.
+    pub stale: u64,
+    /// Sectors written with a logical address past the end.
+    pub out_of_range: u64,
+    /// Addresses that lost their copy to the reset of its chunk.
+    pub resets: u64,
+    /// Addresses trimmed.
+    pub trims: u64,
+}
+
+/// Chunk notifications (OC section 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotificationStats {
+    /// Notifications logged.
+    pub logged: u64,
+    /// Those that later ones took the place of before any host had read them.
+    pub lost: u64,
+    /// Asynchronous event requests completed because of them.
+    pub announced: u64,
+}
+
 /// Counters since power-on, or since [`Drive::reset_stats`](crate::Drive::reset_stats).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriveStats {
@@ -108,6 +150,18 @@ pub struct DriveStats {
     pub channels: Vec<Nanos>,
     /// Reads that found their page in the page register.
     pub register_hits: u64,
+    /// Programs and erases that were suspended for a read.
+    pub suspensions: u64,
+    /// Repetitions of array reads because of bit errors.
+    pub read_retries: u64,
+    /// What became of hints.
+    pub hints: HintStats,
+    /// Notifications of an open-channel drive.
+    pub notifications: NotificationStats,
+    /// Bytes of commands' data that were in the controller memory buffer and took no DMA.
+    pub cmb_bytes: u64,
+    /// The drive's own map; `None` unless it keeps one.
+    pub map: Option<MapStats>,
     /// How late completions were.
     pub late: Lateness,
 }

@@ -1,4 +1,4 @@
-//! [`AdminQueue`]: the admin queue, one command at a time.
+//! [`AdminQueue`]: the admin queue, one command at a time; a request for an event beside it.
 //!
 //! Owns the buffer that commands read into. Guarantee: an answer is that of the command that was
 //! asked, whoever looks first, and the buffer is not reused while a command that could still write to
@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use nvme::{AdminCommand, IDENTIFY_BYTES};
+use nvme::{AdminCommand, IDENTIFY_BYTES, Status};
 use ring::{Iova, PAGE, Port, Region};
 
 use crate::{DriverError, QueuePair};
@@ -44,7 +44,13 @@ pub(crate) struct AdminQueue {
     kept: Vec<(Ticket, Result<u64, DriverError>)>,
     tickets: u64,
     answered: u64,
+    /// A request for an event that was answered: dword 0 and status.
+    event: Option<(u64, Status)>,
 }
+
+/// What completions carry back: whose they are.
+const COMMAND: u64 = 0;
+const EVENT: u64 = 1;
 
 impl AdminQueue {
     /// The admin queue of `port`, which must not have been used before.
@@ -63,6 +69,7 @@ impl AdminQueue {
             kept: Vec::new(),
             tickets: 0,
             answered: 0,
+            event: None,
         })
     }
 
@@ -93,15 +100,46 @@ impl AdminQueue {
     /// Sends a command as for [`run`](AdminQueue::run), and does not wait: its answer is to be
     /// looked for.
     pub(crate) fn ask(&mut self, command: AdminCommand, queue: u16) -> Result<Ticket, DriverError> {
+        self.ask_into(command, queue, self.buffer_at)
+    }
+
+    /// As [`ask`](AdminQueue::ask), with the answer's bytes at `at`: registered pages of the
+    /// caller's own.
+    pub(crate) fn ask_into(
+        &mut self,
+        command: AdminCommand,
+        queue: u16,
+        at: Iova,
+    ) -> Result<Ticket, DriverError> {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.send(command, queue, Some(ticket))?;
+        self.send(command, queue, Some(ticket), at)?;
         Ok(ticket)
+    }
+
+    /// Asks to be told of the next [event](AdminQueue::event), beside whatever else is asked. One
+    /// request at a time.
+    pub(crate) fn listen(&mut self) -> Result<(), DriverError> {
+        let command = AdminCommand::AsyncEventRequest;
+        let name = command.name();
+        if self.unresponsive {
+            return Err(DriverError::Unresponsive { command: name });
+        }
+        let submitted = self.pair.submit(command.to_sqe(), EVENT);
+        submitted.map_err(|_| DriverError::AdminQueueFull { command: name })?;
+        self.pair.ring();
+        Ok(())
+    }
+
+    /// The answer to a request for an event, once it is there: dword 0 and status.
+    pub(crate) fn event(&mut self) -> Option<(u64, Status)> {
+        self.look();
+        self.event.take()
     }
 
     /// Sends a command whose answer nobody looks for.
     pub(crate) fn tell(&mut self, command: AdminCommand, queue: u16) -> Result<(), DriverError> {
-        self.send(command, queue, None)
+        self.send(command, queue, None, self.buffer_at)
     }
 
     fn send(
@@ -109,6 +147,7 @@ impl AdminQueue {
         command: AdminCommand,
         queue: u16,
         ticket: Option<Ticket>,
+        at: Iova,
     ) -> Result<(), DriverError> {
         let name = command.name();
         if self.unresponsive {
@@ -119,11 +158,11 @@ impl AdminQueue {
         }
         let mut sqe = command.to_sqe();
         if let Some(bytes) = bytes_read(&command) {
-            // Admin commands carry PRP entries (NVMe section 4.3); the buffer is page aligned.
-            let second = if bytes > PAGE as u64 { self.buffer_at.offset(PAGE as u64).0 } else { 0 };
-            sqe.set_prp(self.buffer_at.0, second);
+            // Admin commands carry PRP entries (NVMe section 4.3); buffers are page aligned.
+            let second = if bytes > PAGE as u64 { at.offset(PAGE as u64).0 } else { 0 };
+            sqe.set_prp(at.0, second);
         }
-        if self.pair.submit(sqe, 0).is_err() {
+        if self.pair.submit(sqe, COMMAND).is_err() {
             return Err(DriverError::AdminQueueFull { command: name });
         }
         self.pair.ring();
@@ -150,21 +189,25 @@ impl AdminQueue {
         Some(self.kept.swap_remove(place).1)
     }
 
-    /// Takes in an answer, and keeps it for who waits for it.
+    /// Takes in answers, and keeps them for who waits for them.
     fn look(&mut self) {
-        let Some(Asked { command, queue, ticket }) = self.asked else { return };
-        // One command is outstanding, so this is the one that came back.
-        let Some(completed) = self.pair.reap() else { return };
-        self.pair.release();
-        self.asked = None;
-        self.answered += 1;
-        let Some(ticket) = ticket else { return };
-        let answer = if completed.status.is_success() {
-            Ok(completed.result)
-        } else {
-            Err(DriverError::Command { command, queue, status: completed.status })
-        };
-        self.kept.push((ticket, answer));
+        while let Some(completed) = self.pair.reap() {
+            self.pair.release();
+            if completed.user == EVENT {
+                self.event = Some((completed.result, completed.status));
+                continue;
+            }
+            // One command is outstanding, so this is the one that came back.
+            let Some(Asked { command, queue, ticket }) = self.asked.take() else { continue };
+            self.answered += 1;
+            let Some(ticket) = ticket else { continue };
+            let answer = if completed.status.is_success() {
+                Ok(completed.result)
+            } else {
+                Err(DriverError::Command { command, queue, status: completed.status })
+            };
+            self.kept.push((ticket, answer));
+        }
     }
 
     /// Carries out Identify or Geometry and returns the 4096 bytes.

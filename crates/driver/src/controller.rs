@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use nvme::feature::{self, QueueCounts};
 use nvme::{
-    AdminCommand, ChunkDescriptor, FeatureSelect, GeometryPage, HealthLog, IdentifyController,
-    IdentifyNamespace, NamespaceList, QueuePriority, Status, cns, log_page,
+    Address, AdminCommand, ChunkDescriptor, Extensions, FeatureSelect, GeometryPage, HealthLog,
+    IdentifyController, IdentifyNamespace, NamespaceList, Ppa, QueuePriority, Status, cns,
+    log_page,
 };
 use ring::{Iova, MAX_QUEUES, Port};
 
 use crate::admin::{AdminQueue, Pump};
+use crate::events::EventWatch;
 use crate::memory::QueueMemory;
-use crate::{Completed, DriveInfo, DriverError, QueuePair};
+use crate::{Cmb, Completed, DriveInfo, DriverError, MediaEvent, OpenChannel, QueuePair};
 
 /// All namespaces.
 const ALL_NAMESPACES: u32 = u32::MAX;
@@ -28,6 +30,8 @@ pub struct Controller {
     port: Arc<Port>,
     admin: AdminQueue,
     info: DriveInfo,
+    cmb: Option<Cmb>,
+    watch: Option<EventWatch>,
     /// By queue identifier minus one: the memory of the queue, if it exists.
     queues: Vec<Option<QueueMemory>>,
     /// Memory of deleted queues.
@@ -63,13 +67,19 @@ impl Controller {
         };
         let io_queues = agree_on_queues(&mut admin, pump)?;
         let info = DriveInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues)?;
+        let cmb = Cmb::of(&port, &controller)?;
         let queues = vec![None; usize::from(info.io_queues)];
-        Ok(Controller { port, admin, info, queues, spare: Vec::new() })
+        Ok(Controller { port, admin, info, cmb, watch: None, queues, spare: Vec::new() })
     }
 
     /// What the drive says about itself.
     pub fn info(&self) -> &DriveInfo {
         &self.info
+    }
+
+    /// Memory of the drive that the host reaches into, if it has some.
+    pub fn cmb(&self) -> Option<Cmb> {
+        self.cmb.clone()
     }
 
     /// The connection to the drive.
@@ -211,7 +221,12 @@ impl Controller {
             let command = "Get Log Page";
             return Err(DriverError::Command { command, queue: 0, status: Status::INVALID_FIELD });
         }
-        let nsid = if lid == log_page::CHUNK_INFORMATION { self.info.nsid } else { ALL_NAMESPACES };
+        let nsid = match lid {
+            log_page::CHUNK_INFORMATION | log_page::CHUNK_NOTIFICATION | log_page::DUAL_MAP => {
+                self.info.nsid
+            }
+            _ => ALL_NAMESPACES,
+        };
         self.admin.log_page(lid, nsid, offset, into, pump)
     }
 
@@ -245,6 +260,83 @@ impl Controller {
         self.log_page(log_page::CHUNK_INFORMATION, offset, &mut bytes, pump)?;
         let (chunks, _) = bytes.as_chunks::<{ ChunkDescriptor::BYTES }>();
         Ok(chunks.iter().map(|c| ChunkDescriptor::from_bytes(*c)).collect())
+    }
+
+    /// Reads where the drive's own map has the newest copies of `count` logical addresses from
+    /// `first` on; `None` for one that has no copy.
+    ///
+    /// # Errors
+    /// [`DriverError::Lacks`] if the drive keeps no map or the map has fewer addresses,
+    /// [`DriverError::Implausible`] for copies at addresses that cannot be, or that of
+    /// [`log_page`](Controller::log_page).
+    pub fn dual_map(
+        &mut self,
+        first: u64,
+        count: u64,
+        pump: &mut dyn FnMut(),
+    ) -> Result<Vec<Option<Address>>, DriverError> {
+        let media = self.open_channel()?;
+        if !media.extensions.has(Extensions::DUAL_MAP) {
+            return Err(DriverError::Lacks { what: "map of its own" });
+        }
+        let entries = media.extensions.map_entries.get();
+        if first.checked_add(count).is_none_or(|end| end > entries) {
+            return Err(DriverError::Lacks { what: "map of so many addresses" });
+        }
+        let mut bytes = vec![0; count as usize * 8];
+        self.log_page(log_page::DUAL_MAP, first * 8, &mut bytes, pump)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let place = |(lba, word): (u64, &[u8; 8])| match u64::from_le_bytes(*word) {
+            log_page::UNMAPPED => Ok(None),
+            ppa => media.geometry.address(&media.format, Ppa(ppa)).map(Some).map_err(|e| {
+                DriverError::Implausible { what: format!("where logical address {lba} is: {e}") }
+            }),
+        };
+        (first..).zip(words).map(place).collect()
+    }
+
+    fn open_channel(&self) -> Result<OpenChannel, DriverError> {
+        self.info.open_channel.ok_or(DriverError::Lacks { what: "physical addresses" })
+    }
+
+    /// Begins to watch what the drive notices about its media: chunks that go offline, data that
+    /// should be moved, dies that fail. What it has noticed before, and still knows, comes first.
+    /// Nothing to do if they are watched already.
+    ///
+    /// # Errors
+    /// [`DriverError::Lacks`] for a drive that manages its own media or tells nothing; no memory, no
+    /// registration.
+    pub fn watch_events(&mut self) -> Result<(), DriverError> {
+        let media = self.open_channel()?;
+        if !media.extensions.has(Extensions::NOTIFICATIONS) {
+            return Err(DriverError::Lacks { what: "chunk notifications" });
+        }
+        if self.watch.is_none() {
+            let (memory, nsid) = (self.port.memory(), self.info.nsid);
+            self.watch = Some(EventWatch::begin(&mut self.admin, memory, media, nsid)?);
+        }
+        Ok(())
+    }
+
+    /// The next thing that the drive noticed about its media, if there is one yet. Does not wait, and
+    /// asks the drive nothing while there is nothing.
+    ///
+    /// # Errors
+    /// [`DriverError::NotWatching`]; the drive's refusal of a request or of the log, after which
+    /// events are not watched any more.
+    pub fn poll_events(&mut self) -> Result<Option<MediaEvent>, DriverError> {
+        let watch = self.watch.as_mut().ok_or(DriverError::NotWatching)?;
+        let polled = watch.poll(&mut self.admin);
+        if polled.is_err() {
+            self.watch = None;
+        }
+        polled
+    }
+
+    /// Media events that the drive overwrote before they were read, and things that it wrote in
+    /// their place that mean nothing, since they are watched.
+    pub fn lost_events(&self) -> (u64, u64) {
+        self.watch.as_ref().map_or((0, 0), |w| (w.lost, w.malformed))
     }
 
     /// The value of a feature ([`nvme::feature`]).

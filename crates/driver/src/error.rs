@@ -86,6 +86,15 @@ pub enum DriverError {
         /// Chunks of the drive.
         chunks: u64,
     },
+    /// The drive does not have what was asked for.
+    #[error("the drive has no {what}")]
+    Lacks {
+        /// What it does not have.
+        what: &'static str,
+    },
+    /// Media events were polled for and are not watched.
+    #[error("media events are not watched, or no longer: watch_events comes first")]
+    NotWatching,
     /// No memory for a queue or a buffer.
     #[error("memory for a queue or a buffer: {0}")]
     Memory(#[source] io::Error),

@@ -1,6 +1,9 @@
 //! [`DriveInfo`]: what a drive says about itself, checked.
 
-use nvme::{Geometry, GeometryPage, IdentifyController, IdentifyNamespace, MediaTiming, PpaFormat};
+use nvme::{
+    Extensions, Geometry, GeometryPage, IdentifyController, IdentifyNamespace, MediaTiming,
+    PpaFormat,
+};
 
 use crate::DriverError;
 
@@ -48,6 +51,8 @@ pub struct OpenChannel {
     pub copies: bool,
     /// Chunks that may be open at a time; 0 for no limit.
     pub max_open_chunks: u32,
+    /// What it can do beyond the specification: hints that it obeys, a map of its own.
+    pub extensions: Extensions,
 }
 
 fn implausible(what: String) -> DriverError {
@@ -80,6 +85,7 @@ impl DriveInfo {
                     timing: page.timing(),
                     copies: page.mccap.get() & GeometryPage::MCCAP_COPY != 0,
                     max_open_chunks: page.maxoc.get(),
+                    extensions: Extensions::of(&page.vendor),
                 })
             }
         };

@@ -17,6 +17,8 @@
 //! |---|---|
 //! | [`controller`](Controller) | bring-up over a port, admin commands, making and deleting queue pairs |
 //! | `admin` | the admin queue, one command at a time |
+//! | [`events`](MediaEvent) | what the drive tells of its media unasked |
+//! | [`cmb`](Cmb) | memory of the drive that the host reaches into |
 //! | [`info`](DriveInfo) | what a drive says about itself, checked |
 //! | [`queue_pair`](QueuePair) | submit many, ring once, reap many; owned, without lock or allocation |
 //! | `memory` | the registered memory of the two rings |
@@ -29,9 +31,11 @@
 
 mod admin;
 mod ahci;
+mod cmb;
 mod controller;
 mod emulated;
 mod error;
+mod events;
 pub mod hal;
 mod info;
 mod interrupt;
@@ -43,9 +47,11 @@ mod tag;
 mod uring;
 
 pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
+pub use cmb::{Cmb, OutsideCmb};
 pub use controller::Controller;
 pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;
+pub use events::MediaEvent;
 pub use hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 pub use info::{DriveInfo, OpenChannel};
 pub use interrupt::{InterruptContext, InterruptOptions, InterruptStats, RunLengths, RunRecord};

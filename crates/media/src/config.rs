@@ -101,6 +101,11 @@ pub struct ErrorModel {
     pub ecc_bits: u32,
     /// Rated program/erase cycles; 0 for the cell's.
     pub endurance: u32,
+    /// Times that a read is repeated at most, with other thresholds, when it has more bit errors
+    /// than are corrected; each takes another tR. 0 for none.
+    pub read_retries: u32,
+    /// Share of the bit errors that each repetition leaves.
+    pub retry_leaves: f64,
 }
 
 impl Default for ErrorModel {
@@ -114,6 +119,8 @@ impl Default for ErrorModel {
             rber_growth: 100.0,
             ecc_bits: 40,
             endurance: 0,
+            read_retries: 0,
+            retry_leaves: 0.5,
         }
     }
 }

@@ -77,6 +77,7 @@ impl ErrorModel {
             ("program_fail", self.program_fail),
             ("erase_fail", self.erase_fail),
             ("rber", self.rber),
+            ("retry_leaves", self.retry_leaves),
         ] {
             if !(0.0..=1.0).contains(&value) {
                 return Err(ErrorModelError { what, value, allowed: "it is a share from 0 to 1" });
@@ -89,9 +90,19 @@ impl ErrorModel {
                 allowed: "it is a factor from 1 to 1e12",
             });
         }
+        if self.read_retries > MOST_RETRIES {
+            return Err(ErrorModelError {
+                what: "read_retries",
+                value: self.read_retries.into(),
+                allowed: "a read is repeated at most 1000 times",
+            });
+        }
         Ok(())
     }
 }
+
+/// Repetitions of a read at most.
+const MOST_RETRIES: u32 = 1000;
 
 /// Failures of whole operations.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`config`](NandConfig) | the shape, timing and error model of a medium |
 //! | [`layout`](Layout) | flat numbers of sectors and chunks, and where they are |
-//! | [`nand`](Nand) | NAND: program, erase, read, power cut |
+//! | [`nand`](Nand) | NAND: program, erase, read with retries, power cut |
 //! | [`chunk`](ChunkInfo) | what is known of a chunk, in one word |
 //! | `pairing` | when a programmed page can be read |
 //! | `draw` | failures and bit errors, drawn from the seed |

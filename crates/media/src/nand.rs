@@ -10,6 +10,7 @@
 //! chunk's word, and only what does not fit is looked at closely.
 
 mod power;
+mod retry;
 mod write;
 
 use std::collections::BTreeSet;
@@ -31,8 +32,12 @@ use crate::{
 pub struct ReadInfo {
     /// Bit errors that were corrected.
     pub corrected_bits: u32,
-    /// Whether they were more than three quarters of what can be: the data should be moved soon.
+    /// Bit errors at the first attempt.
+    pub raw_bits: u32,
+    /// Whether those were more than three quarters of what can be: the data should be moved soon.
     pub high_ecc: bool,
+    /// Repetitions that were needed.
+    pub retries: u32,
 }
 
 /// NAND flash.
@@ -172,6 +177,12 @@ impl Nand {
         self.records.get(chunk.0 as usize).map(|r| r.info(&self.layout))
     }
 
+    /// Whether power was cut from a chunk's last erase: nothing in it can be read, although it is
+    /// [closed](ChunkInfo::state).
+    pub fn is_erase_interrupted(&self, chunk: ChunkId) -> bool {
+        self.records.get(chunk.0 as usize).is_some_and(|r| r.is(INTERRUPTED))
+    }
+
     /// All chunks.
     pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, ChunkInfo)> + '_ {
         (0..).map(ChunkId).zip(self.records.iter().map(|r| r.info(&self.layout)))
@@ -231,8 +242,8 @@ impl Nand {
         Err(error)
     }
 
-    /// Reads a sector as far as physics is concerned: whether it can be read, and its bit errors.
-    /// The data is then in [`copy_out`](Nand::copy_out), [`read_bytes`](Nand::read_bytes) and
+    /// Reads a sector as far as physics is concerned: whether it can be read, and its bit errors,
+    /// with as many [repetitions](Nand::retries_needed) as there may be. The data is then in [`copy_out`](Nand::copy_out), [`read_bytes`](Nand::read_bytes) and
     /// [`oob`](Nand::oob), which do not ask again.
     ///
     /// # Errors
@@ -242,6 +253,15 @@ impl Nand {
     /// [`MediaError::DieFailed`].
     #[inline]
     pub fn check_read(&mut self, psn: Psn) -> Result<ReadInfo, MediaError> {
+        self.check_read_within(psn, self.config.errors.read_retries)
+    }
+
+    /// As [`check_read`](Nand::check_read), with so many repetitions at most.
+    ///
+    /// # Errors
+    /// As [`check_read`](Nand::check_read).
+    #[inline]
+    pub fn check_read_within(&mut self, psn: Psn, retries: u32) -> Result<ReadInfo, MediaError> {
         let (chunk, sector) = self.layout.split(psn);
         let Some(record) = self.records.get(chunk.0 as usize).copied() else {
             return Err(self.no_sector(psn));
@@ -256,15 +276,24 @@ impl Nand {
         match &mut self.bit_errors {
             None => Ok(ReadInfo::default()),
             Some(errors) => {
-                let (bits, ecc_bits) = (errors.of_sector(psn, record.wear()), errors.ecc_bits());
+                let (raw, ecc_bits) = (errors.of_sector(psn, record.wear()), errors.ecc_bits());
+                let (retries, bits) = match raw > ecc_bits {
+                    false => (0, raw),
+                    true => {
+                        let model = &self.config.errors;
+                        let most = retries.min(model.read_retries);
+                        retry::needed(raw, ecc_bits, model.retry_leaves, most)
+                    }
+                };
                 if bits > ecc_bits {
                     self.stats.reads -= 1;
                     self.stats.uncorrectable_reads += 1;
                     return Err(MediaError::Uncorrectable { psn, bits, ecc_bits });
                 }
                 self.stats.corrected_bits += u64::from(bits);
-                let high_ecc = u64::from(bits) * 4 > u64::from(ecc_bits) * 3;
-                Ok(ReadInfo { corrected_bits: bits, high_ecc })
+                self.stats.retried_reads += u64::from(retries > 0);
+                let high_ecc = u64::from(raw) * 4 > u64::from(ecc_bits) * 3;
+                Ok(ReadInfo { corrected_bits: bits, raw_bits: raw, high_ecc, retries })
             }
         }
     }

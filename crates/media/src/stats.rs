@@ -11,6 +11,8 @@ pub struct MediaStats {
     pub reads: u64,
     /// Bit errors corrected in them.
     pub corrected_bits: u64,
+    /// Sectors of them that were read only after repetitions.
+    pub retried_reads: u64,
     /// Programs that failed.
     pub program_failures: u64,
     /// Erases that failed.

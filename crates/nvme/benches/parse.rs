@@ -27,8 +27,10 @@ fn parse(bencher: Bencher<'_, '_>) {
         for sqe in &entries {
             black_box(match IoCommand::parse(black_box(sqe)) {
                 Ok(IoCommand::Read { slba, nlb, .. }) => slba + u64::from(nlb),
-                Ok(IoCommand::Write { slba, nlb, fua }) => slba ^ u64::from(nlb) ^ u64::from(fua),
-                Ok(IoCommand::VectorRead { addresses: PpaList::One(ppa) }) => ppa.0,
+                Ok(IoCommand::Write { slba, nlb, fua, .. }) => {
+                    slba ^ u64::from(nlb) ^ u64::from(fua)
+                }
+                Ok(IoCommand::VectorRead { addresses: PpaList::One(ppa), .. }) => ppa.0,
                 _ => 0,
             });
         }

@@ -6,10 +6,11 @@
 //! pointer fits the length and whether the namespace exists is for the drive to say, who finds them
 //! on the entry ([`Sqe::data`], `mptr`, `nsid`).
 //!
-//! NVMe section 6 (NVM command set); OC section 4 (vector commands).
+//! NVMe section 6 (NVM command set); OC section 4 (vector commands); [`Hints`] from revision 1.2.
 
+use crate::hint::LIMITED_RETRY;
 use crate::opcode::io;
-use crate::{Ppa, Sqe, Status};
+use crate::{Hints, Ppa, Sqe, Status};
 
 /// Logical blocks of one read or write at most: the wire's field has 16 bits and is zero-based.
 pub const MAX_BLOCKS: u32 = 1 << 16;
@@ -71,6 +72,8 @@ pub enum IoCommand {
         nlb: u32,
         /// Complete only when the data is durable (force unit access).
         fua: bool,
+        /// Give up early (LR).
+        limited_retry: bool,
     },
     /// Sectors to memory (NVMe section 6.9).
     Read {
@@ -80,6 +83,8 @@ pub enum IoCommand {
         nlb: u32,
         /// Read what is durable (force unit access).
         fua: bool,
+        /// Give up early (LR).
+        limited_retry: bool,
     },
     /// Sectors read as zeros afterwards (NVMe section 6.17).
     WriteZeroes {
@@ -116,17 +121,23 @@ pub enum IoCommand {
     VectorRead {
         /// From where.
         addresses: PpaList,
+        /// How.
+        hints: Hints,
     },
     /// Memory to sectors, by physical address (OC section 4, Vector Chunk Write).
     VectorWrite {
         /// To where.
         addresses: PpaList,
+        /// How.
+        hints: Hints,
     },
     /// Erases chunks (OC section 4, Vector Chunk Reset). A metadata pointer other than zero names
     /// where the [`ChunkDescriptor`](crate::ChunkDescriptor)s of the reset chunks go.
     VectorReset {
         /// Any sector of each chunk.
         addresses: PpaList,
+        /// How.
+        hints: Hints,
     },
     /// Sectors to sectors inside of the drive (OC section 4, Vector Chunk Copy). Both lists are
     /// equally long.
@@ -135,6 +146,17 @@ pub enum IoCommand {
         from: PpaList,
         /// To where.
         to: PpaList,
+        /// How.
+        hints: Hints,
+    },
+    /// Logical addresses that are no longer needed (vendor specific): the drive's own map forgets
+    /// their copies, and copies that are as old do not come back. The data pointer names the
+    /// [`DsmRange`](crate::DsmRange)s, of logical addresses.
+    MapTrim {
+        /// Ranges, 1 to [`MAX_RANGES`].
+        ranges: u16,
+        /// Copies with sequence numbers up to this one are meant, under 2⁴⁸.
+        sequence: u64,
     },
 }
 
@@ -146,6 +168,8 @@ const DTYPE: u32 = 0xf << 20;
 const DEAC: u32 = 1 << 25;
 /// Deallocate attribute, CDW11 of Dataset Management.
 const AD: u32 = 1 << 2;
+/// Sequence numbers are below this.
+const SEQUENCE_END: u64 = 1 << 48;
 /// Dwords of an LBA status descriptor.
 const DESCRIPTOR_DWORDS: u32 = 4;
 
@@ -170,7 +194,8 @@ impl IoCommand {
     /// # Errors
     /// The status to complete the command with: [`Status::INVALID_OPCODE`];
     /// [`Status::INVALID_FIELD`] for fused operations, reserved data pointer kinds, directives,
-    /// more than 64 addresses, an empty LBA status query.
+    /// more than 64 addresses, reserved hints, an empty LBA status query, a sequence number of over
+    /// 48 bits.
     #[inline]
     pub fn parse(sqe: &Sqe) -> Result<IoCommand, Status> {
         if flags_invalid(sqe) {
@@ -178,14 +203,24 @@ impl IoCommand {
         }
         let cdw12 = sqe.cdw12.get();
         match sqe.opcode {
-            io::READ => {
-                Ok(IoCommand::Read { slba: sqe.slba(), nlb: blocks(cdw12), fua: cdw12 & FUA != 0 })
+            io::READ => Ok(IoCommand::Read {
+                slba: sqe.slba(),
+                nlb: blocks(cdw12),
+                fua: cdw12 & FUA != 0,
+                limited_retry: cdw12 & LIMITED_RETRY != 0,
+            }),
+            io::WRITE if cdw12 & DTYPE == 0 => Ok(IoCommand::Write {
+                slba: sqe.slba(),
+                nlb: blocks(cdw12),
+                fua: cdw12 & FUA != 0,
+                limited_retry: cdw12 & LIMITED_RETRY != 0,
+            }),
+            io::VECTOR_READ => {
+                Ok(IoCommand::VectorRead { addresses: addresses(sqe)?, hints: sqe.hints()? })
             }
-            io::WRITE if cdw12 & DTYPE == 0 => {
-                Ok(IoCommand::Write { slba: sqe.slba(), nlb: blocks(cdw12), fua: cdw12 & FUA != 0 })
+            io::VECTOR_WRITE => {
+                Ok(IoCommand::VectorWrite { addresses: addresses(sqe)?, hints: sqe.hints()? })
             }
-            io::VECTOR_READ => Ok(IoCommand::VectorRead { addresses: addresses(sqe)? }),
-            io::VECTOR_WRITE => Ok(IoCommand::VectorWrite { addresses: addresses(sqe)? }),
             _ => IoCommand::parse_rare(sqe),
         }
     }
@@ -215,11 +250,21 @@ impl IoCommand {
                 }
                 IoCommand::LbaStatus { slba: sqe.slba(), nlb, max_descriptors }
             }
-            io::VECTOR_RESET => IoCommand::VectorReset { addresses: addresses(sqe)? },
+            io::VECTOR_RESET => {
+                IoCommand::VectorReset { addresses: addresses(sqe)?, hints: sqe.hints()? }
+            }
             io::VECTOR_COPY => {
                 let from = addresses(sqe)?;
                 let to = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
-                IoCommand::VectorCopy { from, to: PpaList::decode(from.count(), to) }
+                let to = PpaList::decode(from.count(), to);
+                IoCommand::VectorCopy { from, to, hints: sqe.hints()? }
+            }
+            io::MAP_TRIM => {
+                let sequence = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
+                if sequence >= SEQUENCE_END {
+                    return Err(Status::INVALID_FIELD);
+                }
+                IoCommand::MapTrim { ranges: (sqe.cdw10.get() & 0xff) as u16 + 1, sequence }
             }
             // With a directive, or it would have been parsed by now.
             io::WRITE => return Err(Status::INVALID_FIELD),
@@ -293,6 +338,19 @@ impl Sqe {
         sqe
     }
 
+    /// Map trim of `ranges` (1 to [`MAX_RANGES`]) of logical addresses in the data pointer's memory,
+    /// as of `sequence` (under 2⁴⁸).
+    #[inline]
+    pub fn map_trim(nsid: u32, ranges: u16, sequence: u64) -> Sqe {
+        debug_assert!((1..=MAX_RANGES).contains(&ranges), "{ranges} ranges");
+        debug_assert!(sequence < SEQUENCE_END, "sequence number {sequence:#x}");
+        let mut sqe = Sqe::new(io::MAP_TRIM, nsid);
+        sqe.cdw10 = u32::from(ranges.wrapping_sub(1) as u8).into();
+        sqe.cdw14 = (sequence as u32).into();
+        sqe.cdw15 = ((sequence >> 32) as u32 & 0xffff).into();
+        sqe
+    }
+
     /// LBA status of `nlb` blocks (at least 1) from `slba` on, in at most `max_descriptors` (at
     /// least 1, under 2³⁰) descriptors.
     #[inline]
@@ -362,11 +420,20 @@ impl IoCommand {
     pub fn to_sqe(self, nsid: u32) -> Sqe {
         match self {
             IoCommand::Flush => Sqe::flush(nsid),
-            IoCommand::Write { slba, nlb, fua } => Sqe::write(nsid, slba, nlb, fua),
-            IoCommand::Read { slba, nlb, fua } => {
+            IoCommand::Write { slba, nlb, fua, limited_retry } => {
+                let mut sqe = Sqe::write(nsid, slba, nlb, fua);
+                if limited_retry {
+                    sqe.set_limited_retry();
+                }
+                sqe
+            }
+            IoCommand::Read { slba, nlb, fua, limited_retry } => {
                 let mut sqe = Sqe::read(nsid, slba, nlb);
                 if fua {
                     sqe.set_fua();
+                }
+                if limited_retry {
+                    sqe.set_limited_retry();
                 }
                 sqe
             }
@@ -383,10 +450,35 @@ impl IoCommand {
             IoCommand::LbaStatus { slba, nlb, max_descriptors } => {
                 Sqe::lba_status(nsid, slba, nlb, max_descriptors)
             }
-            IoCommand::VectorRead { addresses } => Sqe::vector_read(nsid, addresses),
-            IoCommand::VectorWrite { addresses } => Sqe::vector_write(nsid, addresses),
-            IoCommand::VectorReset { addresses } => Sqe::vector_reset(nsid, addresses),
-            IoCommand::VectorCopy { from, to } => Sqe::vector_copy(nsid, from, to),
+            IoCommand::VectorRead { addresses, hints } => {
+                Sqe::vector_read(nsid, addresses).with_hints(hints)
+            }
+            IoCommand::VectorWrite { addresses, hints } => {
+                Sqe::vector_write(nsid, addresses).with_hints(hints)
+            }
+            IoCommand::VectorReset { addresses, hints } => {
+                Sqe::vector_reset(nsid, addresses).with_hints(hints)
+            }
+            IoCommand::VectorCopy { from, to, hints } => {
+                Sqe::vector_copy(nsid, from, to).with_hints(hints)
+            }
+            IoCommand::MapTrim { ranges, sequence } => Sqe::map_trim(nsid, ranges, sequence),
+        }
+    }
+
+    /// The hints of the command: all of a vector command, limited retry of a read or write by
+    /// logical block, none of others.
+    #[inline]
+    pub fn hints(&self) -> Hints {
+        match *self {
+            IoCommand::VectorRead { hints, .. }
+            | IoCommand::VectorWrite { hints, .. }
+            | IoCommand::VectorReset { hints, .. }
+            | IoCommand::VectorCopy { hints, .. } => hints,
+            IoCommand::Read { limited_retry, .. } | IoCommand::Write { limited_retry, .. } => {
+                Hints { limited_retry, ..Hints::NONE }
+            }
+            _ => Hints::NONE,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | [`cqe`](Cqe) | the 16-byte completion queue entry |
 //! | [`status`](Status) | status codes: generic, command-specific, media, vendor |
 //! | [`opcode`] | what an entry asks for |
+//! | [`hint`](Hints) | how a vector command wants the media used |
 //! | [`geometry`](Geometry) | groups, parallel units, chunks, sectors; write sizes |
 //! | [`io_command`](IoCommand) | an entry of an I/O queue, understood; constructors of entries |
 //! | [`admin_command`](AdminCommand) | an entry of the admin queue, understood |
@@ -19,6 +20,9 @@
 //! | [`identify`](IdentifyController) | controller, namespace, namespace list |
 //! | [`geometry_page`](GeometryPage) | a geometry as the Geometry command returns it |
 //! | [`log_page`] | health, errors, firmware slots |
+//! | [`notification`](ChunkNotification) | what a drive tells of its media unasked |
+//! | [`register`] | where a controller memory buffer is |
+//! | [`extension`](Extensions) | what drives can do beyond the specifications |
 //! | [`ppa`](Ppa) | physical page addresses and their bit-field format, with holes |
 
 #![forbid(unsafe_code)]
@@ -26,15 +30,19 @@
 mod admin_command;
 mod chunk;
 mod cqe;
+mod extension;
 pub mod feature;
 mod geometry;
 mod geometry_page;
+mod hint;
 mod identify;
 mod io_command;
 pub mod log_page;
+mod notification;
 pub mod opcode;
 mod ppa;
 mod range;
+pub mod register;
 mod sqe;
 mod status;
 mod wire;
@@ -42,15 +50,19 @@ mod wire;
 pub use admin_command::{AdminCommand, FeatureSelect, QueuePriority};
 pub use chunk::{ChunkDescriptor, ChunkState};
 pub use cqe::Cqe;
+pub use extension::Extensions;
 pub use geometry::{Address, Geometry, GeometryError};
 pub use geometry_page::{GeometryPage, MediaTiming};
+pub use hint::{Hints, PlaneMode};
 pub use identify::{
     IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, PowerState,
     cns,
 };
 pub use io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR, PpaList};
 pub use log_page::{ErrorEntry, FirmwareLog, HealthLog};
+pub use notification::{AsyncEvent, ChunkNotification, MediaNotice, MediaScope};
 pub use ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use range::{DsmRange, LbaStatusDescriptor};
+pub use register::{CmbLocation, CmbSize};
 pub use sqe::{DataPointer, SglDescriptor, Sqe};
 pub use status::{Status, StatusType};

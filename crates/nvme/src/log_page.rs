@@ -15,6 +15,14 @@ pub const HEALTH: u8 = 0x02;
 pub const FIRMWARE: u8 = 0x03;
 /// Chunks of an open-channel drive: [`ChunkDescriptor`](crate::ChunkDescriptor)s (OC section 3).
 pub const CHUNK_INFORMATION: u8 = 0xca;
+/// Chunk notifications of an open-channel drive, newest first:
+/// [`ChunkNotification`](crate::ChunkNotification)s (OC section 3).
+pub const CHUNK_NOTIFICATION: u8 = 0xd0;
+/// The drive's own map (vendor specific): for each logical address the physical address of its
+/// newest copy, or [`UNMAPPED`], 64 bits little endian each.
+pub const DUAL_MAP: u8 = 0xc1;
+/// In [`DUAL_MAP`], a logical address that has no copy.
+pub const UNMAPPED: u64 = u64::MAX;
 
 /// SMART and health, 512 bytes (NVMe section 5.14.1.2).
 #[derive(
@@ -136,6 +144,12 @@ impl ErrorEntry {
             nsid: nsid.into(),
             ..ErrorEntry::new_zeroed()
         }
+    }
+
+    /// The same error, at a byte (and bit, times 256) of the command.
+    #[must_use]
+    pub fn at(self, location: u16) -> ErrorEntry {
+        ErrorEntry { location: location.into(), ..self }
     }
 
     /// How the command ended.

@@ -50,4 +50,6 @@ pub mod io {
     pub const VECTOR_READ: u8 = 0x92;
     /// Vector Chunk Copy.
     pub const VECTOR_COPY: u8 = 0x93;
+    /// Map trim (vendor specific): logical addresses are no longer needed in the drive's own map.
+    pub const MAP_TRIM: u8 = 0x95;
 }

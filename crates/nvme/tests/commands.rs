@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use sluice_nvme::{
-    AdminCommand, DataPointer, FeatureSelect, IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR, Ppa,
-    PpaList, QueuePriority, SglDescriptor, Sqe, Status,
+    AdminCommand, DataPointer, FeatureSelect, Hints, IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR,
+    PlaneMode, Ppa, PpaList, QueuePriority, SglDescriptor, Sqe, Status,
 };
 use zerocopy::IntoBytes;
 
@@ -34,6 +34,10 @@ fn io_entries_have_their_fields_where_the_specification_puts_them() {
     let copy = Sqe::vector_copy(1, list, PpaList::List { at: 0x5_0000_6000, count: 64 });
     assert_eq!(opcode(copy), 0x93);
     assert_eq!(dwords(&copy), [0x1000, 2, 63, 0, 0x6000, 5]);
+    let hints = Hints { planes: PlaneMode::Dual, suspend: true, limited_retry: true };
+    assert_eq!(dwords(&copy.with_hints(hints)), [0x1000, 2, 0x8081_003f, 0, 0x6000, 5]);
+    let trim = Sqe::map_trim(1, 256, 0x1234_5678_9abc);
+    assert_eq!((opcode(trim), dwords(&trim)), (0x95, [255, 0, 0, 0, 0x5678_9abc, 0x1234]));
 }
 
 #[test]
@@ -76,6 +80,14 @@ fn malformed_io_entries_get_the_status_that_says_why() {
     assert_eq!(of(|s| s.flags = 0xc0), Status::INVALID_FIELD, "reserved PSDT");
     assert_eq!(of(|s| *s = Sqe { opcode: 0x92, cdw12: 64.into(), ..*s }), Status::INVALID_FIELD);
     assert_eq!(of(|s| *s = Sqe { opcode: 0x93, cdw12: 64.into(), ..*s }), Status::INVALID_FIELD);
+    assert_eq!(
+        of(|s| *s = Sqe { opcode: 0x92, cdw12: 0x3_0000.into(), ..*s }),
+        Status::INVALID_FIELD
+    );
+    assert_eq!(
+        of(|s| *s = Sqe { opcode: 0x95, cdw15: 0x1_0000.into(), ..*s }),
+        Status::INVALID_FIELD
+    );
     let directive = |s: &mut Sqe| *s = Sqe { opcode: 1, cdw12: (1 << 20).into(), ..*s };
     assert_eq!(of(directive), Status::INVALID_FIELD);
     // Room for three dwords, but a descriptor has four; and a query for nothing.
@@ -115,22 +127,32 @@ fn addresses(count: u8, word: u64) -> PpaList {
     if count == 1 { PpaList::One(Ppa(word)) } else { PpaList::List { at: word, count } }
 }
 
+fn hints() -> impl Strategy<Value = Hints> {
+    let planes = prop::sample::select(vec![
+        PlaneMode::DriveChoice,
+        PlaneMode::Single,
+        PlaneMode::Dual,
+        PlaneMode::Quad,
+    ]);
+    (planes, any::<bool>(), any::<bool>()).prop_map(|(planes, suspend, limited_retry)| Hints {
+        planes,
+        suspend,
+        limited_retry,
+    })
+}
+
 fn io_command() -> impl Strategy<Value = IoCommand> {
     let nlb = || prop_oneof![Just(1), Just(MAX_BLOCKS), 1..=MAX_BLOCKS];
     let count = || prop_oneof![Just(1), 1..=MAX_VECTOR];
     let list = || (count(), any::<u64>()).prop_map(|(n, word)| addresses(n, word));
     prop_oneof![
         Just(IoCommand::Flush),
-        (any::<u64>(), nlb(), any::<bool>()).prop_map(|(slba, nlb, fua)| IoCommand::Read {
-            slba,
-            nlb,
-            fua
-        }),
-        (any::<u64>(), nlb(), any::<bool>()).prop_map(|(slba, nlb, fua)| IoCommand::Write {
-            slba,
-            nlb,
-            fua
-        }),
+        (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
+            |(slba, nlb, fua, limited_retry)| IoCommand::Read { slba, nlb, fua, limited_retry }
+        ),
+        (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
+            |(slba, nlb, fua, limited_retry)| IoCommand::Write { slba, nlb, fua, limited_retry }
+        ),
         (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
             |(slba, nlb, deallocate, fua)| IoCommand::WriteZeroes { slba, nlb, deallocate, fua }
         ),
@@ -139,13 +161,16 @@ fn io_command() -> impl Strategy<Value = IoCommand> {
         (any::<u64>(), 1..=u32::MAX, 1..1u32 << 30).prop_map(|(slba, nlb, max_descriptors)| {
             IoCommand::LbaStatus { slba, nlb, max_descriptors }
         }),
-        list().prop_map(|addresses| IoCommand::VectorRead { addresses }),
-        list().prop_map(|addresses| IoCommand::VectorWrite { addresses }),
-        list().prop_map(|addresses| IoCommand::VectorReset { addresses }),
-        (count(), any::<u64>(), any::<u64>()).prop_map(|(n, from, to)| IoCommand::VectorCopy {
-            from: addresses(n, from),
-            to: addresses(n, to),
+        (list(), hints()).prop_map(|(addresses, hints)| IoCommand::VectorRead { addresses, hints }),
+        (list(), hints())
+            .prop_map(|(addresses, hints)| IoCommand::VectorWrite { addresses, hints }),
+        (list(), hints())
+            .prop_map(|(addresses, hints)| IoCommand::VectorReset { addresses, hints }),
+        (count(), any::<u64>(), any::<u64>(), hints()).prop_map(|(n, from, to, hints)| {
+            IoCommand::VectorCopy { from: addresses(n, from), to: addresses(n, to), hints }
         }),
+        (1..=MAX_RANGES, 0..1u64 << 48)
+            .prop_map(|(ranges, sequence)| IoCommand::MapTrim { ranges, sequence }),
     ]
 }
 
@@ -207,7 +232,7 @@ fn any_entry() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         any::<u8>(),
         0..16u8,
-        prop::sample::select(vec![0x86, 0x90, 0x91, 0x92, 0x93, 0xe2]),
+        prop::sample::select(vec![0x86, 0x90, 0x91, 0x92, 0x93, 0x95, 0xe2]),
     ];
     (any::<[u64; 8]>(), opcode, any::<bool>()).prop_map(|(words, opcode, plain)| {
         let sqe = Sqe::from_words(words);

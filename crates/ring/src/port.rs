@@ -1,6 +1,7 @@
 //! [`Port`]: one host's connection to a drive.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use clock::Waker;
@@ -13,6 +14,9 @@ pub const MAX_QUEUES: u16 = 1025;
 /// Bytes between doorbells (NVMe CAP.DSTRD = 4), so that no two share a cache line.
 pub const DOORBELL_STRIDE: usize = 64;
 
+/// Base address registers of a PCI function.
+const BARS: usize = 6;
+
 /// Entries of the admin queues.
 pub(crate) const ADMIN_DEPTH: u16 = 64;
 
@@ -23,6 +27,9 @@ pub(crate) const ADMIN_DEPTH: u16 = 64;
 pub struct Port {
     memory: AddressSpace,
     doorbells: Arc<Region>,
+    /// Controller registers, at their NVMe offsets; those that nobody needs are zero.
+    registers: Arc<Region>,
+    bars: [OnceLock<Iova>; BARS],
     admin_sq: Iova,
     admin_cq: Iova,
     drive: OnceLock<Waker>,
@@ -42,6 +49,8 @@ impl Port {
         Ok(Arc::new(Port {
             memory,
             doorbells: Region::anonymous(2 * usize::from(MAX_QUEUES) * DOORBELL_STRIDE)?,
+            registers: Region::anonymous(PAGE)?,
+            bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE as u64),
             drive: OnceLock::new(),
@@ -57,6 +66,36 @@ impl Port {
     /// The region of the doorbells: submission tails at even strides, completion heads at odd.
     pub fn doorbells(&self) -> &Arc<Region> {
         &self.doorbells
+    }
+
+    /// The 32-bit controller register at `offset`, a multiple of 4 below 4096 (NVMe section 3.1).
+    ///
+    /// # Panics
+    /// When there is no such register: offsets are the code's own, never the other side's.
+    pub fn register(&self, offset: usize) -> u32 {
+        self.registers.half_word(offset).load(Ordering::Acquire)
+    }
+
+    /// Sets a controller register, which is for the drive to do.
+    ///
+    /// # Panics
+    /// As for [`register`](Port::register).
+    pub fn set_register(&self, offset: usize, value: u32) {
+        self.registers.half_word(offset).store(value, Ordering::Release);
+    }
+
+    /// Where the memory behind a base address register is, if there is some: memory of the drive
+    /// that the host reaches into.
+    pub fn bar(&self, number: u8) -> Option<Iova> {
+        self.bars.get(usize::from(number))?.get().copied()
+    }
+
+    /// Says what memory is behind a base address register, which is for the drive to do, once.
+    /// Later calls, and those for numbers over 5, are ignored.
+    pub fn set_bar(&self, number: u8, at: Iova) {
+        if let Some(bar) = self.bars.get(usize::from(number)) {
+            let _ = bar.set(at);
+        }
     }
 
     /// Address and entries of the admin submission queue.

@@ -3,7 +3,8 @@
 
 use clock::Nanos;
 use nvme::{
-    Geometry, IdentifyController, IdentifyNamespace, LbaFormat, MediaTiming, PpaFormat, feature,
+    Extensions, Geometry, IdentifyController, IdentifyNamespace, LbaFormat, MediaTiming, PpaFormat,
+    feature,
 };
 
 use super::{
@@ -40,6 +41,10 @@ pub(crate) struct DriveFacts {
     pub(crate) io_queues: u16,
     /// Entries per queue at most.
     pub(crate) queue_depth: u16,
+    /// What an open-channel drive can do beyond the specification.
+    pub(crate) extensions: Extensions,
+    /// Whether what is in the controller memory buffer survives the loss of power.
+    pub(crate) protected_cmb: bool,
     /// How queues are served at first.
     pub(crate) arbitration: feature::Arbitration,
 }
@@ -106,6 +111,9 @@ impl DriveFacts {
         .into();
         c.vwc = self.volatile_cache.into();
         c.sgls = (IdentifyController::SGLS_SUPPORTED | IdentifyController::SGLS_BIT_BUCKET).into();
+        if self.protected_cmb {
+            Extensions::with_flags(Extensions::PROTECTED_CMB).put(&mut c.vendor);
+        }
         let nqn = format!("nqn.2026-01.io.sluice:{}", self.name);
         // The last byte stays zero.
         for (to, from) in c.subnqn[..223].iter_mut().zip(nqn.bytes()) {

@@ -24,6 +24,8 @@ fn facts() -> DriveFacts {
         max_open_chunks: (0, 0),
         io_queues: 4,
         queue_depth: 1024,
+        extensions: Extensions::default(),
+        protected_cmb: false,
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
 }
@@ -54,10 +56,14 @@ fn open_channel() -> AdminState {
 }
 
 fn log(a: &AdminState, page: (u8, u32), offset: u64, bytes: u64) -> Result<Vec<u8>, Status> {
-    a.log_page(page, offset, bytes, &HealthCounters::default(), &mut |n| ChunkDescriptor {
-        wp: n.into(),
-        ..ChunkDescriptor::default()
-    })
+    a.log_page(
+        page,
+        offset,
+        bytes,
+        &HealthCounters::default(),
+        &mut |n| ChunkDescriptor { wp: n.into(), ..ChunkDescriptor::default() },
+        &mut |n| n * 3,
+    )
 }
 
 #[test]
@@ -128,7 +134,10 @@ fn health_warns() {
         read_only: true,
         ..HealthCounters::default()
     };
-    let page = a.log_page((log_page::HEALTH, ALL), 0, 512, &counters, &mut chunk).unwrap();
+    let page = {
+        let health = (log_page::HEALTH, ALL);
+        a.log_page(health, 0, 512, &counters, &mut chunk, &mut |_| 0).unwrap()
+    };
     assert_eq!(page[0], 0b1101);
     let (log, _) = page.as_chunks::<{ HealthLog::BYTES }>();
     let log = HealthLog::from_bytes(log[0]);
@@ -139,14 +148,14 @@ fn health_warns() {
 #[test]
 fn the_error_log_keeps_the_newest() {
     let mut a = block();
-    for lba in 1..=100 {
-        a.note_error(1, 2, Status::WRITE_FAULT, lba);
+    for location in 1..=100 {
+        a.note_error(1, 2, Status::WRITE_FAULT, location);
     }
     let page = log(&a, (log_page::ERROR, ALL), 0, 1 << 20).unwrap();
     let (entries, _) = page.as_chunks::<{ ErrorEntry::BYTES }>();
     assert_eq!(entries.len(), ERRORS);
     let newest = ErrorEntry::from_bytes(entries[0]);
-    assert_eq!((newest.count.get(), newest.lba.get()), (100, 100));
+    assert_eq!((newest.count.get(), newest.location.get()), (100, 100));
     assert_eq!(newest.status(), Status::WRITE_FAULT);
     assert_eq!(ErrorEntry::from_bytes(entries[ERRORS - 1]).count.get(), 37);
     assert_eq!(log(&a, (0x77, ALL), 0, 4), Err(Status::INVALID_LOG_PAGE));

@@ -8,7 +8,8 @@ use std::path::Path;
 use block::Raw;
 use clock::{Component, Nanos, VirtualRunner};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
+    WriteBuffer,
 };
 use driver::Controller;
 use ftl::FtlConfig;
@@ -55,6 +56,7 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         write_buffer: WriteBuffer::Volatile { bytes: 0 },
         ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
         null: NullConfig::default(),
+        open_channel: OpenChannelConfig::default(),
     }
 }
 

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nvme::feature::{self, QueueCounts};
+use nvme::opcode::admin;
 use nvme::{
-    AdminCommand, ChunkDescriptor, ChunkState, Cqe, DataPointer, DsmRange, Geometry, GeometryPage,
-    HealthLog, IdentifyController, IdentifyNamespace, IoCommand, LbaStatusDescriptor, MediaTiming,
-    NamespaceList, SglDescriptor, Sqe, Status, cns, log_page,
+    AdminCommand, ChunkDescriptor, ChunkNotification, ChunkState, Cqe, DataPointer, DsmRange,
+    Geometry, GeometryPage, HealthLog, IdentifyController, IdentifyNamespace, IoCommand,
+    LbaStatusDescriptor, MediaTiming, NamespaceList, SglDescriptor, Sqe, Status, cns, log_page,
 };
 use ring::{CompletionDrive, Iova, PAGE, Port, SubmissionDrive};
 
@@ -49,6 +50,10 @@ pub struct MockDrive {
     pub flushes: u64,
     pub fua: u64,
     held: Vec<Cqe>,
+    /// Asynchronous event requests that wait.
+    pub requests: Vec<u16>,
+    /// The chunk notification log.
+    pub notifications: Vec<ChunkNotification>,
     features: BTreeMap<u8, u32>,
 }
 
@@ -85,6 +90,8 @@ impl MockDrive {
             flushes: 0,
             fua: 0,
             held: Vec::new(),
+            requests: Vec::new(),
+            notifications: Vec::new(),
             features: BTreeMap::new(),
         }
     }
@@ -141,6 +148,10 @@ impl MockDrive {
         if self.faults.ignore_admin == Some(sqe.opcode) {
             return;
         }
+        let refused = self.faults.refuse_admin.is_some_and(|(opcode, _)| opcode == sqe.opcode);
+        if sqe.opcode == admin::ASYNC_EVENT_REQUEST && !refused {
+            return self.requests.push(sqe.cid.get());
+        }
         let outcome = match self.faults.refuse_admin {
             Some((opcode, status)) if opcode == sqe.opcode => Err(status),
             _ => AdminCommand::parse(sqe).and_then(|c| self.administer(c, sqe)),
@@ -150,6 +161,13 @@ impl MockDrive {
             Err(status) => (0, status),
         };
         let (sq_head, cid) = (self.admin.0.head(), sqe.cid.get());
+        self.admin.1.post(Cqe { result, sq_head, sq_id: 0, cid, status }).unwrap();
+    }
+
+    /// Completes an asynchronous event request.
+    pub fn tell(&mut self, dword: u32) {
+        let (sq_head, cid) = (self.admin.0.head(), self.requests.remove(0));
+        let (result, status) = (dword.into(), Status::SUCCESS);
         self.admin.1.post(Cqe { result, sq_head, sq_id: 0, cid, status }).unwrap();
     }
 
@@ -202,6 +220,13 @@ impl MockDrive {
                     })
                     .collect();
                 self.answer(sqe, &chunks)
+            }
+            AdminCommand::GetLogPage { lid: log_page::CHUNK_NOTIFICATION, offset: 0, .. } => {
+                let log: Vec<u8> = self.notifications.iter().flat_map(|n| n.to_bytes()).collect();
+                self.answer(sqe, &log)
+            }
+            AdminCommand::GetLogPage { lid: log_page::DUAL_MAP, bytes, .. } => {
+                self.answer(sqe, &vec![0x55; bytes as usize])
             }
             AdminCommand::GetLogPage { .. } => Err(Status::INVALID_LOG_PAGE),
             AdminCommand::CreateCq { qid, entries, at, vector } => {
@@ -286,7 +311,7 @@ impl MockDrive {
     fn execute(&mut self, command: IoCommand, sqe: &Sqe) -> Result<u64, Status> {
         match command {
             IoCommand::Flush => self.flushes += 1,
-            IoCommand::Write { slba, nlb, fua } => {
+            IoCommand::Write { slba, nlb, fua, .. } => {
                 let range = self.range(slba, nlb)?;
                 self.fua += u64::from(fua);
                 if let Some(at) = sgl(sqe, range.len() * SECTOR)? {

@@ -184,6 +184,7 @@ impl OpenChannelDrive {
                 timing: MediaTiming::default(),
                 copies: false,
                 max_open_chunks: 0,
+                extensions: nvme::Extensions::default(),
             }),
         }
     }
@@ -290,9 +291,9 @@ impl OpenChannelDrive {
         let parsed = IoCommand::parse(&sqe).expect("a command");
         self.note(u64::from(sqe.opcode) << 32 | u64::from(sqe.cid.get()));
         let (list, kind) = match parsed {
-            IoCommand::VectorWrite { addresses } => (addresses, 0),
-            IoCommand::VectorRead { addresses } => (addresses, 1),
-            IoCommand::VectorReset { addresses } => (addresses, 2),
+            IoCommand::VectorWrite { addresses, .. } => (addresses, 0),
+            IoCommand::VectorRead { addresses, .. } => (addresses, 1),
+            IoCommand::VectorReset { addresses, .. } => (addresses, 2),
             other => panic!("{other:?} on an open-channel drive"),
         };
         let psns = self.addresses(list);

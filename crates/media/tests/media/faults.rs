@@ -271,3 +271,66 @@ fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
     // P(Poisson(20) > 30) = 0.01348 (regularised incomplete gamma P(31, 20)).
     assert!(is_about(lost, 48_000, 0.01348) && high, "{lost}");
 }
+
+#[test]
+fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
+    // 32768 bits per sector, mean 56 errors, 40 corrected: most reads need a repetition, some two.
+    let mut cfg = many();
+    (cfg.geometry.chunks, cfg.geometry.sector_bytes, cfg.geometry.page_bytes) = (6, 4096, 8192);
+    cfg.errors.rber = 56.0 / 32768.0;
+    (cfg.errors.read_retries, cfg.errors.retry_leaves) = (3, 0.6);
+    let mut n = Nand::create(cfg.clone()).unwrap();
+    let mut none = Nand::create(NandConfig {
+        errors: media::ErrorModel { read_retries: 0, ..cfg.errors },
+        ..cfg
+    })
+    .unwrap();
+    let mut seen = [0; 4];
+    for chunk in (0..24).map(ChunkId) {
+        for unit in 0..12 {
+            for medium in [&mut n, &mut none] {
+                medium.begin_program(chunk, unit).unwrap();
+                medium.end_program(chunk, unit).unwrap();
+            }
+        }
+        for sector in 0..48 {
+            let psn = n.layout().psn(chunk, sector);
+            let before = n.stats();
+            let needs = n.retries_needed(psn);
+            assert_eq!(n.stats(), before, "asking counts nothing");
+            seen[needs as usize] += 1;
+            let info = n.check_read(psn).unwrap();
+            assert_eq!(info.retries, needs);
+            assert!(info.corrected_bits <= 40 && (info.raw_bits > 40) == (needs > 0));
+            assert_eq!(n.check_read_within(psn, needs), Ok(info));
+            if needs > 0 {
+                let short = n.check_read_within(psn, needs - 1).unwrap_err();
+                assert!(matches!(short, MediaError::Uncorrectable { .. }), "{short}");
+            }
+            // Without repetitions, the same cells fail at once.
+            assert_eq!(none.retries_needed(psn), 0);
+            assert_eq!(none.check_read(psn).is_ok(), needs == 0);
+        }
+    }
+    assert!(seen[0] > 0 && seen[1] > 500 && seen[2] > 0, "{seen:?}");
+    assert_eq!(n.stats().retried_reads, 2 * (seen[1] + seen[2] + seen[3]));
+    // What repetitions do not help: lost data takes them all, what is not there takes none.
+    let lost = n.layout().psn(C, 0);
+    n.inject(Fault::Uncorrectable { psn: lost }).unwrap();
+    assert_eq!(n.retries_needed(lost), 3);
+    assert!(n.check_read(lost).is_err());
+    erase(&mut n, C).unwrap();
+    assert_eq!(n.retries_needed(lost), 0, "unwritten");
+    n.inject(Fault::ChunkBad { chunk: C }).unwrap();
+    assert_eq!(n.retries_needed(lost), 0, "bad");
+    assert_eq!(n.retries_needed(Psn(u32::MAX)), 0);
+}
+
+#[test]
+fn repetitions_that_cannot_be_are_refused() {
+    let mut cfg = config();
+    cfg.errors.retry_leaves = 1.5;
+    assert!(Nand::create(cfg.clone()).is_err());
+    (cfg.errors.retry_leaves, cfg.errors.read_retries) = (0.5, 1001);
+    assert!(Nand::create(cfg).is_err());
+}

@@ -126,7 +126,7 @@ impl Capacity {
         }
         let shape = Shape::of(&nand.host_geometry());
         let good = f64::from(shape.total_chunks()) * (1.0 - nand.errors.factory_bad);
-        let layout = Layout::of(&shape, ftl, good as u32).map_err(CapacityError::Layer)?;
+        let layout = Layout::of(&shape, ftl, shape.total_chunks(), good as u32).map_err(CapacityError::Layer)?;
         let capacity = Capacity {
             active_pus: layout.active,
             lines: layout.lines.into(),

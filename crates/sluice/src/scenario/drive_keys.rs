@@ -1,6 +1,5 @@
 //! The keys of `[drive]` and `[[drive]]`: a preset, the changes to it, and the controller.
 
-use clock::Nanos;
 use drive::{
     Arbitration, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuPolicy,
     SuspendConfig, WriteBuffer,
@@ -12,6 +11,7 @@ use toml::de::DeTable;
 use super::capacity::Capacity;
 use super::error::{Problem, ScenarioError};
 use super::ftl_keys::FtlDraft;
+use super::interface_keys::{InterfaceDraft, suspension};
 use super::media_keys::{Kind, MediaDraft};
 use super::section::{Result, Section, Value};
 use super::source::{Place, Source};
@@ -43,6 +43,7 @@ pub(super) struct DriveDraft {
     cache_program: bool,
     buffer: (BufferKind, u64, Option<Place>),
     null: NullConfig,
+    interface: InterfaceDraft,
     pub(super) target: Option<TargetDraft>,
 }
 
@@ -51,14 +52,6 @@ const PERSONALITIES: [(&str, PersonalityKind); 3] = [
     ("block", PersonalityKind::Block),
     ("open-channel", PersonalityKind::OpenChannel),
 ];
-
-/// What a suspension costs unless said: none is quoted by the papers, so the middle of what data
-/// sheets allow.
-const SUSPEND: SuspendConfig = SuspendConfig {
-    suspend: Nanos::from_micros(25),
-    resume: Nanos::from_micros(25),
-    max_per_operation: 8,
-};
 
 impl DriveDraft {
     /// Reads one drive's section.
@@ -76,6 +69,7 @@ impl DriveDraft {
             cache_program: true,
             buffer: (BufferKind::None, 0, None),
             null: NullConfig::default(),
+            interface: InterfaceDraft::default(),
             target: None,
         };
         if let Some(value) = section.get("preset") {
@@ -103,6 +97,7 @@ impl DriveDraft {
         root.finish()?;
         self.media.forget_places();
         self.ftl.forget_places();
+        self.interface.forget_places();
         self.name = None;
         self.personality.1 = None;
         self.buffer.2 = None;
@@ -137,6 +132,7 @@ impl DriveDraft {
         s.set("page_register", &mut self.page_register, |v| v.boolean())?;
         s.set("cache_program", &mut self.cache_program, |v| v.boolean())?;
         self.read_pu_policy(s)?;
+        self.interface.read(s)?;
         if let Some(value) = s.get("write_buffer") {
             self.read_buffer(&value)?;
         }
@@ -167,24 +163,7 @@ impl DriveDraft {
                 help: "set pu_policy = \"reads-first\", or remove `suspend`".into(),
             }));
         }
-        let suspend = match value.boolean() {
-            Ok(on) => on.then_some(SUSPEND),
-            Err(_) => {
-                let mut section = value.section().map_err(|_| {
-                    value.wrong(
-                        "true, false, or { suspend = \"…us\", resume = \"…us\", \
-                         max_per_operation = n }",
-                    )
-                })?;
-                let mut suspend = SUSPEND;
-                section.set("suspend", &mut suspend.suspend, |v| v.duration())?;
-                section.set("resume", &mut suspend.resume, |v| v.duration())?;
-                section.set("max_per_operation", &mut suspend.max_per_operation, |v| v.u32())?;
-                section.finish()?;
-                Some(suspend)
-            }
-        };
-        self.pu_policy = reads_first(suspend);
+        self.pu_policy = reads_first(suspension(&value)?);
         Ok(())
     }
 
@@ -281,11 +260,14 @@ impl DriveDraft {
             Some((name, _)) => name.clone(),
             None => format!("drive{index}"),
         };
+        let open_channel = self.interface.open_channel(personality, &media, &self.whole)?;
+        let controller =
+            ControllerConfig { cmb: self.interface.cmb(&self.whole)?, ..self.controller };
         let config = DriveConfig {
             name,
             personality,
             media,
-            controller: self.controller,
+            controller,
             pu_policy: self.pu_policy,
             page_register: self.page_register,
             cache_program: self.cache_program,
@@ -295,6 +277,7 @@ impl DriveDraft {
             },
             ftl,
             null: self.null,
+            open_channel,
         };
         Ok(DrivePlan {
             config,

@@ -168,6 +168,11 @@ impl MediaDraft {
         s.set("rber_growth", &mut e.rber_growth, |v| v.number(1.0..=1e9))?;
         s.set("ecc_bits", &mut e.ecc_bits, |v| v.u32())?;
         s.set("endurance", &mut e.endurance, |v| v.u32())?;
+        s.set("read_retries", &mut e.read_retries, |v| match v.u32()? {
+            n @ 0..=1000 => Ok(n),
+            _ => Err(v.refuse("whole numbers from 0 to 1000")),
+        })?;
+        s.set("retry_leaves", &mut e.retry_leaves, |v| v.number(0.0..=1.0))?;
         s.finish()
     }
 

@@ -18,6 +18,7 @@ mod drive_keys;
 mod error;
 mod ftl_keys;
 mod host;
+mod interface_keys;
 mod job;
 mod layer_keys;
 mod media_keys;

@@ -5,7 +5,7 @@ use std::path::Path;
 use block::sched::{KyberConfig, Rate, SchedulerConfig};
 use block::{Group, Layout, PerWhat, Timeouts, Topology};
 use clock::Nanos;
-use drive::{Arbitration, PersonalityKind, PuPolicy, WriteBuffer};
+use drive::{Arbitration, CmbConfig, PersonalityKind, PuPolicy, WriteBuffer};
 use ftl::VictimPolicyKind;
 use media::{Cell, DataStore, MediaConfig};
 
@@ -159,6 +159,45 @@ hot_cold = false
     assert_eq!(c.controller.io_queues, 8);
     assert!(matches!(c.controller.arbitration, Arbitration::Weighted { high: 3, low: 1, .. }));
     assert_eq!((c.ftl.victim_policy, c.ftl.hot_cold), (VictimPolicyKind::Fifo, false));
+}
+
+#[test]
+fn an_interface_spelled_out() {
+    let drive = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n";
+    let s = parse(&format!(
+        "{drive}suspend_hint = {{ resume = \"3us\" }}\ndual_map = true\ncmb = \"64M\"\n\
+         cmb_protected = true\nerrors = {{ read_retries = 5, retry_leaves = 0.6 }}\n\
+         data = \"memory\"\npersonality = \"open-channel\"\n"
+    ))
+    .unwrap();
+    let c = &s.drives[0].config;
+    let hint = c.open_channel.suspend_on_hint.unwrap();
+    assert_eq!((hint.suspend, hint.resume), (Nanos(25_000), Nanos(3_000)));
+    assert!(c.open_channel.dual_map);
+    assert_eq!(c.controller.cmb, Some(CmbConfig { bytes: 64 << 20, protected: true }));
+    assert_eq!((nand(&s).errors.read_retries, nand(&s).errors.retry_leaves), (5, 0.6));
+    c.check().unwrap();
+    // Nothing of it unless it is asked for.
+    let c = &parse(drive).unwrap().drives[0].config;
+    assert_eq!(c.open_channel, drive::OpenChannelConfig::default());
+    assert_eq!(c.controller.cmb, None);
+
+    let open = format!("{drive}personality = \"open-channel\"\n");
+    for (text, line, caret, says) in [
+        (format!("{SMALL}suspend_hint = true\n"), 3, "true", "remove `suspend_hint`"),
+        (format!("{SMALL}dual_map = true\n"), 3, "true", "remove `dual_map`"),
+        (format!("{open}data = \"none\"\ndual_map = true\n"), 5, "true", "keeps nothing"),
+        (format!("{open}cmb_protected = true\n"), 4, "true", "set cmb to its size"),
+        (format!("{open}cmb = 5000\n"), 4, "5000", "multiple of 4k"),
+        (format!("{open}cmb = \"1T\"\n"), 4, "\"1T\"", "up to 64G"),
+        (format!("{open}suspend_hint = 3\n"), 4, "3", "max_per_operation"),
+        (format!("{open}errors = {{ read_retries = 1001 }}\n"), 4, "1001", "0 to 1000"),
+        (format!("{open}errors = {{ retry_leaves = 2 }}\n"), 4, "2", "0 to 1"),
+    ] {
+        assert_refused(&text, line, caret, &[says]);
+    }
+    let small = "geometry = { oob_bytes = 8 }\ndata = \"memory\"\ndual_map = true\n";
+    assert_refused(&format!("{open}{small}"), 6, "true", &["oob_bytes"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! An outcome as JSON: fio's result format, with Sluice's own section beside it.
 
+use drive::{DriveStats, HintStats, NotificationStats};
 use serde_json::{Map, Value, json};
 use workload::RunResult;
 
@@ -110,6 +111,9 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
             "page_register_hits": d.drive.register_hits,
         }),
     );
+    if let Some(interface) = interface(&d.drive) {
+        object.insert("interface".into(), interface);
+    }
     if let Some(layer) = &d.layer {
         object.insert("block_layer".into(), layer.to_json());
     }
@@ -137,4 +141,49 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
         }),
     );
     Value::Object(object)
+}
+
+/// What commands made of the drive's interface beyond plain reads and writes; nothing if they did not.
+fn interface(d: &DriveStats) -> Option<Value> {
+    let used = d.hints != HintStats::default()
+        || d.notifications != NotificationStats::default()
+        || d.read_retries + d.cmb_bytes > 0
+        || d.map.is_some();
+    used.then(|| {
+        let mut object = Map::new();
+        object.insert("read_retries".into(), json!(d.read_retries));
+        object.insert("cmb_bytes".into(), json!(d.cmb_bytes));
+        object.insert(
+            "hints".into(),
+            json!({
+                "plane_modes": d.hints.plane_modes,
+                "suspend": d.hints.suspend,
+                "suspend_ignored": d.hints.suspend_ignored,
+                "suspensions": d.suspensions,
+                "limited_retry": d.hints.limited_retry,
+                "retries_forgone": d.hints.retries_forgone,
+            }),
+        );
+        object.insert(
+            "notifications".into(),
+            json!({
+                "logged": d.notifications.logged,
+                "lost": d.notifications.lost,
+                "announced": d.notifications.announced,
+            }),
+        );
+        if let Some(m) = &d.map {
+            object.insert(
+                "dual_map".into(),
+                json!({
+                    "updates": m.updates,
+                    "stale": m.stale,
+                    "out_of_range": m.out_of_range,
+                    "resets": m.resets,
+                    "trims": m.trims,
+                }),
+            );
+        }
+        Value::Object(object)
+    })
 }

@@ -57,6 +57,7 @@ fn drive() -> Drive {
         write_buffer: WriteBuffer::None,
         ftl: FtlConfig::default(),
         null: NullConfig { latency: Nanos::from_micros(20), bytes_per_sec: 0 },
+        open_channel: drive::OpenChannelConfig::default(),
     })
     .unwrap()
 }

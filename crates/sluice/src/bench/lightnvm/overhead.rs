@@ -85,6 +85,7 @@ fn info() -> Result<DriveInfo, BenchError> {
             timing,
             copies: false,
             max_open_chunks: 0,
+            extensions: nvme::Extensions::default(),
         }),
     })
 }

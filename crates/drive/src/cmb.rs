@@ -1,0 +1,115 @@
+//! [`Cmb`]: the controller memory buffer, memory of the drive that hosts reach into (NVMe section 4.7;
+//! LightNVM paper sections 2.2 and 2.3: the host stages data on the device and says when it is
+//! written).
+//!
+//! One region for all hosts, registered with each of their ports: what a command names in it does
+//! not cross between host and drive, so it takes no time of the DMA station. It may hold data, lists
+//! and rings. Protected, its contents survive the loss of power, and beside an image in a file
+//! (`docs/format/sidecar.md`) also the death of the process; unprotected, a drive that is powered on
+//! finds zeros.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use media::{DataStore, MediaConfig};
+use nvme::register::{CMBLOC, CMBSZ};
+use nvme::{CmbLocation, CmbSize};
+use ring::{Iova, Port, Region};
+
+use crate::error::DriveError;
+use crate::sidecar::{self, Kind};
+use crate::{CmbConfig, DriveConfig};
+
+/// The base address register that the buffer is behind.
+const BAR: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Cmb {
+    region: Arc<Region>,
+    config: CmbConfig,
+    /// Where each host has it, by the number of its port.
+    bases: Vec<Iova>,
+}
+
+/// The file that a protected buffer of a drive is in, if it is in one.
+fn file(config: &DriveConfig, cmb: CmbConfig) -> Option<PathBuf> {
+    let data = match &config.media {
+        MediaConfig::Nand(nand) => &nand.data,
+        MediaConfig::Pcm(pcm) => &pcm.data,
+        MediaConfig::Null { .. } => return None,
+    };
+    match data {
+        DataStore::File(image) if cmb.protected => Some(sidecar::beside(image, "cmb")),
+        _ => None,
+    }
+}
+
+impl Cmb {
+    /// The buffer of a drive that is powered on; `kept` is what was in it when the power failed.
+    ///
+    /// # Errors
+    /// No memory; a file that is no buffer of this size.
+    pub(crate) fn power_on(
+        config: &DriveConfig,
+        kept: Option<Arc<Region>>,
+    ) -> Result<Option<Cmb>, DriveError> {
+        let Some(cmb) = config.controller.cmb else { return Ok(None) };
+        let bytes = cmb.bytes as usize;
+        let region = match (file(config, cmb), kept) {
+            (Some(path), Some(kept)) => sidecar::replace(&path, Kind::Cmb, &kept, 0)?,
+            (Some(path), None) => sidecar::open_or_create(&path, Kind::Cmb, bytes, 0)?,
+            (None, Some(kept)) => kept,
+            (None, None) => Region::anonymous(bytes).map_err(DriveError::Memory)?,
+        };
+        Ok(Some(Cmb { region, config: cmb, bases: Vec::new() }))
+    }
+
+    /// The power fails. What is left is a copy: hosts that still have the buffer mapped write
+    /// nowhere from now on.
+    pub(crate) fn power_cut(self) -> Option<Arc<Region>> {
+        if !self.config.protected {
+            return None;
+        }
+        match Region::anonymous(self.region.len()) {
+            Ok(copy) => {
+                Region::copy(&self.region, 0, &copy, 0, copy.len());
+                Some(copy)
+            }
+            // Without memory for a copy, the buffer itself is better than nothing.
+            Err(_) => Some(self.region),
+        }
+    }
+
+    /// Shows the buffer to a host. Ports are attached in the order of their numbers.
+    pub(crate) fn attach(&mut self, port: &Port) -> io::Result<()> {
+        let base = port.memory().register(&self.region).map_err(io::Error::other)?;
+        let Some(size) = CmbSize::of(self.config.bytes) else {
+            return Err(io::Error::other("a controller memory buffer of no size"));
+        };
+        port.set_bar(BAR, base);
+        port.set_register(CMBLOC, CmbLocation { bar: BAR, offset_units: 0 }.to_value());
+        port.set_register(CMBSZ, size.to_value());
+        self.bases.push(base);
+        Ok(())
+    }
+
+    /// The addresses of the buffer on a port: the first, and the first after it.
+    #[inline]
+    pub(crate) fn range(&self, port: usize) -> Option<(Iova, Iova)> {
+        let base = *self.bases.get(port)?;
+        Some((base, base.offset(self.config.bytes)))
+    }
+
+    pub(crate) fn is_protected(&self) -> bool {
+        self.config.protected
+    }
+
+    /// Waits until everything is on the file's device. Nothing to do without a file.
+    ///
+    /// # Errors
+    /// What `fsync(2)` returns.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.region.sync()
+    }
+}

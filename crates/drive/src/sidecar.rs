@@ -1,0 +1,215 @@
+//! Files beside an image: what a drive remembers that is not on its medium. `docs/format/sidecar.md`
+//! is the byte map.
+//!
+//! The contents come first, so that a mapping of them starts on a page; a trailer page says what they
+//! are. Guarantees: a file that is refused is not touched; a file is there whole or not at all, as it
+//! is made under another name. Whoever has the image locked has these files, too.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ring::{PAGE, Region};
+
+use crate::error::DriveError;
+
+/// What is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A controller memory buffer.
+    Cmb = 1,
+    /// A dual map.
+    Map = 2,
+}
+
+const MAGIC: [u8; 8] = *b"SLUICSID";
+const VERSION: u32 = 1;
+const CRC_AT: usize = PAGE - 4;
+
+/// The name of a file beside an image.
+pub(crate) fn beside(image: &Path, extension: &str) -> PathBuf {
+    let mut name = OsString::from(image.as_os_str());
+    name.push(".");
+    name.push(extension);
+    PathBuf::from(name)
+}
+
+/// Opens the file at `path`, or makes it with contents of zeros. `identity` is a number that it keeps
+/// and that must be the same.
+///
+/// # Errors
+/// [`DriveError::Sidecar`]: what the operating system says, and files that are something else.
+pub(crate) fn open_or_create(
+    path: &Path,
+    kind: Kind,
+    bytes: usize,
+    identity: u64,
+) -> Result<Arc<Region>, DriveError> {
+    let trailer = trailer(kind, bytes as u64, identity);
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return create(path, &trailer, bytes, None).map_err(|e| refuse(path, e));
+        }
+        Err(e) => return Err(refuse(path, e)),
+    };
+    let length = file.metadata().map_err(|e| refuse(path, e))?.len();
+    let mut found = [0; PAGE];
+    let start = length.checked_sub(PAGE as u64);
+    let Some(start) = start else {
+        return Err(refuse(path, format!("it is {length} bytes long, and no sidecar")));
+    };
+    file.read_exact_at(&mut found, start).map_err(|e| refuse(path, e))?;
+    judge(&found, &trailer).map_err(|what| refuse(path, what))?;
+    if start != bytes as u64 {
+        return Err(refuse(path, format!("it holds {start} bytes, and {bytes} are asked for")));
+    }
+    map(file, bytes).map_err(|e| refuse(path, e))
+}
+
+/// Makes the file at `path` anew, with these contents; who has the old one mapped keeps that.
+///
+/// # Errors
+/// [`DriveError::Sidecar`]: what the operating system says.
+pub(crate) fn replace(
+    path: &Path,
+    kind: Kind,
+    contents: &Region,
+    identity: u64,
+) -> Result<Arc<Region>, DriveError> {
+    let trailer = trailer(kind, contents.len() as u64, identity);
+    create(path, &trailer, contents.len(), Some(contents)).map_err(|e| refuse(path, e))
+}
+
+fn refuse(path: &Path, what: impl ToString) -> DriveError {
+    DriveError::Sidecar { path: path.to_owned(), what: what.to_string() }
+}
+
+fn create(
+    path: &Path,
+    trailer: &[u8; PAGE],
+    bytes: usize,
+    contents: Option<&Region>,
+) -> io::Result<Arc<Region>> {
+    let making = beside(path, "new");
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&making)?;
+    let made = (|| {
+        file.set_len((bytes + PAGE) as u64)?;
+        file.write_all_at(trailer, bytes as u64)?;
+        let region = map(file.try_clone()?, bytes)?;
+        if let Some(contents) = contents {
+            Region::copy(contents, 0, &region, 0, bytes);
+        }
+        file.sync_all()?;
+        std::fs::rename(&making, path)?;
+        Ok(region)
+    })();
+    if made.is_err() {
+        // It takes no room, and is as good as not there.
+        let _ = std::fs::remove_file(&making);
+    }
+    made
+}
+
+/// Maps the contents, for which there is room from now on: a store to a mapping cannot fail for want
+/// of it.
+fn map(file: File, bytes: usize) -> io::Result<Arc<Region>> {
+    let region = Region::file(file, bytes)?;
+    region.reserve(0, bytes)?;
+    Ok(region)
+}
+
+fn trailer(kind: Kind, bytes: u64, identity: u64) -> [u8; PAGE] {
+    let mut page = [0; PAGE];
+    page[..8].copy_from_slice(&MAGIC);
+    page[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    page[12..16].copy_from_slice(&(kind as u32).to_le_bytes());
+    page[16..24].copy_from_slice(&bytes.to_le_bytes());
+    page[24..32].copy_from_slice(&identity.to_le_bytes());
+    let crc = crc32c::crc32c(&page[..CRC_AT]);
+    page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    page
+}
+
+/// Whether a trailer is the one that is wanted, and if not, why.
+fn judge(found: &[u8; PAGE], wanted: &[u8; PAGE]) -> Result<(), String> {
+    if found[..8] != MAGIC {
+        return Err("it is something else (no magic number)".into());
+    }
+    let half = |page: &[u8; PAGE], at: usize| {
+        u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
+    };
+    let word = |page: &[u8; PAGE], at: usize| {
+        u64::from(half(page, at)) | u64::from(half(page, at + 4)) << 32
+    };
+    if half(found, 8) != VERSION {
+        return Err(format!("it has version {}, and this reads {VERSION}", half(found, 8)));
+    }
+    let crc = crc32c::crc32c(&found[..CRC_AT]);
+    if half(found, CRC_AT) != crc {
+        return Err("its trailer is damaged".into());
+    }
+    for (what, at) in [("bytes", 16), ("identity", 24)] {
+        if word(found, at) != word(wanted, at) {
+            let (has, wants) = (word(found, at), word(wanted, at));
+            return Err(format!("its {what} is {has}, and {wants} is asked for"));
+        }
+    }
+    if half(found, 12) != half(wanted, 12) {
+        return Err("it is of another kind (1 controller memory buffer, 2 dual map)".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_survive_and_other_files_are_refused_untouched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = beside(&folder.path().join("drive.img"), "cmb");
+        assert!(path.ends_with("drive.img.cmb"));
+        let region = open_or_create(&path, Kind::Cmb, 8192, 7).unwrap();
+        region.write(5000, b"stays");
+        drop(region);
+        let region = open_or_create(&path, Kind::Cmb, 8192, 7).unwrap();
+        let mut found = [0; 5];
+        region.read(5000, &mut found);
+        assert_eq!(&found, b"stays");
+        for (kind, bytes, identity, what) in [
+            (Kind::Map, 8192, 7, "kind"),
+            (Kind::Cmb, 4096, 7, "bytes"),
+            (Kind::Cmb, 8192, 8, "identity"),
+        ] {
+            let e = open_or_create(&path, kind, bytes, identity).unwrap_err().to_string();
+            assert!(e.contains(what) && e.contains("drive.img.cmb"), "{e}");
+        }
+        // Made anew, the old mapping is nobody's.
+        let fresh = Region::anonymous(8192).unwrap();
+        fresh.write(0, b"new");
+        let renewed = replace(&path, Kind::Cmb, &fresh, 7).unwrap();
+        region.write(0, b"old");
+        let mut start = [0; 3];
+        renewed.read(0, &mut start);
+        assert_eq!(&start, b"new");
+        // Damage.
+        let good = std::fs::read(&path).unwrap();
+        for (at, what) in [(8192, "magic"), (8192 + 8, "version"), (8192 + 40, "damaged")] {
+            let mut bytes = good.clone();
+            bytes[at] ^= 0x55;
+            std::fs::write(&path, &bytes).unwrap();
+            let e = open_or_create(&path, Kind::Cmb, 8192, 7).unwrap_err().to_string();
+            assert!(e.contains(what), "{e}");
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "untouched");
+        }
+        for short in [0, 100, 4096] {
+            std::fs::write(&path, &good[..short]).unwrap();
+            assert!(open_or_create(&path, Kind::Cmb, 8192, 7).is_err());
+        }
+    }
+}

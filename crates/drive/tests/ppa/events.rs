@@ -1,0 +1,312 @@
+//! Media events: what the drive notices, who is told, and what hosts may not do.
+
+use clock::Component;
+use drive::Drive;
+use driver::{DriverError, MediaEvent};
+use media::{Fault, Psn};
+use nvme::{
+    Address, AdminCommand, ChunkNotification, Cqe, Extensions, Hints, MediaNotice, MediaScope, Sqe,
+    Status, log_page, opcode,
+};
+use ring::{CompletionHost, Iova, PAGE, Port, Region, SubmissionHost};
+
+use crate::common::open::Open;
+use crate::rig::{Rig, drive, planes};
+
+fn two_pus() -> drive::DriveConfig {
+    let mut nand = planes(1);
+    nand.geometry.pus = 2;
+    drive(nand)
+}
+
+fn watching(config: drive::DriveConfig) -> Rig {
+    let mut r = Rig::new(config);
+    r.controller.watch_events().unwrap();
+    r.controller.watch_events().unwrap();
+    assert!(r.open.open_channel().extensions.has(Extensions::NOTIFICATIONS));
+    r
+}
+
+fn event(count: u64, pu: u32, chunk: u32, scope: MediaScope, kind: MediaNotice) -> MediaEvent {
+    let address = Address { group: 0, pu, chunk, sector: 0 };
+    MediaEvent { count, address, scope, kind, sectors: 0 }
+}
+
+fn inject(d: &mut Open, fault: Fault) {
+    d.drive.nand_mut().unwrap().inject(fault).unwrap();
+}
+
+#[test]
+fn chunks_that_go_offline_are_told_of_once() {
+    use MediaNotice::{ErrorRateHigh, Unrecoverable};
+    use MediaScope::Chunk;
+    let mut r = watching(two_pus());
+    assert_eq!(r.events(), []);
+    let layout = *r.open.drive.nand_mut().unwrap().layout();
+    // An erase that fails.
+    inject(&mut r.open, Fault::Erase { chunk: layout.chunk(0, 7) });
+    assert!(!r.open.reset(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
+    assert_eq!(r.events(), [event(1, 0, 7, Chunk, Unrecoverable)]);
+    // The host has heard of it: using it is its own mistake.
+    assert!(!r.open.read(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
+    assert_eq!(r.events(), []);
+    // A program that fails: what the chunk holds should go elsewhere.
+    inject(&mut r.open, Fault::Program { chunk: layout.chunk(0, 8), unit: 1 });
+    r.open.fill(0, 0, 8, 1);
+    let second = r.open.ppa(0, 0, 8, 1);
+    assert_eq!(r.open.write(&[second]).status, Status::CHUNK_CLOSED_EARLY);
+    assert_eq!(r.events(), [event(2, 0, 8, Chunk, ErrorRateHigh)]);
+    // One that goes bad while nobody looks: the next operation finds out, whichever.
+    for (n, chunk) in [(3, 9), (4, 10), (5, 11)] {
+        r.open.fill(0, 0, chunk, 1);
+        inject(&mut r.open, Fault::ChunkBad { chunk: layout.chunk(0, chunk) });
+        let first = r.open.ppa(0, 0, chunk, 0);
+        match n {
+            3 => assert!(!r.open.read(&[first]).status.is_success()),
+            // The drive refuses these before they reach the media, and has told of it already.
+            _ => {
+                assert!(!r.open.write(&[r.open.ppa(0, 0, chunk, 1)]).status.is_success());
+                assert!(!r.open.reset(&[first]).status.is_success());
+                assert_eq!(r.events(), []);
+                assert!(!r.open.read(&[first]).status.is_success());
+            }
+        }
+        assert_eq!(r.events(), [event(n, 0, chunk, Chunk, Unrecoverable)], "chunk {chunk}");
+    }
+    let stats = r.open.drive.stats().notifications;
+    assert_eq!((stats.logged, stats.lost, stats.announced), (5, 0, 5));
+    assert_eq!(r.controller.lost_events(), (0, 0));
+}
+
+#[test]
+fn a_die_that_fails_is_one_event() {
+    let mut r = watching(two_pus());
+    r.open.fill(0, 1, 3, 4);
+    inject(&mut r.open, Fault::DieFailure { pu: 1 });
+    for sector in 0..4 {
+        assert!(!r.open.read(&[r.open.ppa(0, 1, 3, sector)]).status.is_success());
+        assert!(!r.open.read(&[r.open.ppa(0, 1, 5 + sector, 0)]).status.is_success());
+    }
+    let die = event(1, 1, 0, MediaScope::Pu, MediaNotice::Unrecoverable);
+    assert_eq!(r.events(), [die]);
+    r.open.fill(0, 0, 0, 1);
+    assert_eq!(r.events(), [], "the other is well");
+}
+
+#[test]
+fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
+    let mut nand = planes(1);
+    // Mean 36 errors of 40 that are corrected: most sectors are over three quarters, some over all.
+    nand.errors.rber = 36.0 / 32768.0;
+    (nand.errors.ecc_bits, nand.errors.read_retries) = (40, 2);
+    let mut r = watching(drive(nand));
+    r.open.fill(0, 0, 0, 64);
+    let needs = |r: &mut Rig, s: u32| {
+        let nand = r.open.drive.nand_mut().unwrap();
+        (nand.retries_needed(Psn(s)), nand.check_read(Psn(s)).unwrap().high_ecc)
+    };
+    let find = |r: &mut Rig, want| (0..64).find(|s| needs(r, *s) == want).unwrap();
+    let (quiet, high, bad) =
+        (find(&mut r, (0, false)), find(&mut r, (0, true)), find(&mut r, (1, true)));
+    let read = |r: &mut Rig, s: u32| r.open.read(&[r.open.ppa(0, 0, 0, s)]);
+    assert!(read(&mut r, quiet).status.is_success());
+    assert_eq!(r.events(), []);
+    let chunk = MediaScope::Chunk;
+    let at = |count, sector, scope, kind| MediaEvent {
+        address: Address { sector, ..Address::default() },
+        ..event(count, 0, 0, scope, kind)
+    };
+    assert!(read(&mut r, high).status.is_success());
+    assert_eq!(r.events(), [at(1, high, chunk, MediaNotice::ErrorRateMedium)]);
+    assert!(read(&mut r, high).status.is_success());
+    assert_eq!(r.events(), [], "known");
+    // A host that wants no repetitions loses nothing for good.
+    let ppa = r.open.ppa(0, 0, 0, bad);
+    let limited = Hints { limited_retry: true, ..Hints::NONE };
+    let sqe = r.open.with_data(Sqe::vector_read(1, r.open.list(&[ppa])), 1);
+    assert_eq!(r.open.run(sqe.with_hints(limited)).0.status, Status::UNRECOVERED_READ);
+    assert_eq!(r.events(), [at(2, bad, chunk, MediaNotice::ErrorRateHigh)]);
+    assert!(read(&mut r, bad).status.is_success());
+    assert_eq!(r.events(), [], "known");
+    // What is lost is told by the sector.
+    inject(&mut r.open, Fault::Uncorrectable { psn: Psn(quiet) });
+    assert!(!read(&mut r, quiet).status.is_success());
+    let lost = at(3, quiet, MediaScope::Sector, MediaNotice::Unrecoverable);
+    assert_eq!(r.events(), [MediaEvent { sectors: 1, ..lost }]);
+    // After an erase it all begins anew.
+    assert!(r.open.reset(&[ppa]).status.is_success());
+    r.open.fill(0, 0, 0, 64);
+    for sector in 0..64 {
+        read(&mut r, sector);
+    }
+    let again = r.events();
+    assert!(!again.is_empty() && again.iter().all(|e| e.count > 3), "{again:?}");
+}
+
+#[test]
+fn a_host_that_looks_away_is_told_how_much_it_missed() {
+    let mut r = watching(two_pus());
+    let break_one = |r: &mut Rig, chunk: u32| {
+        let layout = *r.open.drive.nand_mut().unwrap().layout();
+        let pu = chunk / 64;
+        inject(&mut r.open, Fault::Erase { chunk: layout.chunk(pu, chunk % 64) });
+        r.open.reset(&[r.open.ppa(0, pu, chunk % 64, 0)]);
+    };
+    for chunk in 0..100 {
+        break_one(&mut r, chunk);
+    }
+    let events = r.events();
+    assert_eq!(events.len(), 64, "what the log holds");
+    assert!(events.iter().map(|e| e.count).eq(37..=100), "oldest first");
+    assert_eq!(r.controller.lost_events(), (36, 0));
+    assert_eq!(r.open.drive.stats().notifications.lost, 36);
+    break_one(&mut r, 100);
+    assert!(r.events().iter().map(|e| e.count).eq([101]));
+    assert_eq!(r.controller.lost_events(), (36, 0));
+}
+
+#[test]
+fn what_happened_before_a_host_watched_comes_first() {
+    let mut r = Rig::new(two_pus());
+    assert!(matches!(r.controller.poll_events(), Err(DriverError::NotWatching)));
+    inject(&mut r.open, Fault::NextErase);
+    r.open.reset(&[r.open.ppa(0, 1, 2, 0)]);
+    r.controller.watch_events().unwrap();
+    let offline = event(1, 1, 2, MediaScope::Chunk, MediaNotice::Unrecoverable);
+    assert_eq!(r.events(), [offline]);
+}
+
+#[test]
+fn drives_that_manage_their_flash_keep_it_to_themselves() {
+    let mut drive = Drive::new(crate::common::drive(planes(1))).unwrap();
+    let (mut controller, _port) = crate::common::attach(&mut drive);
+    assert!(matches!(controller.watch_events(), Err(DriverError::Lacks { .. })));
+    let mut pump = || {
+        drive.poll(clock::Nanos::ZERO);
+    };
+    let log = controller.log_page(log_page::CHUNK_NOTIFICATION, 0, &mut [0; 64], &mut pump);
+    assert_eq!(log.unwrap_err().status(), Some(Status::INVALID_LOG_PAGE));
+}
+
+/// A host without a driver: its admin queue.
+pub(crate) struct Bare {
+    pub(crate) port: std::sync::Arc<Port>,
+    memory: std::sync::Arc<Region>,
+    at: Iova,
+    queues: (SubmissionHost, CompletionHost),
+    cid: u16,
+}
+
+impl Bare {
+    pub(crate) fn new(drive: &mut Drive) -> Bare {
+        let port = drive.attach().unwrap();
+        let memory = Region::anonymous(2 * PAGE).unwrap();
+        let at = port.memory().register(&memory).unwrap();
+        let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
+        let queues = (
+            SubmissionHost::open(&port, 0, sq, depth).unwrap(),
+            CompletionHost::open(&port, 0, cq, depth).unwrap(),
+        );
+        Bare { port, memory, at, queues, cid: 0 }
+    }
+
+    /// Sends a command that reads into the memory, if it reads.
+    fn send(&mut self, drive: &mut Drive, mut sqe: Sqe) -> u16 {
+        self.cid += 1;
+        sqe.cid = self.cid.into();
+        if sqe.opcode == opcode::admin::GET_LOG_PAGE {
+            sqe.set_prp(self.at.0, self.at.0 + PAGE as u64);
+        }
+        self.queues.0.push(&sqe).unwrap();
+        self.queues.0.ring();
+        drive.poll(clock::Nanos::ZERO);
+        self.cid
+    }
+
+    fn reap(&mut self) -> Option<Cqe> {
+        let cqe = self.queues.1.pop()?;
+        self.queues.1.release();
+        self.queues.0.fetched(cqe.sq_head);
+        Some(cqe)
+    }
+
+    pub(crate) fn run(&mut self, drive: &mut Drive, command: AdminCommand) -> Cqe {
+        let cid = self.send(drive, command.to_sqe());
+        let cqe = self.reap().unwrap();
+        assert_eq!(cqe.cid, cid);
+        cqe
+    }
+
+    fn log(&mut self, drive: &mut Drive, (nsid, offset): (u32, u64), retain: bool) -> Cqe {
+        let lid = log_page::CHUNK_NOTIFICATION;
+        self.run(drive, AdminCommand::GetLogPage { lid, nsid, bytes: 128, offset, retain })
+    }
+}
+
+#[test]
+fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
+    let mut drive = Drive::new(two_pus()).unwrap();
+    let mut host = Bare::new(&mut drive);
+    let mut other = Bare::new(&mut drive);
+    let listen = AdminCommand::AsyncEventRequest.to_sqe();
+    let requests: Vec<u16> = (0..4).map(|_| host.send(&mut drive, listen)).collect();
+    assert_eq!(host.reap(), None);
+    let fifth = host.run(&mut drive, AdminCommand::AsyncEventRequest);
+    assert_eq!(fifth.status, Status::TOO_MANY_EVENT_REQUESTS);
+    let others = other.send(&mut drive, listen);
+    assert_eq!(other.reap(), None, "every host has its own");
+
+    // Abort gives one back, with a status of its own.
+    let cid = host.send(&mut drive, AdminCommand::Abort { sqid: 0, cid: requests[1] }.to_sqe());
+    let aborted = host.reap().unwrap();
+    assert_eq!((aborted.cid, aborted.status), (requests[1], Status::ABORTED));
+    let abort = host.reap().unwrap();
+    assert_eq!((abort.cid, abort.status, abort.result), (cid, Status::SUCCESS, 0));
+    for (sqid, cid) in [(0, requests[1]), (0, 999), (1, requests[0])] {
+        let again = host.run(&mut drive, AdminCommand::Abort { sqid, cid });
+        assert_eq!((again.status, again.result), (Status::SUCCESS, 1), "nothing to abort");
+    }
+
+    // Two events: each host is told once.
+    let mut d = Open::of(drive);
+    for chunk in [3, 4] {
+        inject(&mut d, Fault::NextErase);
+        d.reset(&[d.ppa(0, 0, chunk, 0)]);
+    }
+    let told = host.reap().unwrap();
+    assert_eq!((told.cid, told.status, told.result), (requests[0], Status::SUCCESS, 0xd0_0007));
+    assert_eq!(host.reap(), None);
+    assert_eq!(other.reap().map(|c| c.cid), Some(others));
+
+    // Reading clears it, unless that is not wanted; a read that fails does not.
+    let drive = &mut d.drive;
+    assert_eq!(host.log(drive, (1, 0), true).status, Status::SUCCESS);
+    assert_eq!(host.log(drive, (7, 0), false).status, Status::INVALID_NAMESPACE);
+    assert_eq!(host.log(drive, (1, 4100), false).status, Status::INVALID_FIELD);
+    let mut odd = AdminCommand::GetLogPage {
+        lid: log_page::CHUNK_NOTIFICATION,
+        nsid: 1,
+        bytes: 64,
+        offset: 0,
+        retain: false,
+    }
+    .to_sqe();
+    odd.cdw12 = 2.into();
+    host.send(drive, odd);
+    assert_eq!(host.reap().unwrap().status, Status::INVALID_FIELD);
+    let mut bytes = [0; 128];
+    host.memory.read(0, &mut bytes);
+    let (entries, _) = bytes.as_chunks::<{ ChunkNotification::BYTES }>();
+    let [newest, older] = [0, 1].map(|i| ChunkNotification::from_bytes(entries[i]));
+    assert_eq!((newest.count.get(), older.count.get()), (2, 1));
+    assert_eq!((newest.mask, newest.state.get(), newest.nsid.get()), (2, 8, 1));
+
+    inject(&mut d, Fault::NextErase);
+    d.reset(&[d.ppa(0, 0, 5, 0)]);
+    assert_eq!(host.reap(), None, "it has not read yet");
+    assert_eq!(host.log(&mut d.drive, (u32::MAX, 0), false).status, Status::SUCCESS);
+    inject(&mut d, Fault::NextErase);
+    d.reset(&[d.ppa(0, 0, 6, 0)]);
+    assert_eq!(host.reap().map(|c| c.cid), Some(requests[2]));
+    assert_eq!(d.drive.stats().notifications.announced, 3);
+}

@@ -1,0 +1,144 @@
+//! [`Cmb`]: the controller memory buffer of a drive, as its host reaches into it (NVMe section 4.7).
+//!
+//! Memory of the drive at addresses that commands may carry: what a host stages here is on the
+//! device before any command names it, and a command that names it moves nothing. Whoever has the
+//! buffer divides it up; nothing is allocated here.
+
+use std::sync::Arc;
+
+use nvme::register::{CMBLOC, CMBSZ};
+use nvme::{CmbLocation, CmbSize, Extensions, IdentifyController};
+use ring::{Iova, Port, Region};
+
+use crate::DriverError;
+
+/// A range that is not in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bytes {offset}..+{len} of a controller memory buffer of {bytes}")]
+pub struct OutsideCmb {
+    /// First byte asked for.
+    pub offset: u64,
+    /// Bytes asked for.
+    pub len: u64,
+    /// Bytes of the buffer.
+    pub bytes: u64,
+}
+
+/// A controller memory buffer. Clones are the same buffer.
+#[derive(Clone, Debug)]
+pub struct Cmb {
+    region: Arc<Region>,
+    /// Where the buffer is in the region.
+    start: usize,
+    base: Iova,
+    bytes: u64,
+    size: CmbSize,
+    protected: bool,
+}
+
+impl Cmb {
+    /// The buffer that the registers of a port tell of, if they do.
+    ///
+    /// # Errors
+    /// [`DriverError::Implausible`]: it is not where the drive says, or not as large.
+    pub(crate) fn of(
+        port: &Port,
+        controller: &IdentifyController,
+    ) -> Result<Option<Cmb>, DriverError> {
+        let size = CmbSize::from_value(port.register(CMBSZ));
+        if size.units == 0 {
+            return Ok(None);
+        }
+        let implausible = |what: String| DriverError::Implausible { what };
+        let (Some(unit), Some(bytes)) = (size.unit_bytes(), size.bytes()) else {
+            let what = format!("that its memory buffer has units of {}", size.unit_log16);
+            return Err(implausible(what));
+        };
+        let location = CmbLocation::from_value(port.register(CMBLOC));
+        let bar = port.bar(location.bar).ok_or_else(|| {
+            implausible(format!("that its memory buffer is behind register {}", location.bar))
+        })?;
+        let base = bar.offset(unit.saturating_mul(location.offset_units.into()));
+        let found = port.memory().find(base, bytes).map_err(|e| {
+            implausible(format!("that it has a memory buffer of {bytes} bytes, but {e}"))
+        })?;
+        let protected = Extensions::of(&controller.vendor).has(Extensions::PROTECTED_CMB);
+        let (region, start) = (found.region.clone(), found.offset);
+        Ok(Some(Cmb { region, start, base, bytes, size, protected }))
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What may be in it.
+    pub fn uses(&self) -> CmbSize {
+        self.size
+    }
+
+    /// Whether what is in it survives the loss of the drive's power: what has been written into it
+    /// is durable.
+    pub fn is_protected(&self) -> bool {
+        self.protected
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), OutsideCmb> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(OutsideCmb { offset, len, bytes: self.bytes }),
+        }
+    }
+
+    /// The address of a range, for an entry or a list.
+    ///
+    /// # Errors
+    /// [`OutsideCmb`].
+    #[inline]
+    pub fn at(&self, offset: u64, len: u64) -> Result<Iova, OutsideCmb> {
+        self.check(offset, len)?;
+        Ok(self.base.offset(offset))
+    }
+
+    /// Writes into the buffer.
+    ///
+    /// # Errors
+    /// [`OutsideCmb`]; nothing was written.
+    #[inline]
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutsideCmb> {
+        self.check(offset, from.len() as u64)?;
+        self.region.write(self.start + offset as usize, from);
+        Ok(())
+    }
+
+    /// Reads from the buffer.
+    ///
+    /// # Errors
+    /// [`OutsideCmb`]; nothing was read.
+    #[inline]
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutsideCmb> {
+        self.check(offset, into.len() as u64)?;
+        self.region.read(self.start + offset as usize, into);
+        Ok(())
+    }
+
+    /// Copies registered memory into the buffer.
+    ///
+    /// # Errors
+    /// [`OutsideCmb`]; nothing was copied.
+    ///
+    /// # Panics
+    /// When the range is outside of `from`.
+    #[inline]
+    pub fn stage(
+        &self,
+        offset: u64,
+        from: &Region,
+        from_offset: usize,
+        len: usize,
+    ) -> Result<(), OutsideCmb> {
+        self.check(offset, len as u64)?;
+        Region::copy(from, from_offset, &self.region, self.start + offset as usize, len);
+        Ok(())
+    }
+}
