@@ -5,6 +5,8 @@
 //!
 //! | file | noun |
 //! |---|---|
+//! | [`ssd`](Ssd) | an open-channel drive that a host has attached to |
+//! | [`ppa`] | the library for applications: addresses, sessions, virtual blocks |
 //! | [`vector`] | a queue pair that takes vector commands |
 //! | [`targets/pblk`](Pblk) | a block device: the translation layer of [`ftl`], run by the host |
 //! | `targets/pblk/open` | start: what the chunks say, and which way to go from there |
@@ -30,7 +32,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ppa;
+mod ssd;
 mod targets;
 pub mod vector;
 
+pub use ssd::{ChunkInfo, Performance, Ssd, SsdError};
 pub use targets::pblk::{Pblk, PblkError};

@@ -36,7 +36,8 @@ pub enum Sectors<'a> {
 pub struct VectorEnded {
     /// What the command was given.
     pub user: u64,
-    /// Bit `i` stands for its `i`-th address, which failed.
+    /// Bit `i` stands for its `i`-th address, which failed: was not read, or may not have been
+    /// written or erased.
     pub failed: u64,
     /// How it ended; [`Status::SUCCESS`] exactly if no address failed.
     pub status: Status,
@@ -46,6 +47,20 @@ pub struct VectorEnded {
 struct Flight {
     user: u64,
     count: u8,
+    /// Whether the command is a copy.
+    copies: bool,
+}
+
+/// What is known of the commands of a queue pair that has been given back.
+#[derive(Debug)]
+pub(crate) struct Flights(Box<[Flight]>);
+
+impl Flights {
+    /// What has ended, of a completion of that queue pair.
+    pub(crate) fn ended(&self, done: &Completed) -> VectorEnded {
+        // The queue pair returns what it was given: the tag.
+        ended(done, self.0[done.user as usize])
+    }
 }
 
 /// A queue pair that takes vector commands of an open-channel drive.
@@ -66,25 +81,33 @@ fn mask(count: u8) -> u64 {
     u64::MAX >> (MAX_VECTOR - count.clamp(1, MAX_VECTOR))
 }
 
+/// Whether a drive may answer so before it has begun, in which case it names the address that it
+/// does not like and has written or erased none of the others (OC section 4).
+fn may_be_refused(status: Status) -> bool {
+    [Status::OUT_OF_ORDER_WRITE, Status::OFFLINE_CHUNK, Status::INVALID_RESET]
+        .iter()
+        .any(|s| status.is(*s))
+}
+
 /// The addresses of a command that failed: those that the completion names, or all if it failed as a
-/// whole. A read that needed much error correction did not fail.
+/// whole, or may have. A read that needed much error correction did not fail.
 #[inline]
 fn failed_addresses(done: &Completed, count: u8) -> u64 {
     if done.status.is(Status::HIGH_ECC) {
         return 0;
     }
     let named = done.result & mask(count);
-    if done.status.is_success() || named != 0 && done.status.is_media_error() {
-        named
-    } else {
-        mask(count)
-    }
+    let partly = done.status.is_media_error() && !may_be_refused(done.status);
+    if done.status.is_success() || named != 0 && partly { named } else { mask(count) }
 }
 
 /// What has ended, of a drive that may contradict itself.
 #[inline]
 fn ended(done: &Completed, flight: Flight) -> VectorEnded {
-    let failed = failed_addresses(done, flight.count);
+    let named = failed_addresses(done, flight.count);
+    // A copy is programmed when all of it has been read (OC section 4).
+    let unread = [Status::UNRECOVERED_READ, Status::UNWRITTEN].iter().any(|s| done.status.is(*s));
+    let failed = if flight.copies && unread { mask(flight.count) } else { named };
     let status = match (failed, done.status.is_success()) {
         (0, _) => Status::SUCCESS,
         (_, true) => Status::WRITE_FAULT,
@@ -106,7 +129,7 @@ impl VectorQueue {
         let tags = queue.capacity();
         Ok(VectorQueue {
             scratch: Scratch::new(port.memory(), tags)?,
-            flights: vec![Flight { user: 0, count: 0 }; tags.into()].into(),
+            flights: vec![Flight { user: 0, count: 0, copies: false }; tags.into()].into(),
             max_sectors: info.max_sectors.clamp(1, MAX_VECTOR.into()),
             sector_bytes: info.sector_bytes,
             nsid: info.nsid,
@@ -144,6 +167,11 @@ impl VectorQueue {
     /// Gives the queue pair back.
     pub fn into_queue(self) -> QueuePair {
         self.queue
+    }
+
+    /// Gives the queue pair back, and what is known of the commands that are outstanding on it.
+    pub(crate) fn into_parts(self) -> (QueuePair, Flights) {
+        (self.queue, Flights(self.flights))
     }
 
     /// Reads 1 to [`max_sectors`](VectorQueue::max_sectors) sectors, and their out-of-band bytes one
@@ -190,12 +218,12 @@ impl VectorQueue {
         let tag = self.queue.next_tag().ok_or(QueueFull)?;
         let count = ppas.len() as u8;
         let sqe = Sqe::vector_reset(self.nsid, self.scratch.list(tag.0, ppas));
-        self.submit(tag.0, sqe, Flight { user, count })
+        self.submit(tag.0, sqe, Flight { user, count, copies: false })
     }
 
     /// Copies sectors inside the drive, out-of-band bytes included. Both sides have the same number
     /// of addresses, 1 to 64; the targets are as for [`write`](VectorQueue::write). A bit of
-    /// [`VectorEnded::failed`] stands for a source or for its target.
+    /// [`VectorEnded::failed`] stands for a target: all of them, when a source cannot be read.
     ///
     /// # Errors
     /// [`QueueFull`]; nothing was submitted.
@@ -208,7 +236,8 @@ impl VectorQueue {
         let tag = self.queue.next_tag().ok_or(QueueFull)?;
         let count = from.len() as u8;
         let (from, to) = (self.scratch.list(tag.0, from), self.scratch.targets(tag.0, to));
-        self.submit(tag.0, Sqe::vector_copy(self.nsid, from, to), Flight { user, count })
+        let flight = Flight { user, count, copies: true };
+        self.submit(tag.0, Sqe::vector_copy(self.nsid, from, to), flight)
     }
 
     #[inline]
@@ -234,7 +263,7 @@ impl VectorQueue {
         if let Some(oob) = oob {
             sqe.mptr = oob.0.into();
         }
-        self.submit(tag, sqe, Flight { user, count: count as u8 })
+        self.submit(tag, sqe, Flight { user, count: count as u8, copies: false })
     }
 
     #[inline]
@@ -267,7 +296,7 @@ impl VectorQueue {
     /// left.
     pub fn abandon(&mut self, status: Status) -> Option<VectorEnded> {
         let done = self.queue.abandon(status)?;
-        let Flight { user, count } = self.flights[done.user as usize];
+        let Flight { user, count, .. } = self.flights[done.user as usize];
         Some(VectorEnded { user, failed: mask(count), status })
     }
 }
@@ -285,10 +314,15 @@ mod tests {
         assert_eq!(failed(0b1000, Status::UNRECOVERED_READ, 3), 0b111, "none of its own");
         assert_eq!(failed(0, Status::UNRECOVERED_READ, 64), u64::MAX);
         assert_eq!(failed(1, Status::INVALID_FIELD, 2), 0b11, "refused as a whole");
+        assert_eq!(failed(0b10, Status::OFFLINE_CHUNK, 3), 0b111, "none may have been reset");
         assert_eq!(failed(0b1, Status::HIGH_ECC, 2), 0);
         assert_eq!(failed(0b10, Status::SUCCESS, 2), 0b10, "a drive that contradicts itself");
-        let two = Flight { user: 7, count: 2 };
+        let two = Flight { user: 7, count: 2, copies: false };
         assert_eq!(ended(&done(0b10, Status::SUCCESS), two).status, Status::WRITE_FAULT);
         assert_eq!(ended(&done(0b1, Status::HIGH_ECC), two).status, Status::SUCCESS);
+        assert_eq!(ended(&done(0b1, Status::UNRECOVERED_READ), two).failed, 0b1);
+        let copy = Flight { copies: true, ..two };
+        assert_eq!(ended(&done(0b1, Status::UNRECOVERED_READ), copy).failed, 0b11, "not written");
+        assert_eq!(ended(&done(0b1, Status::CHUNK_CLOSED_EARLY), copy).failed, 0b1);
     }
 }

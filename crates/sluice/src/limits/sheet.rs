@@ -252,11 +252,12 @@ fn lines(capacity: &Capacity, ftl: &FtlConfig) -> String {
         VictimPolicyKind::Fifo => "first in, first out",
     };
     format!(
-        "{} of {} over {} PUs, {} held back; victims: {policy}",
+        "{} of {} over {} PUs, {} held back; {} chunks for the journal; victims: {policy}",
         count(capacity.lines),
         bytes_binary(capacity.line_sectors * u64::from(capacity.sector_bytes)),
         capacity.active_pus,
-        capacity.held_lines
+        capacity.held_lines,
+        capacity.journal_chunks
     )
 }
 

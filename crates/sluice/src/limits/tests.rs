@@ -55,7 +55,6 @@ fn sustained_writes_follow_the_formula() {
     let wa = s.write_amplification;
     let capacity = plan("").capacity.unwrap();
     assert_eq!(Some(wa), greedy::greedy(capacity.over_provisioning(), capacity.line_sectors));
-    // The state of trims costs one sector in some 32,000.
     assert!((s.over_provisioning - 0.0753).abs() < 1e-4);
     // PUs × planes × page / (WA·tPROG + (WA−1)·tR + WA·tBERS/N), N = 256 pages per block.
     let time = wa * 750e-6 + (wa - 1.0) * 75e-6 + wa * 3.8e-3 / 256.0;

@@ -158,7 +158,8 @@ fn emulators_defaults_are_theirs() {
     let media::MediaConfig::Nand(nand) = &mqsim.config.media else { panic!() };
     assert_eq!(nand.geometry.total_bytes(), 512 << 30);
     let capacity = mqsim.capacity.unwrap();
-    let spare = 1.0 - capacity.logical_sectors as f64 / capacity.physical_sectors() as f64;
+    let mapped = capacity.logical_sectors + capacity.map_sectors;
+    let spare = 1.0 - mapped as f64 / capacity.physical_sectors() as f64;
     assert_near("spare factor", spare, 0.07, 0.01);
 
     let femu_plan = plan("femu-default", "");

@@ -2,7 +2,7 @@
 //! layer's own ([`ftl::Layout`]), so that what is shown is what is served:
 //!
 //! ```text
-//! chunks       = PUs × chunks per PU × (1 − expected share of bad chunks)
+//! chunks       = PUs × chunks per PU × (1 − expected share of bad chunks) − chunks of the journal
 //! lines        = floor(chunks / active PUs)
 //! line sectors = active PUs × sectors per chunk
 //! held lines   = reserve lines + 1 per open stream (1, or 2 with hot_cold) + 1 for padding
@@ -26,6 +26,10 @@ pub struct Capacity {
     /// Lines held back, which do not count as physical: open ones, and the reserve of garbage
     /// collection.
     pub held_lines: u64,
+    /// Chunks that the layer's journal takes.
+    pub journal_chunks: u64,
+    /// Sectors that the map's pages take, with their share of the spare space.
+    pub map_sectors: u64,
     /// Sectors promised to the user.
     pub logical_sectors: u64,
     /// Bytes per sector.
@@ -126,12 +130,15 @@ impl Capacity {
         }
         let shape = Shape::of(&nand.host_geometry());
         let good = f64::from(shape.total_chunks()) * (1.0 - nand.errors.factory_bad);
-        let layout = Layout::of(&shape, ftl, shape.total_chunks(), good as u32).map_err(CapacityError::Layer)?;
+        let layout = Layout::of(&shape, ftl, shape.total_chunks(), good as u32)
+            .map_err(CapacityError::Layer)?;
         let capacity = Capacity {
             active_pus: layout.active,
             lines: layout.lines.into(),
             line_sectors: layout.line_sectors.into(),
             held_lines: layout.held.into(),
+            journal_chunks: layout.journal.into(),
+            map_sectors: layout.meta.into(),
             logical_sectors: layout.logical.into(),
             sector_bytes: shape.sector_bytes,
         };
@@ -157,9 +164,10 @@ impl Capacity {
         self.logical_sectors * u64::from(self.sector_bytes)
     }
 
-    /// Spare space as it comes out: physical sectors over logical sectors, minus 1, lines held back
-    /// not counted as physical.
+    /// Spare space as it comes out: physical sectors over logical sectors and those of the map, minus
+    /// 1, lines held back not counted as physical.
     pub fn over_provisioning(&self) -> f64 {
-        self.physical_sectors() as f64 / self.logical_sectors.max(1) as f64 - 1.0
+        let mapped = self.logical_sectors + self.map_sectors;
+        self.physical_sectors() as f64 / mapped.max(1) as f64 - 1.0
     }
 }

@@ -88,10 +88,11 @@ time_based = true
     let Target::Pblk(pblk) = &drive.target else { panic!("{:?}", drive.target) };
     assert_eq!((pblk.active_pus, pblk.buffer_sectors), (4, 16_384));
     let capacity = drive.capacity.unwrap();
-    assert_eq!(capacity.lines, 1067 * 32);
+    // A line's worth of chunks is the journal's.
+    assert_eq!((capacity.journal_chunks, capacity.lines), (7, 1067 * 32 - 2));
     assert_eq!(capacity.line_sectors, 4 * 4096);
     // Two lines in reserve, two open, one for padding.
-    assert_eq!(capacity.physical_sectors(), (1067 * 32 - 5) * 4 * 4096);
+    assert_eq!(capacity.physical_sectors(), (1067 * 32 - 7) * 4 * 4096);
     assert!((capacity.over_provisioning() - 0.11).abs() < 1e-4);
     assert_eq!(nand(&s).host_geometry().mw_cunits, 7 * 16);
     assert_eq!(s.host, HostConfig { submit: Some(Nanos(850)), complete: None });
@@ -385,8 +386,9 @@ fn impossible_geometries_point_at_their_key() {
 
 #[test]
 fn a_medium_that_cannot_host_its_layer_says_so() {
-    // Five lines are held back: two in reserve, two open, one for padding.
-    for (chunks, says) in [(5, "nothing is left"), (6, "less than one line")] {
+    // One line's worth is the journal's, five are held back: two in reserve, two open, one for
+    // padding.
+    for (chunks, says) in [(6, "nothing is left"), (7, "less than one line")] {
         assert_refused(
             &format!("{SMALL}geometry.chunks = {chunks}\n"),
             3,
@@ -394,7 +396,7 @@ fn a_medium_that_cannot_host_its_layer_says_so() {
             &["cannot host", says, "more chunks"],
         );
     }
-    assert!(parse(&format!("{SMALL}geometry.chunks = 7\n")).is_ok());
+    assert!(parse(&format!("{SMALL}geometry.chunks = 8\n")).is_ok());
     assert_refused(
         &format!("{SMALL}ftl.over_provisioning = 90\n"),
         3,

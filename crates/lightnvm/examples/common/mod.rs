@@ -1,0 +1,82 @@
+//! An emulated drive in this process, for the examples: 4 channels of 4 PUs of MLC flash, of which
+//! time passes only while somebody waits.
+#![allow(dead_code, unreachable_pub, reason = "not every example uses all of it")]
+
+use clock::{Component, Nanos};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, DriveError, NullConfig, PersonalityKind, PuPolicy,
+    WriteBuffer,
+};
+use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+
+/// A drive, and its time.
+#[derive(Debug)]
+pub struct Bench {
+    drive: Option<Drive>,
+    /// The present.
+    pub now: Nanos,
+}
+
+impl Bench {
+    /// A drive that is switched on.
+    pub fn new() -> Result<Bench, DriveError> {
+        let nand = NandConfig {
+            geometry: NandGeometry {
+                channels: 4,
+                pus: 4,
+                planes: 2,
+                chunks: 32,
+                pages: 64,
+                page_bytes: 16384,
+                sector_bytes: 4096,
+                oob_bytes: 16,
+            },
+            cell: Cell::Mlc,
+            one_shot: false,
+            pair_distance: 4,
+            timing: NandTiming::uniform(
+                Nanos::from_micros(60),
+                Nanos::from_micros(900),
+                Nanos::from_millis(4),
+                400_000_000,
+            ),
+            errors: ErrorModel::default(),
+            data: DataStore::Memory,
+            seed: 1,
+        };
+        let config = DriveConfig {
+            name: "example".into(),
+            personality: PersonalityKind::OpenChannel,
+            media: MediaConfig::Nand(nand),
+            controller: ControllerConfig::default(),
+            pu_policy: PuPolicy::Fifo,
+            page_register: false,
+            cache_program: true,
+            write_buffer: WriteBuffer::None,
+            ftl: ftl::FtlConfig::default(),
+            null: NullConfig::default(),
+        };
+        Ok(Bench { drive: Some(Drive::new(config)?), now: Nanos::ZERO })
+    }
+
+    /// The drive.
+    pub fn drive(&mut self) -> &mut Drive {
+        self.drive.as_mut().expect("switched on")
+    }
+
+    /// Lets the drive do what it can, or time pass to its next instant: the pump of who waits.
+    pub fn turn(&mut self) {
+        let now = self.now;
+        let drive = self.drive();
+        if !drive.poll(now) && drive.deadline() < Nanos::MAX {
+            self.now = now.max(drive.deadline());
+        }
+    }
+
+    /// Cuts the power and switches it on again.
+    pub fn power_cycle(&mut self) -> Result<(), DriveError> {
+        let off = self.drive.take().expect("switched on").power_cut();
+        self.drive = Some(off.power_on()?);
+        Ok(())
+    }
+}

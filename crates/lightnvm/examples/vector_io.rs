@@ -1,0 +1,71 @@
+//! Vectors of any length over all parallel units: written and read as one, by a caller that waits;
+//! then random reads at queue depth 32, by one that polls.
+//!
+//! `cargo run -p sluice-lightnvm --example vector_io`
+
+mod common;
+
+use std::error::Error;
+
+use clock::Component;
+use lightnvm::Ssd;
+use lightnvm::ppa::{Address, Options, Ppa, Session, SessionConfig};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut bench = common::Bench::new()?;
+    let port = bench.drive().attach()?;
+    let mut ssd = Ssd::attach(port, &mut || bench.turn(), 1_000_000)?;
+    let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut || bench.turn())?;
+    let (space, g) = (ssd.space(), *ssd.geometry());
+
+    // Chunk 0 of every PU, a unit of each in turn.
+    let mut ppas: Vec<Ppa> = Vec::new();
+    for sector in (0..g.sectors).step_by(g.ws_opt as usize) {
+        for pu in space.striped() {
+            let first = Address { sector, ..space.pu_address(pu)? };
+            ppas.extend(space.run(first, g.ws_opt)?);
+        }
+    }
+    let started = bench.now;
+    let mut pump = || bench.turn();
+    let mut io = session.blocking(&mut pump);
+    let mut buffer = io.buffers().take(ppas.len() as u32)?;
+    for sector in 0..buffer.sectors() {
+        buffer.write(sector, &vec![sector as u8; g.sector_bytes as usize])?;
+        buffer.write_oob(sector, &[sector as u8; 16])?;
+    }
+    let buffer = io.write(&ppas, buffer, Options::default())?;
+    let took = bench.now.since(started);
+    let bytes = ppas.len() as f64 * f64::from(g.sector_bytes);
+    println!(
+        "{} sectors written in {took}: {:.0} MB/s",
+        ppas.len(),
+        bytes / took.as_secs_f64() / 1e6
+    );
+    drop(buffer);
+
+    // A prime step visits sectors all over the drive.
+    let (mut next, mut done, started) = (0, 0, bench.now);
+    while done < 5_000 {
+        while session.outstanding() < 32 && next < 5_000 {
+            let ppa = ppas[next * 7_919 % ppas.len()];
+            let buffer = session.buffers().take(1)?;
+            session.read(&[ppa], buffer, Options::default().without_oob())?;
+            next += 1;
+        }
+        session.poll(bench.now);
+        while let Some(ended) = session.reap() {
+            if !ended.is_success() {
+                return Err(format!("{}: {}", ended.ticket, ended.status).into());
+            }
+            done += 1;
+        }
+        bench.turn();
+    }
+    let took = bench.now.since(started);
+    println!("{done} random reads in {took}: {:.0} IOPS", f64::from(done) / took.as_secs_f64());
+    let stats = session.stats();
+    println!("{} vectors took {} commands", stats.vectors, stats.commands);
+    session.close(&mut ssd, &mut || bench.turn())?;
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! [`VirtualBlock::copy_to`]: one block to the end of another.
+//!
+//! The drive copies by itself what it can read and will be able to return from the target afterwards,
+//! a row of the target at a time: it programs what it has read, so a chunk takes one copy at a time.
+//! The rest goes through host memory, where the target keeps it until it can be read (see the
+//! [module](super)); so does everything where the drive does not copy, or the target's last unit is
+//! partly filled. A unit is a command of its own, since a copy that cannot read one of its sources
+//! writes nothing.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use nvme::{Address, MAX_VECTOR, Ppa};
+
+use super::repair::is_source_error;
+use super::{BlockError, Flight, VirtualBlock, merge};
+use crate::ppa::{Blocking, Ended, Options, Ticket};
+
+/// What [`VirtualBlock::copy_to`] has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Sectors appended to the target.
+    pub sectors: u64,
+    /// Of these, sectors that the drive has copied by itself.
+    pub by_drive: u64,
+    /// Sectors of this block that could not be read. In the target they are zeros.
+    pub unreadable: Vec<Range<u64>>,
+}
+
+impl VirtualBlock {
+    /// Appends all of this block's sectors to `other`, out-of-band bytes included. Sectors that
+    /// cannot be read do not stop it.
+    ///
+    /// # Errors
+    /// Nothing is copied: [`BlockError::Full`], [`BlockError::Sealed`], [`BlockError::OtherDrive`],
+    /// [`BlockError::NotYetReadable`]. [`BlockError::NotWritten`] when a program fails on the target,
+    /// which holds and keeps what was taken, and can be repaired; the rest is not copied.
+    pub fn copy_to(
+        &mut self,
+        io: &mut Blocking<'_>,
+        other: &mut VirtualBlock,
+    ) -> Result<Copied, BlockError> {
+        if self.space != other.space || self.space != *io.space() {
+            return Err(BlockError::OtherDrive);
+        }
+        self.settle(io)?;
+        other.settle(io)?;
+        other.writable(0)?;
+        let early = self.not_yet_readable(0..self.len());
+        if !early.is_empty() {
+            return Err(BlockError::NotYetReadable(early));
+        }
+        if self.len() > other.left() {
+            return Err(BlockError::Full { wanted: self.len(), left: other.left() });
+        }
+        let mut copied = Copied::default();
+        let start = other.assigned;
+        let by_drive = other.tail == 0 && io.session().copies() && self.unit <= MAX_VECTOR.into();
+        let mut outcome = self.copy_units(io, other, by_drive, &mut copied);
+        if let Err(BlockError::NotWritten(e)) = &mut outcome {
+            e.taken = copied.sectors;
+            if by_drive {
+                self.bring_unpaired(io, other, start, &mut copied)?;
+            }
+        }
+        outcome.map(|()| copied)
+    }
+
+    fn copy_units(
+        &mut self,
+        io: &mut Blocking<'_>,
+        other: &mut VirtualBlock,
+        by_drive: bool,
+        copied: &mut Copied,
+    ) -> Result<(), BlockError> {
+        let (start, end) = (other.assigned, other.assigned + self.assigned);
+        let mut unit = 0;
+        while unit < self.assigned {
+            let fits = |u: u64| {
+                by_drive && self.is_unit_readable(u) && other.is_readable_at(start + u, end)
+            };
+            let drive = fits(unit);
+            // A row of the target for the drive; what its chunks can have under way for the host.
+            let most = if drive { other.width() } else { 2 * other.width() };
+            let most = (unit + most).min(self.assigned);
+            let run = (unit..most).take_while(|u| fits(*u) == drive).count() as u64;
+            if drive {
+                other.settle(io)?;
+                other.writable(0)?;
+                self.copy_by_drive(io, other, unit..unit + run, copied)?;
+            } else {
+                self.copy_by_host(io, other, unit..unit + run, copied)?;
+            }
+            unit += run;
+        }
+        if self.tail > 0 {
+            self.copy_by_host(io, other, unit..unit + 1, copied)?;
+        }
+        other.settle(io)?;
+        other.writable(0)
+    }
+
+    /// Whether the drive could return a unit when `units` of the block were on it.
+    fn is_readable_at(&self, unit: u64, units: u64) -> bool {
+        let rows = self.rows_of(self.place(unit).0, units);
+        let full = u64::from(self.space.geometry().sectors / self.unit);
+        unit / self.width() + self.pair_rows < rows || rows == full
+    }
+
+    /// Reads units, of which the last may be partly filled: their data and out-of-band bytes, zeros
+    /// for what cannot be read.
+    fn fetch(
+        &mut self,
+        io: &mut Blocking<'_>,
+        units: Range<u64>,
+        copied: &mut Copied,
+    ) -> Result<(Vec<u8>, Vec<u8>), BlockError> {
+        let g = *self.space.geometry();
+        let first = units.start * self.unit_sectors();
+        let count = (units.end * self.unit_sectors()).min(self.len()) - first;
+        let mut data = vec![0; count as usize * g.sector_bytes as usize];
+        let mut oob = vec![0; count as usize * g.oob_bytes as usize];
+        match self.read_with_oob(io, first, &mut data, &mut oob) {
+            Err(BlockError::Unreadable(u)) => {
+                u.sectors.into_iter().for_each(|r| merge(&mut copied.unreadable, r));
+            }
+            read => read?,
+        }
+        Ok((data, oob))
+    }
+
+    fn copy_by_host(
+        &mut self,
+        io: &mut Blocking<'_>,
+        other: &mut VirtualBlock,
+        units: Range<u64>,
+        copied: &mut Copied,
+    ) -> Result<(), BlockError> {
+        let (data, oob) = self.fetch(io, units, copied)?;
+        let before = other.len();
+        let appended = other.append_with_oob(io, &data, &oob);
+        copied.sectors += other.len() - before;
+        appended.map(drop)
+    }
+
+    /// Lets the drive copy units, each to another chunk of `other`, to its end.
+    fn copy_by_drive(
+        &mut self,
+        io: &mut Blocking<'_>,
+        other: &mut VirtualBlock,
+        units: Range<u64>,
+        copied: &mut Copied,
+    ) -> Result<(), BlockError> {
+        let to = other.assigned;
+        let mut flying: VecDeque<Ticket> = VecDeque::new();
+        let mut ended: Vec<Ended> = Vec::new();
+        let mut unit = units.start;
+        while unit < units.end {
+            let (source, target) = (self.unit_at(unit)?, other.unit_at(to + unit - units.start)?);
+            match io.session().copy(&source, &target) {
+                Ok(ticket) => {
+                    flying.push_back(ticket);
+                    unit += 1;
+                }
+                Err(refused) => match flying.pop_front().filter(|_| refused.because.is_busy()) {
+                    Some(ticket) => ended.push(io.wait(ticket)?),
+                    None => return Err(refused.into()),
+                },
+            }
+        }
+        for ticket in flying {
+            ended.push(io.wait(ticket)?);
+        }
+        // From here on the target has these units, wherever they are.
+        let sectors = (units.end - units.start) * self.unit_sectors();
+        other.assigned += units.end - units.start;
+        other.stats.appended += sectors;
+        copied.sectors += sectors;
+        let mut brought = Vec::new();
+        for (from, ended) in units.clone().zip(&ended) {
+            let unit = to + from - units.start;
+            if ended.is_success() {
+                other.note(unit, ended);
+                copied.by_drive += self.unit_sectors();
+                continue;
+            }
+            if !is_source_error(ended.status) {
+                other.note(unit, ended);
+            }
+            brought.push((from, unit));
+        }
+        for (from, unit) in brought {
+            self.bring(io, other, from, unit, copied)?;
+            other.write_at(io, unit)?;
+            other.settle(io)?;
+        }
+        Ok(())
+    }
+
+    /// Brings a unit of this block into the memory of `other`, as its `unit`.
+    fn bring(
+        &mut self,
+        io: &mut Blocking<'_>,
+        other: &mut VirtualBlock,
+        from: u64,
+        unit: u64,
+        copied: &mut Copied,
+    ) -> Result<(), BlockError> {
+        let (data, oob) = self.fetch(io, from..from + 1, copied)?;
+        other.slots.claim(unit, other.unit, io.buffers())?;
+        if let Some(buffer) = other.slots.get_mut(unit) {
+            buffer.write(0, &data)?;
+            buffer.write_oob(0, &oob)?;
+        }
+        Ok(())
+    }
+
+    /// Brings what `other` has of this block since its unit `start`, and cannot be read from the
+    /// drive there, into its memory.
+    fn bring_unpaired(
+        &mut self,
+        io: &mut Blocking<'_>,
+        other: &mut VirtualBlock,
+        start: u64,
+        copied: &mut Copied,
+    ) -> Result<(), BlockError> {
+        let since = other.assigned.saturating_sub(other.slots.len()).max(start);
+        for unit in since..other.assigned {
+            if !other.is_unit_readable(unit) && other.slots.get(unit).is_none() {
+                self.bring(io, other, unit - start, unit, copied)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a unit that is in memory to its place, if its chunk still takes it.
+    fn write_at(&mut self, io: &mut Blocking<'_>, unit: u64) -> Result<(), BlockError> {
+        let (index, first) = self.place(unit);
+        let m = &self.members[index];
+        if m.failure.is_some() || m.done != first {
+            return Ok(());
+        }
+        let ppas = self.unit_at(unit)?;
+        let Some(buffer) = self.slots.send(unit) else { return Ok(()) };
+        match io.session().write(&ppas, buffer, Options::default()) {
+            Ok(ticket) => {
+                self.flights.push_back(Flight { ticket, unit });
+                Ok(())
+            }
+            Err(mut refused) => {
+                self.slots.back(unit, refused.buffer.take());
+                Err(refused.into())
+            }
+        }
+    }
+
+    /// Device addresses of a unit.
+    fn unit_at(&self, unit: u64) -> Result<Vec<Ppa>, BlockError> {
+        let (index, sector) = self.place(unit);
+        let first = Address { sector, ..self.members[index].first };
+        Ok(self.space.run(first, self.unit)?.collect())
+    }
+}

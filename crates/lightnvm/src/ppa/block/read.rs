@@ -1,0 +1,247 @@
+//! Sectors anywhere, and the read cursor.
+//!
+//! What the drive can return is read from it, many sectors in parallel; what it cannot, comes from
+//! memory, and so does what it fails to return while it is there. A sector that cannot be read fails
+//! alone.
+
+use std::io;
+use std::ops::Range;
+
+use nvme::Status;
+
+use super::{BlockError, Unreadable, VirtualBlock, merge};
+use crate::ppa::{Blocking, Options};
+
+/// Sectors of one vector at most.
+const BATCH: u64 = 2048;
+/// Sectors that a [`Reader`] reads ahead.
+const AHEAD: u64 = 64;
+
+/// Sectors of a batch that failed.
+#[derive(Debug, Default)]
+struct Failed {
+    sectors: Vec<Range<u64>>,
+    addresses: Vec<nvme::Address>,
+    status: Option<Status>,
+}
+
+impl VirtualBlock {
+    /// Reads whole sectors from `first` on.
+    ///
+    /// # Errors
+    /// Nothing is read: [`BlockError::Bytes`], [`BlockError::PastEnd`],
+    /// [`BlockError::NotYetReadable`]. All others are read: [`BlockError::Unreadable`].
+    pub fn read(
+        &mut self,
+        io: &mut Blocking<'_>,
+        first: u64,
+        into: &mut [u8],
+    ) -> Result<(), BlockError> {
+        self.read_sectors(io, first, into, None)
+    }
+
+    /// As [`read`](VirtualBlock::read), with the out-of-band bytes of each sector.
+    ///
+    /// # Errors
+    /// As for [`read`](VirtualBlock::read); [`BlockError::OobLength`].
+    pub fn read_with_oob(
+        &mut self,
+        io: &mut Blocking<'_>,
+        first: u64,
+        into: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<(), BlockError> {
+        let (sectors, each) = (self.whole_sectors(into.len())?, self.space.geometry().oob_bytes);
+        if oob.len() as u64 != sectors * u64::from(each) {
+            return Err(BlockError::OobLength { given: oob.len(), sectors, each });
+        }
+        self.read_sectors(io, first, into, Some(oob))
+    }
+
+    fn read_sectors(
+        &mut self,
+        io: &mut Blocking<'_>,
+        first: u64,
+        into: &mut [u8],
+        mut oob: Option<&mut [u8]>,
+    ) -> Result<(), BlockError> {
+        let count = self.whole_sectors(into.len())?;
+        if first.checked_add(count).is_none_or(|end| end > self.len()) {
+            return Err(BlockError::PastEnd { first, count, len: self.len() });
+        }
+        self.settle(io)?;
+        let early = self.not_yet_readable(first..first + count);
+        if !early.is_empty() {
+            return Err(BlockError::NotYetReadable(early));
+        }
+        let g = *self.space.geometry();
+        let mut failed = Failed::default();
+        let mut at = first;
+        while at < first + count {
+            let end = (at + BATCH).min(first + count);
+            let part = |each: u32| {
+                let each = u64::from(each);
+                ((at - first) * each) as usize..((end - first) * each) as usize
+            };
+            let oob = oob.as_mut().map(|oob| &mut oob[part(g.oob_bytes)]);
+            self.read_batch(io, at, &mut into[part(g.sector_bytes)], oob, &mut failed)?;
+            at = end;
+        }
+        let Failed { sectors, addresses, status: Some(status) } = failed else { return Ok(()) };
+        self.stats.unreadable += addresses.len() as u64;
+        Err(BlockError::Unreadable(Unreadable { sectors, addresses, status }))
+    }
+
+    /// Whether the drive can return a sector of the block, or say that it never will.
+    fn is_on_drive(&self, sector: u64) -> bool {
+        if self.torn.iter().any(|r| r.contains(&sector)) {
+            return true;
+        }
+        let unit = sector / self.unit_sectors();
+        let (index, first) = self.place(unit);
+        unit < self.assigned
+            && self.is_readable(index, first + (sector % self.unit_sectors()) as u32)
+    }
+
+    /// Sectors that neither the drive nor memory can return yet.
+    pub(super) fn not_yet_readable(&self, sectors: Range<u64>) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let mut at = sectors.start;
+        while at < sectors.end {
+            let unit = at / self.unit_sectors();
+            let end = ((unit + 1) * self.unit_sectors()).min(sectors.end);
+            if !self.is_unit_readable(unit) && self.slots.get(unit).is_none() {
+                let early = (at..end).filter(|s| !self.is_on_drive(*s));
+                early.for_each(|s| merge(&mut ranges, s..s + 1));
+            }
+            at = end;
+        }
+        ranges
+    }
+
+    /// Reads sectors that can be read.
+    fn read_batch(
+        &mut self,
+        io: &mut Blocking<'_>,
+        first: u64,
+        into: &mut [u8],
+        mut oob: Option<&mut [u8]>,
+        failed: &mut Failed,
+    ) -> Result<(), BlockError> {
+        let g = *self.space.geometry();
+        let (size, oob_size) = (g.sector_bytes as usize, g.oob_bytes as usize);
+        let count = (into.len() / size) as u64;
+        self.ppas.clear();
+        for sector in first..first + count {
+            if self.is_on_drive(sector) {
+                let ppa = self.space.ppa(self.address(sector)?)?;
+                self.ppas.push(ppa);
+            }
+        }
+        let mut from_drive = None;
+        if !self.ppas.is_empty() {
+            let buffer = io.buffers().take(self.ppas.len() as u32)?;
+            let options = match oob {
+                Some(_) => Options::default(),
+                None => Options::default().without_oob(),
+            };
+            let ticket = io.session().read(&self.ppas, buffer, options)?;
+            from_drive = Some(io.wait(ticket)?);
+        }
+        let mut position = 0;
+        for sector in first..first + count {
+            let n = (sector - first) as usize;
+            let data = &mut into[n * size..][..size];
+            let oob = oob.as_mut().map(|oob| &mut oob[n * oob_size..][..oob_size]);
+            if self.is_on_drive(sector) {
+                let at = position;
+                position += 1;
+                if let Some(ended) = &from_drive
+                    && let Some(buffer) = &ended.buffer
+                    && !ended.failed.contains(at)
+                {
+                    buffer.read(at, data)?;
+                    oob.map_or(Ok(()), |oob| buffer.read_oob(at, oob))?;
+                    self.stats.read += 1;
+                    continue;
+                }
+            }
+            let (unit, at) = (sector / self.unit_sectors(), sector % self.unit_sectors());
+            if let Some(buffer) = self.slots.get(unit) {
+                buffer.read(at as u32, data)?;
+                oob.map_or(Ok(()), |oob| buffer.read_oob(at as u32, oob))?;
+                self.stats.read_from_memory += 1;
+                continue;
+            }
+            merge(&mut failed.sectors, sector..sector + 1);
+            failed.addresses.push(self.address(sector)?);
+            let status = from_drive.as_ref().map_or(Status::UNRECOVERED_READ, |e| e.status);
+            failed.status.get_or_insert(status);
+        }
+        Ok(())
+    }
+
+    /// The sector that [`read_next`](VirtualBlock::read_next) reads next.
+    pub fn read_cursor(&self) -> u64 {
+        self.read_cursor
+    }
+
+    /// Moves the read cursor; past the end, nothing is read.
+    pub fn seek(&mut self, sector: u64) {
+        self.read_cursor = sector;
+    }
+
+    /// Reads as many whole sectors from the read cursor on as `into` has room for and the block has,
+    /// and moves the cursor behind them. Returns how many; 0 at the end.
+    ///
+    /// # Errors
+    /// As for [`read`](VirtualBlock::read). The cursor moves behind sectors that are
+    /// [unreadable](BlockError::Unreadable), and stays otherwise.
+    pub fn read_next(&mut self, io: &mut Blocking<'_>, into: &mut [u8]) -> Result<u64, BlockError> {
+        let room = self.whole_sectors(into.len())?;
+        let count = room.min(self.len().saturating_sub(self.read_cursor));
+        if count == 0 {
+            return Ok(0);
+        }
+        let bytes = count as usize * self.space.geometry().sector_bytes as usize;
+        let read = self.read(io, self.read_cursor, &mut into[..bytes]);
+        if matches!(read, Ok(()) | Err(BlockError::Unreadable(_))) {
+            self.read_cursor += count;
+        }
+        read.map(|()| count)
+    }
+
+    /// The bytes from the read cursor on, for who reads any number of them.
+    pub fn reader<'b, 'p>(&'b mut self, io: &'b mut Blocking<'p>) -> Reader<'b, 'p> {
+        Reader { block: self, io, ahead: Vec::new(), at: 0 }
+    }
+}
+
+/// The bytes of a block, from its read cursor on. It reads whole sectors ahead and moves the cursor
+/// with them.
+#[derive(Debug)]
+pub struct Reader<'b, 'p> {
+    block: &'b mut VirtualBlock,
+    io: &'b mut Blocking<'p>,
+    ahead: Vec<u8>,
+    /// Bytes of it that have been handed out.
+    at: usize,
+}
+
+impl io::Read for Reader<'_, '_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.ahead.len() {
+            let size = self.block.space.geometry().sector_bytes as usize;
+            self.at = 0;
+            self.ahead.resize(AHEAD as usize * size, 0);
+            let read = self.block.read_next(self.io, &mut self.ahead);
+            let sectors = *read.as_ref().unwrap_or(&0);
+            self.ahead.truncate(sectors as usize * size);
+            read.map_err(io::Error::other)?;
+        }
+        let n = into.len().min(self.ahead.len() - self.at);
+        into[..n].copy_from_slice(&self.ahead[self.at..][..n]);
+        self.at += n;
+        Ok(n)
+    }
+}

@@ -1,0 +1,47 @@
+//! Physical addresses for applications (LightNVM paper sections 3 and 5.5; thesis chapter 6): the
+//! library for a program that places its own data and schedules its own I/O.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`space`](Space) | addresses: generic, device, flat; counting with them |
+//! | [`pu_set`](PuSet) | a set of parallel units, `0,4,8-11` |
+//! | [`buffer`](Buffer) | registered memory for data and out-of-band bytes |
+//! | [`bits`](Bits) | which addresses of a vector |
+//! | [`vector`](Ended) | what is asked of a session, and how it ended |
+//! | [`session`](Session) | a queue of one's own: vectors of any length, asynchronously |
+//! | `requests` | vectors that are outstanding, and their pieces |
+//! | [`blocking`](Blocking) | a session whose caller waits |
+//! | [`free_chunks`](FreeChunks) | chunks to take, the least worn first |
+//! | [`block`](VirtualBlock) | an append-only run of chunks over any parallel units |
+//! | [`error`](PpaError) | what went wrong, and at which addresses |
+//!
+//! Who knows liblightnvm finds `nvm_dev` as [`Ssd`](crate::Ssd), `nvm_addr` as [`Address`] with
+//! [`Space`], `nvm_cmd` as [`Session`] and [`Blocking`], `nvm_vblk` as [`VirtualBlock`].
+
+mod bits;
+mod block;
+mod blocking;
+mod buffer;
+mod error;
+mod free_chunks;
+mod pu_set;
+mod requests;
+mod session;
+mod space;
+mod vector;
+
+pub use nvme::{Address, Ppa};
+
+pub use bits::Bits;
+pub use block::{
+    BlockError, BlockStats, Copied, FailedChunk, NotWritten, PadTo, Reader, Recovered, Unreadable,
+    VirtualBlock,
+};
+pub use blocking::Blocking;
+pub use buffer::{Buffer, BufferRange, Buffers};
+pub use error::{PpaError, Refused, RefusedBecause, VectorError};
+pub use free_chunks::FreeChunks;
+pub use pu_set::{PuSet, PuSetError};
+pub use session::Session;
+pub use space::{AddressError, Flat, Pu, Space};
+pub use vector::{Ended, MAX_ADDRESSES, Options, SessionConfig, SessionStats, Ticket, VectorKind};

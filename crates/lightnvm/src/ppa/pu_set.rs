@@ -1,0 +1,267 @@
+//! [`PuSet`]: a set of parallel units, as people write it: `0-63`, `0,4,8-11`.
+//!
+//! Invariant: ranges are ascending, neither touching nor empty, so that equal sets are equal values
+//! and print alike.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{AddressError, Pu, Space};
+
+/// A set of parallel units.
+///
+/// ```
+/// use lightnvm::ppa::{Pu, PuSet};
+///
+/// let set: PuSet = "8-11, 0,4,5".parse()?;
+/// assert_eq!(set.to_string(), "0,4-5,8-11");
+/// assert_eq!(set.len(), 7);
+/// assert!(set.contains(Pu(9)) && !set.contains(Pu(7)));
+/// assert!(set.is_disjoint(&"1-3,12-63".parse()?));
+/// # Ok::<(), lightnvm::ppa::PuSetError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PuSet {
+    /// First and last of each range.
+    ranges: Vec<(u32, u32)>,
+}
+
+/// Why a text is not a set of parallel units.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PuSetError {
+    /// A part is neither a number nor two.
+    #[error("{part:?} is not a parallel unit or a range of them, such as 4 or 8-11")]
+    Part {
+        /// The part.
+        part: String,
+    },
+    /// A range that ends before it begins.
+    #[error("range {first}-{last} ends before it begins")]
+    Backwards {
+        /// First.
+        first: u32,
+        /// Last.
+        last: u32,
+    },
+}
+
+impl PuSet {
+    /// All parallel units of a drive.
+    pub fn all(space: &Space) -> PuSet {
+        // A drive has at least one.
+        PuSet { ranges: vec![(0, space.geometry().total_pus() - 1)] }
+    }
+
+    fn of_ranges(mut ranges: Vec<(u32, u32)>) -> PuSet {
+        ranges.sort_unstable();
+        let mut merged: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
+        for (first, last) in ranges {
+            match merged.last_mut() {
+                Some(before) if before.1.checked_add(1).is_none_or(|next| first <= next) => {
+                    before.1 = before.1.max(last);
+                }
+                _ => merged.push((first, last)),
+            }
+        }
+        PuSet { ranges: merged }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Whether `pu` is one of them.
+    pub fn contains(&self, pu: Pu) -> bool {
+        let after = self.ranges.partition_point(|(first, _)| *first <= pu.0);
+        after > 0 && pu.0 <= self.ranges[after - 1].1
+    }
+
+    /// Those that are in either.
+    #[must_use]
+    pub fn union(&self, other: &PuSet) -> PuSet {
+        PuSet::of_ranges([&self.ranges[..], &other.ranges[..]].concat())
+    }
+
+    /// Those that are in both.
+    #[must_use]
+    pub fn intersection(&self, other: &PuSet) -> PuSet {
+        let mut common = Vec::new();
+        let (mut a, mut b) = (self.ranges.iter().peekable(), other.ranges.iter().peekable());
+        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+            let (first, last) = (x.0.max(y.0), x.1.min(y.1));
+            if first <= last {
+                common.push((first, last));
+            }
+            if x.1 < y.1 {
+                a.next()
+            } else {
+                b.next()
+            };
+        }
+        PuSet { ranges: common }
+    }
+
+    /// Whether no parallel unit is in both.
+    pub fn is_disjoint(&self, other: &PuSet) -> bool {
+        self.intersection(other).is_empty()
+    }
+
+    /// Checks that all of them are on the drive.
+    ///
+    /// # Errors
+    /// [`AddressError::Pu`], for the first that is not.
+    pub fn check(&self, space: &Space) -> Result<(), AddressError> {
+        let pus = space.geometry().total_pus();
+        match self.ranges.last() {
+            Some((first, last)) if *last >= pus => {
+                Err(AddressError::Pu { pu: Pu(pus.max(*first)), pus })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// In the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = Pu> + '_ {
+        self.ranges.iter().flat_map(|(first, last)| (*first..=*last).map(Pu))
+    }
+
+    /// Those on the drive in striping order, in which neighbours are on different channels where the
+    /// set allows it.
+    pub fn striped(&self, space: &Space) -> Vec<Pu> {
+        space.striped().filter(|pu| self.contains(*pu)).collect()
+    }
+}
+
+impl FromIterator<Pu> for PuSet {
+    fn from_iter<I: IntoIterator<Item = Pu>>(pus: I) -> PuSet {
+        PuSet::of_ranges(pus.into_iter().map(|pu| (pu.0, pu.0)).collect())
+    }
+}
+
+impl FromStr for PuSet {
+    type Err = PuSetError;
+
+    /// Numbers and ranges between commas, in any order; blanks around them do not matter, and what
+    /// is named twice is there once. At least one is needed.
+    fn from_str(text: &str) -> Result<PuSet, PuSetError> {
+        let mut ranges = Vec::new();
+        for part in text.split(',') {
+            let wrong = || PuSetError::Part { part: part.trim().to_owned() };
+            let number = |s: &str| -> Result<u32, PuSetError> {
+                let s = s.trim();
+                // `parse` would take a sign.
+                let digits = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+                s.parse().ok().filter(|_| digits).ok_or_else(wrong)
+            };
+            let (first, last) = match part.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => (number(part)?, number(part)?),
+            };
+            if last < first {
+                return Err(PuSetError::Backwards { first, last });
+            }
+            ranges.push((first, last));
+        }
+        Ok(PuSet::of_ranges(ranges))
+    }
+}
+
+impl fmt::Display for PuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (first, last)) in self.ranges.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            if first == last {
+                write!(f, "{comma}{first}")?;
+            } else {
+                write!(f, "{comma}{first}-{last}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use nvme::Geometry;
+    use rng::Rng;
+
+    use super::*;
+
+    #[test]
+    fn sets_agree_with_a_model_and_print_as_they_parse() {
+        let mut rng = Rng::new(3);
+        let mut draw = || {
+            let n = rng.below(12);
+            (0..n).map(|_| rng.below(40) as u32).collect::<BTreeSet<u32>>()
+        };
+        for _ in 0..2_000 {
+            let (a, b) = (draw(), draw());
+            let set = |model: &BTreeSet<u32>| model.iter().copied().map(Pu).collect::<PuSet>();
+            let model = |set: &PuSet| set.iter().map(|p| p.0).collect::<BTreeSet<u32>>();
+            let (x, y) = (set(&a), set(&b));
+            assert_eq!((model(&x), x.len()), (a.clone(), a.len() as u64));
+            assert_eq!(model(&x.union(&y)), &a | &b);
+            assert_eq!(x.union(&y), y.union(&x));
+            assert_eq!(model(&x.intersection(&y)), &a & &b);
+            assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
+            assert!((0..45).all(|pu| x.contains(Pu(pu)) == a.contains(&pu)));
+            assert_eq!(x.is_empty(), a.is_empty());
+            if !a.is_empty() {
+                assert_eq!(x.to_string().parse(), Ok(x.clone()), "{x}");
+            }
+        }
+    }
+
+    #[test]
+    fn texts_that_are_no_sets_are_refused_by_part() {
+        let part = |part: &str| Err(PuSetError::Part { part: part.into() });
+        for (text, want) in [
+            ("", part("")),
+            ("1,,2", part("")),
+            ("1-", part("1-")),
+            ("a", part("a")),
+            ("+1", part("+1")),
+            ("1-2-3", part("1-2-3")),
+            ("4294967296", part("4294967296")),
+            ("5-3", Err(PuSetError::Backwards { first: 5, last: 3 })),
+        ] {
+            assert_eq!(text.parse::<PuSet>(), want, "{text:?}");
+        }
+        let all: PuSet = "0-4294967295,7".parse().unwrap();
+        assert_eq!((all.len(), all.to_string().as_str()), (1 << 32, "0-4294967295"));
+        assert_eq!(" 3 - 5 , 4-9".parse::<PuSet>().unwrap().to_string(), "3-9");
+    }
+
+    #[test]
+    fn sets_are_checked_against_a_drive_and_striped_over_its_channels() {
+        let space = Space::of(Geometry {
+            groups: 3,
+            pus: 5,
+            chunks: 7,
+            sectors: 24,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 8,
+            ws_opt: 8,
+            mw_cunits: 0,
+        });
+        let space = space.unwrap();
+        let set: PuSet = "0-2,5,6,13".parse().unwrap();
+        set.check(&space).unwrap();
+        let order: Vec<u32> = set.striped(&space).iter().map(|p| p.0).collect();
+        assert_eq!(order, [0, 5, 1, 6, 2, 13], "PU 10 g + p goes by p, then g");
+        assert_eq!(PuSet::all(&space).to_string(), "0-14");
+        for (text, first) in [("14-16", 15), ("3,20-30", 20)] {
+            let set: PuSet = text.parse().unwrap();
+            assert_eq!(set.check(&space), Err(AddressError::Pu { pu: Pu(first), pus: 15 }));
+        }
+    }
+}

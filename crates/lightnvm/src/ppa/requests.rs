@@ -1,0 +1,201 @@
+//! [`Requests`]: vectors that are outstanding, and their pieces.
+//!
+//! A vector is cut into as many commands as it takes; its pieces go out in order, the pieces of an
+//! earlier vector before those of a later one. Invariants: a slot is free, waiting (with addresses
+//! that have not gone out), flying or ended, and in exactly one list; a slot ends when all its
+//! addresses have gone out and all its pieces have ended. Slots keep their lists of addresses from
+//! one vector to the next, so that nothing is allocated once they have grown to the load.
+
+use std::collections::VecDeque;
+
+use nvme::{Ppa, Status};
+
+use super::{Bits, Buffer, VectorKind};
+use crate::vector::VectorEnded;
+
+/// A vector.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) ticket: u64,
+    pub(crate) kind: VectorKind,
+    /// Addresses; of a copy, the sources.
+    pub(crate) ppas: Vec<Ppa>,
+    /// Targets of a copy.
+    pub(crate) targets: Vec<Ppa>,
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) oob: bool,
+    /// Addresses that have gone out.
+    pub(crate) issued: u32,
+    /// Pieces that have gone out and not ended.
+    pub(crate) flying: u32,
+    pub(crate) failed: Bits,
+    /// Of the failed piece that comes first, and where it starts.
+    pub(crate) status: (u32, Status),
+}
+
+impl Request {
+    fn empty() -> Request {
+        Request {
+            ticket: 0,
+            kind: VectorKind::Read,
+            ppas: Vec::new(),
+            targets: Vec::new(),
+            buffer: None,
+            oob: false,
+            issued: 0,
+            flying: 0,
+            failed: Bits::new(),
+            status: (0, Status::SUCCESS),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.flying == 0 && self.issued as usize == self.ppas.len()
+    }
+}
+
+/// The vectors of a session.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    slots: Vec<Request>,
+    free: Vec<u32>,
+    /// With addresses that have not gone out, in the order in which they were given.
+    waiting: VecDeque<u32>,
+    /// Ended and not reaped.
+    ended: VecDeque<u32>,
+    tickets: u64,
+}
+
+impl Requests {
+    /// Room for `count` vectors.
+    pub(crate) fn new(count: u16) -> Requests {
+        let count = usize::from(count);
+        Requests {
+            slots: (0..count).map(|_| Request::empty()).collect(),
+            free: (0..count as u32).rev().collect(),
+            waiting: VecDeque::with_capacity(count),
+            ended: VecDeque::with_capacity(count),
+            tickets: 0,
+        }
+    }
+
+    /// Vectors that have not been reaped.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Vectors at most.
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there is room for another.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Takes a vector, which waits; returns its ticket. Hands the buffer back when all slots are
+    /// taken.
+    pub(crate) fn put(
+        &mut self,
+        kind: VectorKind,
+        ppas: &[Ppa],
+        targets: &[Ppa],
+        buffer: Option<Buffer>,
+        oob: bool,
+    ) -> Result<u64, Option<Buffer>> {
+        let Some(slot) = self.free.pop() else { return Err(buffer) };
+        self.tickets += 1;
+        let r = &mut self.slots[slot as usize];
+        r.ticket = self.tickets;
+        (r.kind, r.oob, r.buffer) = (kind, oob, buffer);
+        r.ppas.clear();
+        r.ppas.extend_from_slice(ppas);
+        r.targets.clear();
+        r.targets.extend_from_slice(targets);
+        (r.issued, r.flying) = (0, 0);
+        r.status = (u32::MAX, Status::SUCCESS);
+        self.waiting.push_back(slot);
+        Ok(self.tickets)
+    }
+
+    /// The vector whose addresses go out next, and its slot.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(u32, &mut Request)> {
+        let slot = *self.waiting.front()?;
+        Some((slot, &mut self.slots[slot as usize]))
+    }
+
+    /// `count` addresses of the vector whose addresses go out next have gone out, as one piece.
+    #[inline]
+    pub(crate) fn issued(&mut self, count: u32) {
+        let Some(slot) = self.waiting.front() else { return };
+        let r = &mut self.slots[*slot as usize];
+        r.issued += count;
+        r.flying += 1;
+        if r.issued as usize == r.ppas.len() {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// A piece has ended: that of `slot` which starts at address `at`.
+    #[inline]
+    pub(crate) fn piece_ended(&mut self, slot: u32, at: u32, ended: &VectorEnded) {
+        let r = &mut self.slots[slot as usize];
+        r.failed.insert_word(at, ended.failed);
+        if !ended.status.is_success() && at < r.status.0 {
+            r.status = (at, ended.status);
+        }
+        r.flying -= 1;
+        if r.is_over() {
+            self.ended.push_back(slot);
+        }
+    }
+
+    /// Ends all that waits, with `status` for the addresses that have not gone out.
+    pub(crate) fn give_up(&mut self, status: Status) {
+        while let Some(slot) = self.waiting.pop_front() {
+            let r = &mut self.slots[slot as usize];
+            let len = r.ppas.len() as u32;
+            (r.issued..len).for_each(|i| r.failed.insert(i));
+            if r.issued < r.status.0 {
+                r.status = (r.issued, status);
+            }
+            r.issued = len;
+            if r.is_over() {
+                self.ended.push_back(slot);
+            }
+        }
+    }
+
+    /// Takes what has ended: the oldest, or that of a ticket.
+    #[inline]
+    pub(crate) fn take_ended(&mut self, ticket: Option<u64>) -> Option<&mut Request> {
+        let slot = match ticket {
+            None => self.ended.pop_front()?,
+            Some(ticket) => {
+                let is_it = |slot: &u32| self.slots[*slot as usize].ticket == ticket;
+                let at = self.ended.iter().position(is_it)?;
+                self.ended.remove(at)?
+            }
+        };
+        self.free.push(slot);
+        Some(&mut self.slots[slot as usize])
+    }
+
+    /// What a ticket's vector asks for, unless it has been reaped.
+    pub(crate) fn kind_of(&self, ticket: u64) -> Option<VectorKind> {
+        let is_free = |slot: usize| self.free.contains(&(slot as u32));
+        let mut slots = self.slots.iter().enumerate();
+        slots.find(|(slot, r)| r.ticket == ticket && !is_free(*slot)).map(|(_, r)| r.kind)
+    }
+
+    /// Buffers of vectors that have not ended: the drive may still touch them.
+    pub(crate) fn buffers_in_use(&mut self) -> impl Iterator<Item = Buffer> + '_ {
+        let over = &self.ended;
+        let slots = self.slots.iter_mut().enumerate();
+        slots
+            .filter(|(slot, _)| !over.contains(&(*slot as u32)))
+            .filter_map(|(_, r)| r.buffer.take())
+    }
+}

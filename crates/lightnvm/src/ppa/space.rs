@@ -1,0 +1,409 @@
+//! [`Space`]: the address space of a drive, in three forms (LightNVM paper section 3.1; OC section
+//! 2.1).
+//!
+//! | form | type | who uses it |
+//! |---|---|---|
+//! | generic | [`Address`]: group, PU, chunk, sector | people and programs that place data |
+//! | device | [`Ppa`]: packed by the drive's format, with holes | commands |
+//! | flat | [`Flat`]: sectors numbered without holes | tables |
+//!
+//! Guarantees: every conversion is checked and none panics; the three forms of one sector convert
+//! into each other both ways; addresses that name nothing are errors that say which part is wrong.
+
+use std::fmt;
+
+use nvme::{Address, Geometry, Ppa, PpaFormat};
+
+/// The flat form of an address: sectors numbered chunk by chunk and PU by PU, without holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flat(pub u64);
+
+/// A parallel unit's number on the drive: `group × PUs per group + PU in its group`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pu(pub u32);
+
+impl fmt::Display for Pu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PU {}", self.0)
+    }
+}
+
+/// An address that names nothing on the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// A component is past its count.
+    #[error("address {address} does not exist: there are {limit} {what}, numbered from 0")]
+    Component {
+        /// The address.
+        address: Address,
+        /// Which component.
+        what: &'static str,
+        /// How many there are.
+        limit: u32,
+    },
+    /// A device address in a hole of the format, or with bits above its fields.
+    #[error("physical address {:#x} ({address}) is in a hole of the drive's address format", ppa.0)]
+    Hole {
+        /// The address as given.
+        ppa: Ppa,
+        /// Its components.
+        address: Address,
+    },
+    /// A flat number past the end.
+    #[error("flat address {} does not exist: the drive has {sectors} sectors", flat.0)]
+    Flat {
+        /// The number.
+        flat: Flat,
+        /// Sectors of the drive.
+        sectors: u64,
+    },
+    /// A parallel unit past the end.
+    #[error("{pu} does not exist: the drive has {pus} parallel units, numbered from 0")]
+    Pu {
+        /// The parallel unit.
+        pu: Pu,
+        /// How many there are.
+        pus: u32,
+    },
+}
+
+/// A drive's geometry and address format: what converts addresses and counts with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    geometry: Geometry,
+    format: PpaFormat,
+}
+
+impl Space {
+    /// The space of a checked geometry and of a format whose fields are wide enough for it.
+    pub(crate) fn new(geometry: Geometry, format: PpaFormat) -> Space {
+        Space { geometry, format }
+    }
+
+    /// The space of a geometry in the narrowest format.
+    ///
+    /// # Errors
+    /// [`nvme::GeometryError`].
+    pub fn of(geometry: Geometry) -> Result<Space, nvme::GeometryError> {
+        geometry.check()?;
+        Ok(Space { geometry, format: PpaFormat::of(&geometry)? })
+    }
+
+    /// The shape of the drive.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where the fields of a device address are.
+    pub fn format(&self) -> &PpaFormat {
+        &self.format
+    }
+
+    /// Checks that `address` names a sector.
+    ///
+    /// # Errors
+    /// [`AddressError::Component`].
+    #[inline]
+    pub fn check(&self, address: Address) -> Result<(), AddressError> {
+        if self.geometry.contains(address) { Ok(()) } else { Err(self.component(address)) }
+    }
+
+    #[cold]
+    fn component(&self, address: Address) -> AddressError {
+        let g = &self.geometry;
+        let (what, limit) = if address.group >= g.groups {
+            ("groups", g.groups)
+        } else if address.pu >= g.pus {
+            ("PUs per group", g.pus)
+        } else if address.chunk >= g.chunks {
+            ("chunks per PU", g.chunks)
+        } else {
+            ("sectors per chunk", g.sectors)
+        };
+        AddressError::Component { address, what, limit }
+    }
+
+    /// Generic to device.
+    ///
+    /// # Errors
+    /// [`AddressError::Component`].
+    #[inline]
+    pub fn ppa(&self, address: Address) -> Result<Ppa, AddressError> {
+        self.check(address)?;
+        Ok(self.format.pack(address))
+    }
+
+    /// Device to generic.
+    ///
+    /// # Errors
+    /// [`AddressError::Hole`].
+    #[inline]
+    pub fn address(&self, ppa: Ppa) -> Result<Address, AddressError> {
+        self.geometry
+            .address(&self.format, ppa)
+            .map_err(|e| AddressError::Hole { ppa: e.ppa, address: e.address })
+    }
+
+    /// Generic to flat.
+    ///
+    /// # Errors
+    /// [`AddressError::Component`].
+    #[inline]
+    pub fn flat(&self, address: Address) -> Result<Flat, AddressError> {
+        self.check(address)?;
+        Ok(Flat(self.geometry.flat(address)))
+    }
+
+    /// Flat to generic.
+    ///
+    /// # Errors
+    /// [`AddressError::Flat`].
+    #[inline]
+    pub fn unflatten(&self, flat: Flat) -> Result<Address, AddressError> {
+        self.geometry
+            .from_flat(flat.0)
+            .ok_or(AddressError::Flat { flat, sectors: self.geometry.total_sectors() })
+    }
+
+    /// Device to flat.
+    ///
+    /// # Errors
+    /// [`AddressError::Hole`].
+    pub fn flatten(&self, ppa: Ppa) -> Result<Flat, AddressError> {
+        Ok(Flat(self.geometry.flat(self.address(ppa)?)))
+    }
+
+    /// Flat to device.
+    ///
+    /// # Errors
+    /// [`AddressError::Flat`].
+    pub fn ppa_of(&self, flat: Flat) -> Result<Ppa, AddressError> {
+        Ok(self.format.pack(self.unflatten(flat)?))
+    }
+
+    /// Components of a device address for a message, whether or not it names something.
+    pub(crate) fn components(&self, ppa: Ppa) -> Address {
+        self.format.unpack(ppa)
+    }
+
+    /// The parallel unit that an address is on.
+    ///
+    /// # Errors
+    /// [`AddressError::Component`].
+    pub fn pu(&self, address: Address) -> Result<Pu, AddressError> {
+        self.check(address)?;
+        Ok(Pu(address.group * self.geometry.pus + address.pu))
+    }
+
+    /// The first sector of the first chunk of a parallel unit.
+    ///
+    /// # Errors
+    /// [`AddressError::Pu`].
+    pub fn pu_address(&self, pu: Pu) -> Result<Address, AddressError> {
+        let (pus, g) = (self.geometry.total_pus(), &self.geometry);
+        if pu.0 >= pus {
+            return Err(AddressError::Pu { pu, pus });
+        }
+        Ok(Address { group: pu.0 / g.pus, pu: pu.0 % g.pus, chunk: 0, sector: 0 })
+    }
+
+    /// The first sector of an address's chunk.
+    ///
+    /// # Errors
+    /// [`AddressError::Component`].
+    pub fn chunk(&self, address: Address) -> Result<Address, AddressError> {
+        self.check(address)?;
+        Ok(Address { sector: 0, ..address })
+    }
+
+    /// A chunk's number on the drive, which is its place in the chunk report.
+    ///
+    /// # Errors
+    /// [`AddressError::Component`].
+    pub fn chunk_number(&self, address: Address) -> Result<u64, AddressError> {
+        let flat = self.flat(address)?;
+        Ok(flat.0 / u64::from(self.geometry.sectors))
+    }
+
+    /// The next sector of the same chunk; `None` at its end, or for an address that names nothing.
+    #[inline]
+    pub fn next_in_chunk(&self, address: Address) -> Option<Address> {
+        let next = Address { sector: address.sector.checked_add(1)?, ..address };
+        self.geometry.contains(next).then_some(next)
+    }
+
+    /// The same place on the next parallel unit in striping order, in which neighbours are on
+    /// different channels: first over all groups, then to the next PU of each. After the last comes
+    /// the first. `None` for an address that names nothing.
+    pub fn next_pu(&self, address: Address) -> Option<Address> {
+        let g = &self.geometry;
+        if !g.contains(address) {
+            return None;
+        }
+        let (group, pu) = if address.group + 1 < g.groups {
+            (address.group + 1, address.pu)
+        } else {
+            (0, (address.pu + 1) % g.pus)
+        };
+        Some(Address { group, pu, ..address })
+    }
+
+    /// A parallel unit's place in striping order.
+    ///
+    /// # Errors
+    /// [`AddressError::Pu`].
+    pub fn stripe_of(&self, pu: Pu) -> Result<u32, AddressError> {
+        let a = self.pu_address(pu)?;
+        Ok(a.pu * self.geometry.groups + a.group)
+    }
+
+    /// All parallel units in striping order.
+    pub fn striped(&self) -> impl Iterator<Item = Pu> + use<> {
+        let (groups, pus) = (self.geometry.groups, self.geometry.pus);
+        (0..pus).flat_map(move |pu| (0..groups).map(move |group| Pu(group * pus + pu)))
+    }
+
+    /// Device addresses of `count` sectors of a chunk from `first` on.
+    ///
+    /// # Errors
+    /// [`AddressError::Component`] when the run leaves its chunk, or is empty at its end.
+    pub fn run(
+        &self,
+        first: Address,
+        count: u32,
+    ) -> Result<impl ExactSizeIterator<Item = Ppa> + use<>, AddressError> {
+        let last = first.sector.saturating_add(count.saturating_sub(1));
+        self.check(Address { sector: last, ..first })?;
+        // Sectors are the lowest field, so a run in a chunk is a run of numbers.
+        let base = self.format.pack(first).0;
+        Ok((0..count).map(move |i| Ppa(base + u64::from(i))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rng::Rng;
+
+    use super::*;
+
+    fn geometry(groups: u32, pus: u32, chunks: u32, units: u32, unit: u32) -> Geometry {
+        Geometry {
+            groups,
+            pus,
+            chunks,
+            sectors: units * unit,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: unit,
+            ws_opt: unit,
+            mw_cunits: 0,
+        }
+    }
+
+    fn check_sector(space: &Space, flat: u64) {
+        let flat = Flat(flat);
+        let a = space.unflatten(flat).unwrap();
+        let ppa = space.ppa(a).unwrap();
+        assert_eq!(space.flat(a), Ok(flat));
+        assert_eq!(space.address(ppa), Ok(a));
+        assert_eq!((space.flatten(ppa), space.ppa_of(flat)), (Ok(flat), Ok(ppa)));
+        let pu = space.pu(a).unwrap();
+        let first = space.pu_address(pu).unwrap();
+        assert_eq!((first.group, first.pu), (a.group, a.pu));
+        let number = space.chunk_number(a).unwrap();
+        assert_eq!(number, flat.0 / u64::from(space.geometry().sectors));
+        match space.next_in_chunk(a) {
+            Some(next) => assert_eq!(space.flat(next).unwrap().0, flat.0 + 1),
+            None => assert_eq!(a.sector + 1, space.geometry().sectors),
+        }
+    }
+
+    #[test]
+    fn forms_convert_both_ways_in_every_sector_of_an_odd_drive() {
+        let space = Space::of(geometry(3, 5, 7, 3, 8)).unwrap();
+        for flat in 0..space.geometry().total_sectors() {
+            check_sector(&space, flat);
+        }
+    }
+
+    #[test]
+    fn forms_convert_both_ways_on_random_geometries_and_wide_formats() {
+        let mut rng = Rng::new(7);
+        for case in 0..300 {
+            let mut n = |below| 1 + rng.below(below) as u32;
+            let g = geometry(n(40), n(17), n(2000), n(300), n(24));
+            let least = PpaFormat::of(&g).unwrap();
+            let wider = PpaFormat {
+                group_bits: least.group_bits + (n(4) - 1) as u8,
+                pu_bits: least.pu_bits + (n(4) - 1) as u8,
+                chunk_bits: least.chunk_bits + (n(4) - 1) as u8,
+                sector_bits: least.sector_bits + (n(4) - 1) as u8,
+            };
+            let space = Space::new(g, wider);
+            let sectors = g.total_sectors();
+            for _ in 0..200 {
+                check_sector(&space, rng.below(sectors));
+            }
+            assert!(matches!(space.unflatten(Flat(sectors)), Err(AddressError::Flat { .. })));
+            // Any word is an address that packs to itself, or an error; never a panic.
+            for _ in 0..200 {
+                let bits = rng.below(64);
+                let ppa = Ppa(rng.next_u64() >> bits);
+                match space.address(ppa) {
+                    Ok(a) => assert_eq!(space.ppa(a), Ok(ppa), "case {case}"),
+                    Err(e) => assert!(matches!(e, AddressError::Hole { ppa: p, .. } if p == ppa)),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn striping_visits_every_pu_once_and_neighbours_are_on_different_channels() {
+        for (groups, pus) in [(1, 1), (1, 5), (5, 1), (3, 5), (16, 8)] {
+            let space = Space::of(geometry(groups, pus, 7, 3, 8)).unwrap();
+            let order: Vec<Pu> = space.striped().collect();
+            assert_eq!(order.len() as u32, groups * pus);
+            let mut a = space.pu_address(order[0]).unwrap();
+            for (place, pu) in (0..).zip(&order) {
+                assert_eq!(space.pu(a), Ok(*pu));
+                assert_eq!(space.stripe_of(*pu), Ok(place));
+                let next = space.next_pu(a).unwrap();
+                assert!(groups == 1 || next.group != a.group);
+                a = next;
+            }
+            assert_eq!(space.pu(a), Ok(order[0]), "after the last comes the first");
+        }
+    }
+
+    #[test]
+    fn what_names_nothing_is_said_by_its_part() {
+        let space = Space::of(geometry(3, 5, 7, 3, 8)).unwrap();
+        let good = Address { group: 2, pu: 4, chunk: 6, sector: 23 };
+        space.check(good).unwrap();
+        for (bad, want, n) in [
+            (Address { group: 3, ..good }, "groups", 3),
+            (Address { pu: 5, ..good }, "PUs per group", 5),
+            (Address { chunk: 7, ..good }, "chunks per PU", 7),
+            (Address { sector: 24, ..good }, "sectors per chunk", 24),
+            (Address { group: u32::MAX, pu: u32::MAX, ..good }, "groups", 3),
+        ] {
+            let Err(AddressError::Component { address, what, limit }) = space.ppa(bad) else {
+                panic!("{bad}")
+            };
+            assert_eq!((address, what, limit), (bad, want, n));
+            assert!(
+                space.flat(bad).is_err() && space.pu(bad).is_err() && space.chunk(bad).is_err()
+            );
+            assert_eq!((space.next_in_chunk(bad), space.next_pu(bad)), (None, None));
+        }
+        assert!(space.pu_address(Pu(15)).is_err() && space.stripe_of(Pu(u32::MAX)).is_err());
+        assert_eq!(space.run(Address { sector: 20, ..good }, 4).unwrap().count(), 4);
+        assert!(space.run(Address { sector: 20, ..good }, 5).is_err());
+        assert!(space.run(Address { sector: 20, ..good }, u32::MAX).is_err());
+        let text = space.ppa(Address { pu: 9, ..good }).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "address 2/9/6/23 does not exist: there are 5 PUs per group, numbered from 0"
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! A drive, and what lets it run; data that says where it belongs.
+#![allow(unreachable_pub, reason = "shared by the files of this test")]
+
+use clock::{Component, Nanos};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+};
+use ftl::FtlConfig;
+use lightnvm::Ssd;
+use lightnvm::ppa::{Address, Ppa, Session, SessionConfig, Space};
+use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+
+pub const SECTOR: usize = 512;
+pub const OOB: usize = 16;
+/// Polls in vain after which a drive is dead.
+pub const PATIENCE: u64 = 3_000;
+
+/// Channels, PUs per channel, planes, chunks, pages, sectors per page, pair distance in pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape(pub u32, pub u32, pub u32, pub u32, pub u32, pub u32, pub u32);
+
+/// Three channels of five PUs with seven chunks of 24 sectors: every count leaves a hole. A unit has
+/// 4 sectors, and two more must follow.
+pub const ODD: Shape = Shape(3, 5, 2, 7, 6, 2, 2);
+
+pub fn config(shape: Shape) -> DriveConfig {
+    let Shape(channels, pus, planes, chunks, pages, sectors, pair_distance) = shape;
+    let geometry = NandGeometry {
+        channels,
+        pus,
+        planes,
+        chunks,
+        pages,
+        page_bytes: sectors * SECTOR as u32,
+        sector_bytes: SECTOR as u32,
+        oob_bytes: OOB as u32,
+    };
+    let nand = NandConfig {
+        geometry,
+        cell: Cell::Mlc,
+        one_shot: false,
+        pair_distance,
+        timing: NandTiming::uniform(
+            Nanos::from_micros(50),
+            Nanos::from_micros(500),
+            Nanos::from_millis(3),
+            400_000_000,
+        ),
+        errors: ErrorModel::default(),
+        data: DataStore::Memory,
+        seed: 1,
+    };
+    DriveConfig {
+        open_channel: drive::OpenChannelConfig::default(),
+        name: "ppa".into(),
+        personality: PersonalityKind::OpenChannel,
+        media: MediaConfig::Nand(nand),
+        controller: ControllerConfig::default(),
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        cache_program: true,
+        write_buffer: WriteBuffer::None,
+        ftl: FtlConfig::default(),
+        null: NullConfig::default(),
+    }
+}
+
+/// A drive with power, until it is cut.
+#[derive(Debug)]
+pub struct Bench {
+    drive: Option<Drive>,
+    pub now: Nanos,
+    /// Turns until the power goes.
+    pub cut_after: Option<u64>,
+    pub turns: u64,
+}
+
+impl Bench {
+    pub fn new(config: DriveConfig) -> Bench {
+        let drive = Drive::new(config).unwrap();
+        Bench { drive: Some(drive), now: Nanos::ZERO, cut_after: None, turns: 0 }
+    }
+
+    pub fn drive(&mut self) -> &mut Drive {
+        self.drive.as_mut().unwrap()
+    }
+
+    pub fn nand(&mut self) -> &mut media::Nand {
+        self.drive().nand_mut().unwrap()
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.cut_after.is_some_and(|n| self.turns >= n)
+    }
+
+    /// Lets the drive do what it can, or time pass to its next instant.
+    pub fn turn(&mut self) {
+        if self.is_dead() {
+            return;
+        }
+        self.turns += 1;
+        let drive = self.drive.as_mut().unwrap();
+        if !drive.poll(self.now) && drive.deadline() < Nanos::MAX {
+            self.now = self.now.max(drive.deadline());
+        }
+    }
+
+    /// Cuts the power and switches it on again.
+    pub fn power_cycle(&mut self) {
+        let off = self.drive.take().unwrap().power_cut();
+        self.drive = Some(off.power_on().unwrap());
+        self.cut_after = None;
+    }
+
+    pub fn attach(&mut self) -> Ssd {
+        let port = self.drive().attach().unwrap();
+        Ssd::attach(port, &mut || self.turn(), PATIENCE).unwrap()
+    }
+
+    pub fn session(&mut self, ssd: &mut Ssd, queue_depth: u16, vectors: u16) -> Session {
+        let config = SessionConfig { queue_depth, vectors, ..SessionConfig::default() };
+        Session::open(ssd, config, &mut || self.turn()).unwrap()
+    }
+}
+
+/// A drive, attached, with a session.
+pub fn open(shape: Shape, queue_depth: u16) -> (Bench, Ssd, Session) {
+    let mut bench = Bench::new(config(shape));
+    let mut ssd = bench.attach();
+    let session = bench.session(&mut ssd, queue_depth, 256);
+    (bench, ssd, session)
+}
+
+pub fn at(group: u32, pu: u32, chunk: u32, sector: u32) -> Address {
+    Address { group, pu, chunk, sector }
+}
+
+pub fn run(space: &Space, first: Address, count: u32) -> Vec<Ppa> {
+    space.run(first, count).unwrap().collect()
+}
+
+/// A sector's data, by a number.
+pub fn data(value: u64) -> [u8; SECTOR] {
+    let mut bytes = [0; SECTOR];
+    if value > 0 {
+        for (i, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *word = (value << 16 | i as u64).to_le_bytes();
+        }
+    }
+    bytes
+}
+
+/// A sector's out-of-band bytes, by the same number.
+pub fn oob(value: u64) -> [u8; OOB] {
+    let mut bytes = [0; OOB];
+    bytes[..8].copy_from_slice(&value.to_le_bytes());
+    bytes[8..].copy_from_slice(&(!value).to_le_bytes());
+    if value == 0 { [0; OOB] } else { bytes }
+}
+
+pub fn all_data(values: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    values.into_iter().flat_map(data).collect()
+}
+
+pub fn all_oob(values: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    values.into_iter().flat_map(oob).collect()
+}
