@@ -208,7 +208,7 @@ impl Case {
                 60..68 => self.trim(),
                 68..72 => self.flush(),
                 72..98 => self.read(),
-                _ if self.rng.chance(0.2) => self.cut_power(),
+                _ if self.rng.chance(0.6) => self.cut_power(),
                 _ => {}
             }
             for _ in 0..self.rng.below(6) {
@@ -231,7 +231,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         Some(seed) => seed..seed + 1,
         None => 0..number("SLUICE_CASES").unwrap_or(2_000),
     };
-    let mut written = 0;
+    let (mut written, mut cuts, mut bounded) = (0, 0, 0);
     for seed in seeds {
         if number("SLUICE_LOUD").is_some() {
             eprintln!("seed {seed}");
@@ -239,10 +239,14 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         let result = std::panic::catch_unwind(|| {
             let mut case = Case::new(seed);
             case.run();
-            case.ftl.stats().lines_reclaimed
+            (case.ftl.stats().lines_reclaimed, case.flash.cuts, case.flash.recoveries.len())
         });
         match result {
-            Ok(reclaimed) => written += reclaimed,
+            Ok((reclaimed, cut, recoveries)) => {
+                written += reclaimed;
+                cuts += cut;
+                bounded += recoveries;
+            }
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p sluice-ftl \
@@ -252,5 +256,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
             }
         }
     }
+    println!("{cuts} power cuts, {bounded} recoveries");
     assert!(written > 0 || seeds_were_given, "garbage was never collected");
+    assert!(cuts >= 20_000 || seeds_were_given || number("SLUICE_CASES").is_some(), "{cuts} cuts");
 }

@@ -65,6 +65,8 @@ pub struct TestFlash {
     /// The chance that a sector cannot be read by a recovery.
     pub lost_metadata: f64,
     pub recoveries: Vec<RecoveryStats>,
+    /// Power cuts, those during a recovery included.
+    pub cuts: u64,
 }
 
 pub fn geometry(
@@ -109,6 +111,7 @@ impl TestFlash {
             erases: 0,
             lost_metadata: 0.0,
             recoveries: Vec::new(),
+            cuts: 0,
         }
     }
 
@@ -207,6 +210,7 @@ impl TestFlash {
     /// Cuts power: programs under way may leave a torn unit, everything else is forgotten. Then
     /// recovers the layer. `again` cuts the recovery's own padding short that often first.
     pub fn power_cut(&mut self, config: FtlConfig) -> Ftl {
+        self.cuts += 1;
         for pu in 0..self.queues.len() {
             // Only what a parallel unit was to do next can have begun.
             match std::mem::take(&mut self.queues[pu]).into_iter().next() {
@@ -277,6 +281,7 @@ impl TestFlash {
             }
             for job in jobs {
                 if limit == 0 {
+                    self.cuts += 1;
                     return None;
                 }
                 limit -= 1;

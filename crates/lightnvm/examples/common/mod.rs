@@ -45,6 +45,7 @@ impl Bench {
             seed: 1,
         };
         let config = DriveConfig {
+            open_channel: drive::OpenChannelConfig::default(),
             name: "example".into(),
             personality: PersonalityKind::OpenChannel,
             media: MediaConfig::Nand(nand),
