@@ -51,7 +51,7 @@ fn a_bad_scenario_is_told_with_file_line_and_caret_and_exit_code_2() {
         ("geometry.channels = 0", "channels is 0"),
         ("geometry.channels = true", "expected a whole number"),
         ("geometry.chunks = 4000000000", "impossible geometry"),
-        ("geometry.chunks = 6", "held back"),
+        ("geometry.chunks = 7", "held back"),
         ("ftl.over_provisioning = 90", "less than one line"),
     ] {
         let path = scenario(&dir, &format!("[drive]\npreset = \"mqsim-default-small\"\n{bad}\n"));

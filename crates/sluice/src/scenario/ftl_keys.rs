@@ -10,6 +10,7 @@ use super::source::Place;
 pub(super) struct FtlDraft {
     config: FtlConfig,
     buffer_bytes: Option<u64>,
+    checkpoint_bytes: Option<u64>,
     places: Vec<(&'static str, Place)>,
 }
 
@@ -42,6 +43,10 @@ impl FtlDraft {
                 "gc_window_units",
                 section.set("gc_window_units", &mut c.gc_window_units, |v| v.u32())?,
             ),
+            (
+                "checkpoint",
+                section.set("checkpoint", &mut self.checkpoint_bytes, |v| v.size().map(Some))?,
+            ),
             ("buffer", section.set("buffer", &mut self.buffer_bytes, |v| v.size().map(Some))?),
         ];
         self.places.extend(places.into_iter().filter_map(|(key, place)| Some((key, place?))));
@@ -60,9 +65,14 @@ impl FtlDraft {
 
     pub(super) fn config(&self, sector_bytes: u32) -> FtlConfig {
         let mut config = self.config;
+        let sectors = |bytes: u64| {
+            u32::try_from(bytes.div_ceil(u64::from(sector_bytes.max(1)))).unwrap_or(u32::MAX)
+        };
         if let Some(bytes) = self.buffer_bytes {
-            let sectors = bytes.div_ceil(u64::from(sector_bytes.max(1)));
-            config.buffer_sectors = u32::try_from(sectors).unwrap_or(u32::MAX);
+            config.buffer_sectors = sectors(bytes);
+        }
+        if let Some(bytes) = self.checkpoint_bytes {
+            config.checkpoint_sectors = sectors(bytes);
         }
         config
     }

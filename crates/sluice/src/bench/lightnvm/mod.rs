@@ -14,6 +14,7 @@
 //! | [`mixed`] | reads beside writes, by active parallel units (section 5.2, figure 5) | virtual |
 //! | [`predictable`] | reads beside writes on parallel units of their own (section 5.4, figure 8) | virtual |
 //! | [`steady`] | write amplification and stalls of a nearly full device (section 4.2.4) | virtual |
+//! | [`recovery`] | what recovery after a power cut reads, against the drive's size (4.2.2) | virtual |
 //! | [`overhead`] | what pblk adds to a request (section 5, CPU utilization) | real |
 //! | [`work`] | 4 KB random overwrites with garbage collection, drive and host | real |
 
@@ -23,6 +24,7 @@ pub mod drive;
 pub mod mixed;
 pub mod overhead;
 pub mod predictable;
+pub mod recovery;
 pub mod steady;
 pub mod work;
 
@@ -43,6 +45,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     mixed::run(effort, sink)?;
     predictable::run(effort, sink)?;
     steady::run(effort, sink)?;
+    recovery::run(effort, sink)?;
     overhead::run(effort, sink)?;
     work::run(effort, sink)
 }

@@ -1,0 +1,258 @@
+//! pblk on a drive, in virtual time, and what every sector should hold.
+
+use std::sync::Arc;
+
+use block::{Device, Payload, Request};
+use clock::{Component, Nanos};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+};
+use driver::Controller;
+use ftl::FtlConfig;
+use lightnvm::{Pblk, PblkError};
+use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use nvme::Status;
+use ring::{Iova, Region};
+use rng::Rng;
+
+pub(crate) const SECTOR: usize = 512;
+/// Sectors of a request at most.
+pub(crate) const LONGEST: u32 = 300;
+const PATIENCE: u64 = 1_000_000;
+
+/// Channels, PUs per channel, planes, chunks, pages, sectors per page, pair distance in pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape(pub u32, pub u32, pub u32, pub u32, pub u32, pub u32, pub u32);
+
+/// What most tests use: 2 × 2 parallel units, chunks of 64 sectors in units of 8.
+pub(crate) const USUAL: Shape = Shape(2, 2, 2, 40, 8, 4, 2);
+
+pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig {
+    let Shape(channels, pus, planes, chunks, pages, sectors, pair_distance) = shape;
+    let geometry = NandGeometry {
+        channels,
+        pus,
+        planes,
+        chunks,
+        pages,
+        page_bytes: sectors * SECTOR as u32,
+        sector_bytes: SECTOR as u32,
+        oob_bytes: 16,
+    };
+    let micros = Nanos::from_micros;
+    let nand = NandConfig {
+        geometry,
+        cell: Cell::Mlc,
+        one_shot: false,
+        pair_distance,
+        timing: NandTiming::uniform(micros(50), micros(500), micros(3_000), 400_000_000),
+        errors,
+        data: DataStore::Memory,
+        seed,
+    };
+    DriveConfig {
+        open_channel: drive::OpenChannelConfig::default(),
+        name: "real".into(),
+        personality: PersonalityKind::OpenChannel,
+        media: MediaConfig::Nand(nand),
+        controller: ControllerConfig::default(),
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        cache_program: true,
+        write_buffer: WriteBuffer::None,
+        ftl: FtlConfig::default(),
+        null: NullConfig::default(),
+    }
+}
+
+/// Opens pblk on the chunks of a drive that are `owned`.
+pub(crate) fn open(
+    drive: &mut Drive,
+    now: &mut Nanos,
+    config: FtlConfig,
+    owned: &dyn Fn(u32) -> bool,
+) -> Result<Pblk, PblkError> {
+    let port = drive.attach().unwrap();
+    let mut pump = || {
+        if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
+            *now = (*now).max(drive.deadline());
+        }
+    };
+    let mut controller = Controller::attach(port.clone(), &mut pump, PATIENCE).unwrap();
+    let queue = controller.create_queue_pair(256, None, &mut pump).unwrap();
+    let info = controller.info().clone();
+    let total = info.open_channel.unwrap().geometry.total_chunks();
+    let chunks = controller.chunks(0, total, &mut pump).unwrap();
+    Pblk::open_on(&info, &chunks, owned, (queue, port), config, &mut pump, true)
+}
+
+/// pblk on a drive, and a model of it: the value that each sector is full of, 0 where there is none.
+pub(crate) struct Bench {
+    pub drive: Option<Drive>,
+    pub pblk: Pblk,
+    pub config: FtlConfig,
+    pub now: Nanos,
+    memory: Arc<Region>,
+    at: Iova,
+    pub model: Vec<u64>,
+    pub rng: Rng,
+    value: u64,
+}
+
+impl Bench {
+    pub(crate) fn new(drive: DriveConfig, config: FtlConfig) -> Bench {
+        Bench::on(Drive::new(drive).unwrap(), config).unwrap()
+    }
+
+    pub(crate) fn on(mut drive: Drive, config: FtlConfig) -> Result<Bench, PblkError> {
+        let mut now = Nanos::ZERO;
+        let pblk = open(&mut drive, &mut now, config, &|_| true)?;
+        let memory = Region::anonymous(LONGEST as usize * SECTOR).unwrap();
+        let at = pblk.memory().register(&memory).unwrap();
+        let model = vec![0; pblk.limits().sectors as usize];
+        let rng = Rng::new(1);
+        Ok(Bench { drive: Some(drive), pblk, config, now, memory, at, model, rng, value: 0 })
+    }
+
+    pub(crate) fn sectors(&self) -> u64 {
+        self.model.len() as u64
+    }
+
+    pub(crate) fn drive(&mut self) -> &mut Drive {
+        self.drive.as_mut().unwrap()
+    }
+
+    pub(crate) fn run(&mut self, request: Request) -> Status {
+        self.pblk.submit(self.now, request).unwrap();
+        for _ in 0..PATIENCE {
+            self.pblk.poll(self.now);
+            if let Some(done) = self.pblk.reap() {
+                return done.status;
+            }
+            let drive = self.drive.as_mut().unwrap();
+            if !drive.poll(self.now) && drive.deadline() < Nanos::MAX {
+                self.now = self.now.max(drive.deadline());
+            }
+        }
+        panic!("{request:?} never ends: {}", self.pblk.ftl().debug_state());
+    }
+
+    /// Writes new values; the model has them if that succeeded.
+    pub(crate) fn write(&mut self, lba: u64, sectors: u32) -> Status {
+        for i in 0..sectors {
+            let bytes = (self.value + 1 + u64::from(i)).to_le_bytes();
+            for word in 0..SECTOR / 8 {
+                self.memory.write(i as usize * SECTOR + word * 8, &bytes);
+            }
+        }
+        let status = self.run(Request::write(lba, sectors, Payload::At(self.at), 1));
+        if status.is_success() {
+            for i in 0..u64::from(sectors) {
+                self.model[(lba + i) as usize] = self.value + 1 + i;
+            }
+        }
+        self.value += u64::from(sectors);
+        status
+    }
+
+    pub(crate) fn discard(&mut self, lba: u64, sectors: u32) -> Status {
+        let status = self.run(Request::discard(lba, sectors, 1));
+        if status.is_success() {
+            self.model[lba as usize..][..sectors as usize].fill(0);
+        }
+        status
+    }
+
+    pub(crate) fn flush(&mut self) -> Status {
+        self.run(Request::flush(1))
+    }
+
+    /// Makes a checkpoint of everything.
+    pub(crate) fn checkpoint(&mut self) {
+        self.pblk.checkpoint();
+        for _ in 0..PATIENCE {
+            self.pblk.poll(self.now);
+            let drive = self.drive.as_mut().unwrap();
+            if !drive.poll(self.now) && drive.deadline() < Nanos::MAX {
+                self.now = self.now.max(drive.deadline());
+            }
+            if !self.pblk.ftl().is_checkpointing() {
+                return;
+            }
+        }
+        panic!("the checkpoint never ends: {}", self.pblk.ftl().debug_state());
+    }
+
+    /// What one sector holds, or why it cannot be read.
+    pub(crate) fn read(&mut self, lba: u64) -> Result<u64, Status> {
+        self.memory.fill(0, SECTOR, 0xee);
+        let status = self.run(Request::read(lba, 1, Payload::At(self.at), 1));
+        if !status.is_success() {
+            return Err(status);
+        }
+        let mut bytes = [0; SECTOR];
+        self.memory.read(0, &mut bytes);
+        let (words, _) = bytes.as_chunks::<8>();
+        assert!(words.iter().all(|w| *w == words[0]), "sector {lba} is mixed from several");
+        Ok(u64::from_le_bytes(words[0]))
+    }
+
+    /// Sectors that cannot be read; everything else holds what it should.
+    pub(crate) fn unreadable(&mut self) -> Vec<u64> {
+        let mut lost = Vec::new();
+        for lba in 0..self.sectors() {
+            match self.read(lba) {
+                Ok(value) => assert_eq!(value, self.model[lba as usize], "sector {lba}"),
+                Err(status) => {
+                    assert!(status.is_media_error(), "sector {lba}: {status}");
+                    lost.push(lba);
+                }
+            }
+        }
+        lost
+    }
+
+    /// Writes at random places until so many sectors were written, or one write fails.
+    pub(crate) fn churn(&mut self, sectors: u64) -> Status {
+        let mut written = 0;
+        while written < sectors {
+            let n = 1 + self.rng.below(16.min(self.sectors())) as u32;
+            let lba = self.rng.below(self.sectors() - u64::from(n) + 1);
+            let status = self.write(lba, n);
+            if !status.is_success() {
+                // It may have been taken in part.
+                for lba in lba..lba + u64::from(n) {
+                    if let Ok(value) = self.read(lba) {
+                        self.model[lba as usize] = value;
+                    }
+                }
+                return status;
+            }
+            written += u64::from(n);
+        }
+        Status::SUCCESS
+    }
+
+    /// Cuts the power, and opens the device again.
+    pub(crate) fn power_cycle(&mut self) -> Result<(), PblkError> {
+        let drive = self.drive.take().unwrap().power_cut().power_on().unwrap();
+        self.reopen(drive)
+    }
+
+    /// Goes over to a device on a part of the drive.
+    pub(crate) fn reopen_on(&mut self, mut drive: Drive, owned: impl Fn(u32) -> bool) {
+        self.pblk = open(&mut drive, &mut self.now, self.config, &owned).unwrap();
+        self.drive = Some(drive);
+        self.at = self.pblk.memory().register(&self.memory).unwrap();
+        self.model = vec![0; self.pblk.limits().sectors as usize];
+    }
+
+    pub(crate) fn reopen(&mut self, mut drive: Drive) -> Result<(), PblkError> {
+        let pblk = open(&mut drive, &mut self.now, self.config, &|_| true);
+        self.drive = Some(drive);
+        self.pblk = pblk?;
+        self.at = self.pblk.memory().register(&self.memory).unwrap();
+        assert_eq!(self.pblk.limits().sectors, self.sectors(), "the capacity stays");
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Programs, erases, reads and dies that fail.
+
+use ftl::FtlConfig;
+use media::{ErrorModel, Fault};
+use nvme::Status;
+
+use crate::bench::{Bench, USUAL, config};
+
+#[test]
+fn no_data_is_lost_to_programs_and_erases_that_fail_at_any_rate() {
+    for (i, rate) in [0.000_1, 0.001, 0.003, 0.01].into_iter().enumerate() {
+        let errors = ErrorModel { program_fail: rate, erase_fail: rate, ..ErrorModel::default() };
+        let mut b = Bench::new(config(USUAL, errors, i as u64), FtlConfig::default());
+        for round in 0..4 {
+            let status = b.churn(2 * b.sectors());
+            let full = status.is(Status::CAPACITY_EXCEEDED);
+            // Only so many chunks are spare: then it says so, and goes on being read.
+            assert!(status.is_success() || full && rate >= 0.001, "{rate}: {status}");
+            assert_eq!(b.unreadable(), [], "{rate}, round {round}");
+            if full {
+                assert!(b.write(0, 1).is(Status::CAPACITY_EXCEEDED), "read-only");
+                break;
+            }
+            assert!(b.flush().is_success());
+            b.power_cycle().unwrap();
+            assert_eq!(b.unreadable(), [], "{rate}, after power cut {round}");
+        }
+        let stats = *b.pblk.stats();
+        assert!(rate < 0.001 || b.drive().stats().media.is_some_and(|m| m.program_failures > 0));
+        assert!(stats.lost == 0, "{stats:?}");
+    }
+}
+
+#[test]
+fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
+    let mut b = Bench::new(config(USUAL, ErrorModel::default(), 7), FtlConfig::default());
+    let all = b.sectors();
+    for lba in (0..all).step_by(4) {
+        assert!(b.write(lba, 4.min((all - lba) as u32)).is_success());
+    }
+    assert!(b.flush().is_success());
+    // One written sector in a hundred.
+    let nand = b.drive().nand_mut().unwrap();
+    let layout = *nand.layout();
+    let written: Vec<_> = nand.chunks().map(|(chunk, info)| (chunk, info.write_pointer)).collect();
+    let mut damaged = 0;
+    for (chunk, end) in written.into_iter().skip(2) {
+        for sector in (0..end).step_by(100) {
+            nand.inject(Fault::Uncorrectable { psn: layout.psn(chunk, sector) }).unwrap();
+            damaged += 1;
+        }
+    }
+    let lost = b.unreadable();
+    assert!(!lost.is_empty() && lost.len() <= damaged, "{} of {damaged}", lost.len());
+    // Whatever is written over is there again; what is moved stays lost, and alone.
+    let rewritten = all / 3;
+    for lba in 0..rewritten {
+        assert!(b.write(lba, 1).is_success());
+    }
+    // Some sectors were in the write buffer yet when the media was damaged under them.
+    let still = b.unreadable();
+    assert!(still.iter().all(|lba| *lba >= rewritten), "{still:?}");
+    assert!(lost.iter().all(|lba| *lba < rewritten || still.contains(lba)), "{lost:?}");
+    for _ in 0..6 {
+        for lba in 0..rewritten {
+            assert!(b.write(lba, 1).is_success());
+        }
+    }
+    assert!(b.pblk.stats().lost > 0, "some were moved: {:?}", b.pblk.stats());
+    assert_eq!(b.unreadable(), still);
+    assert!(b.flush().is_success());
+    b.checkpoint();
+    b.power_cycle().unwrap();
+    assert_eq!(b.unreadable(), still, "known to be lost after a power cut, too");
+}
+
+#[test]
+fn a_die_takes_its_data_with_it_and_nothing_else_even_after_a_power_cut() {
+    let mut b = Bench::new(config(USUAL, ErrorModel::default(), 3), FtlConfig::default());
+    let all = b.sectors();
+    for lba in 0..all {
+        assert!(b.write(lba, 1).is_success());
+    }
+    assert!(b.flush().is_success());
+    b.drive().nand_mut().unwrap().inject(Fault::DieFailure { pu: 2 }).unwrap();
+    let lost = b.unreadable();
+    let share = lost.len() as f64 / all as f64;
+    assert!((0.2..0.3).contains(&share), "a quarter is lost: {share}");
+    b.power_cycle().unwrap();
+    // What the die knew of its sectors is gone with it, a page of the map perhaps: those it held may
+    // read as if they had never been written. Nothing else has changed.
+    // The last ones were read from the write buffer, and may have been on the die as well.
+    let buffered = u64::from(b.pblk.ftl().slots());
+    for lba in (0..all - buffered).filter(|lba| !lost.contains(lba)) {
+        assert_eq!(b.read(lba), Ok(b.model[lba as usize]), "sector {lba}");
+    }
+    for &lba in &lost {
+        assert!(b.write(lba, 1).is_success(), "what is written again is there again");
+    }
+    assert!(b.flush().is_success());
+    assert_eq!(b.unreadable(), []);
+}

@@ -1,0 +1,124 @@
+//! What recovery after a power cut costs, against the size of the drive (section 4.2.2), in virtual
+//! time.
+//!
+//! Drives of several sizes are filled, and then overwritten at random until several checkpoints have
+//! been made; power is cut, and pblk is opened again with all parallel units at work. The distance
+//! of two checkpoints is the same on all of them. Counted are the sectors whose out-of-band bytes
+//! are read, which is what is looked for, and those read with their data: the journal and the
+//! map's pages, one sector in a thousand of the drive.
+//!
+//! Bounds:
+//!
+//! * **Looked for**: what was written since the base of the last checkpoint and is in a line that
+//!   was open then or has been opened since: at most the writes of two distances times the write
+//!   amplification, and the lines that were open (two streams, two each). The same for all sizes.
+//! * **Against the smallest drive**: not more than a quarter more, at sixteen times its size.
+
+use std::cell::Cell;
+
+use clock::{Component, Nanos};
+use driver::Controller;
+use lightnvm::Pblk;
+
+use super::super::{BenchError, Effort, Measurement, Sink};
+use super::bed::Bed;
+use super::{BENCH, setup};
+use crate::scenario::Target;
+use crate::stack::Stack;
+
+/// Chunks per parallel unit.
+const SIZES: [u32; 3] = [32, 128, 512];
+
+/// Bytes between the beginnings of two checkpoints.
+const CHECKPOINT: u64 = 16 << 20;
+
+/// Polls of a drive that does not answer.
+const PATIENCE: u64 = 10_000_000;
+
+fn scenario(chunks: u32) -> String {
+    format!(
+        "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n\
+         geometry = {{ channels = 2, pus = 4, planes = 1, pages = 16, chunks = {chunks} }}\n\
+         [target]\nkind = \"pblk\"\nover_provisioning = 0.25\ncheckpoint = \"{CHECKPOINT}\"\n"
+    )
+}
+
+/// What one recovery has read, and how long it took.
+#[derive(Clone, Copy, Debug)]
+struct Recovery {
+    bytes: u64,
+    looked_for: u64,
+    with_data: u64,
+    /// At most so many sectors may be looked for.
+    bound: f64,
+    took: Nanos,
+}
+
+/// Measures recoveries.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let sizes = &SIZES[..effort.choose(SIZES.len(), 1)];
+    let mut smallest = None;
+    for &chunks in sizes {
+        let r = recovery(chunks)?;
+        let case = |what: &str| format!("recovery of {} MiB, {what}", r.bytes >> 20);
+        let row = |what: &str, metric, value, unit| {
+            Measurement::new(BENCH, case(what), metric, value, unit)
+        };
+        let first = *smallest.get_or_insert(r.looked_for);
+        sink.push(row("looked for", "sectors", r.looked_for as f64, "sectors").at_most(r.bound))?;
+        let most = 1.25 * first as f64;
+        let against = row("looked for", "against_smallest", r.looked_for as f64, "sectors");
+        sink.push(against.against("the smallest drive", first as f64).at_most(most))?;
+        sink.push(row("journal and map", "sectors", r.with_data as f64, "sectors"))?;
+        sink.push(row("from the first command", "time", r.took.0 as f64 / 1e6, "ms"))?;
+    }
+    Ok(())
+}
+
+fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
+    let mut bed = Bed::new(&scenario(chunks))?;
+    bed.instantly(&[("fill", "rw=write bs=64k iodepth=8")])?;
+    let writes =
+        format!("rw=randwrite bs=4k iodepth=32 norandommap=1 io_size={}", 7 * CHECKPOINT / 2);
+    bed.run(&[("overwrite", &writes)])?;
+    let Bed { stack, plan, .. } = bed;
+    let layout = *stack.ftl().ok_or_else(|| setup("no translation layer"))?.layout();
+    let stats = stack.ftl_stats().unwrap_or_default();
+    let amplification = stats.write_amplification().unwrap_or(1.0);
+    let written = 2.0 * layout.checkpoint_sectors as f64 * amplification;
+    let bound = written + 4.0 * f64::from(layout.line_sectors);
+    let Target::Pblk(config) = plan.target else { return Err(setup("no pblk")) };
+    let Stack { drive, device, .. } = stack;
+    drop(device);
+    let mut drive = drive.power_cut().power_on().map_err(setup)?;
+    let port = drive.attach()?;
+    // Time goes on whenever the drive has nothing to do.
+    let now = Cell::new(Nanos::ZERO);
+    let mut pump = || {
+        if !drive.poll(now.get()) && drive.deadline() != Nanos::MAX {
+            now.set(drive.deadline().max(now.get()));
+        }
+    };
+    let mut controller = Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(setup)?;
+    let queue = controller.create_queue_pair(1024, None, &mut pump).map_err(setup)?;
+    let info = controller.info().clone();
+    let total = info.open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
+    let descriptors = controller.chunks(0, total, &mut pump).map_err(setup)?;
+    let begin = now.get();
+    let pblk = Pblk::open(&info, &descriptors, queue, port, config, &mut pump, true);
+    let pblk = pblk.map_err(setup)?;
+    let read = *pblk.recovered().ok_or_else(|| setup("nothing was recovered"))?;
+    if !read.from_checkpoint || read.contradictions > 0 {
+        return Err(setup(format_args!("the recovery found no checkpoint: {read:?}")));
+    }
+    Ok(Recovery {
+        bytes: u64::from(layout.logical) * u64::from(info.sector_bytes),
+        looked_for: read.oob_sectors,
+        with_data: read.data_sectors,
+        bound,
+        took: now.get().since(begin),
+    })
+}
