@@ -76,7 +76,9 @@ fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
 
 #[test]
 fn a_die_takes_its_data_with_it_and_nothing_else_even_after_a_power_cut() {
-    let mut b = Bench::new(config(USUAL, ErrorModel::default(), 3), FtlConfig::default());
+    // Spare enough to do without it.
+    let ftl = FtlConfig { over_provisioning: 0.6, ..FtlConfig::default() };
+    let mut b = Bench::new(config(USUAL, ErrorModel::default(), 3), ftl);
     let all = b.sectors();
     for lba in 0..all {
         assert!(b.write(lba, 1).is_success());
