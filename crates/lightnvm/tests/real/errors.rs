@@ -96,7 +96,7 @@ fn a_die_takes_its_data_with_it_and_nothing_else_even_after_a_power_cut() {
     for lba in (0..all - buffered).filter(|lba| !lost.contains(lba)) {
         assert_eq!(b.read(lba), Ok(b.model[lba as usize]), "sector {lba}");
     }
-    for &lba in &lost {
+    for lba in lost.into_iter().chain(all - buffered..all) {
         assert!(b.write(lba, 1).is_success(), "what is written again is there again");
     }
     assert!(b.flush().is_success());
