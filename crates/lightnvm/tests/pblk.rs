@@ -102,9 +102,10 @@ fn refused(drive: &mut OpenChannelDrive, config: FtlConfig) -> PblkError {
 #[test]
 fn a_completion_that_nobody_reaped_is_due_at_once() {
     let mut b = Bench::new(
-        OpenChannelDrive::new(geometry(2, 1, 12, 32, 4, 8), true, 1),
+        OpenChannelDrive::new(geometry(2, 1, 16, 32, 4, 8), true, 1),
         FtlConfig { over_provisioning: 0.25, ..FtlConfig::default() },
     );
+    b.settle();
     assert_eq!(b.pblk.deadline(), Nanos::MAX);
     // The write buffer acknowledges during a poll, and no command goes to the drive: nothing but the
     // deadline tells who waits.

@@ -116,7 +116,8 @@ impl Scenario {
     ///
     /// let text = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 512\n";
     /// let scenario = Scenario::parse(Path::new("big.toml"), text)?;
-    /// assert_eq!(scenario.drives[0].capacity.unwrap().lines, 512);
+    /// // One line's worth of chunks is the journal's.
+    /// assert_eq!(scenario.drives[0].capacity.unwrap().lines, 511);
     ///
     /// let wrong = Scenario::parse(Path::new("big.toml"), &text.replace("512", "0")).unwrap_err();
     /// assert!(wrong.to_string().starts_with("big.toml:3:19: impossible geometry: chunks is 0"));
