@@ -134,14 +134,14 @@ impl Ftl {
     pub(crate) fn unstick(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
         // A chunk that has something under way gets there by itself.
         let waits = |chunk: &u32| self.lines.chunks[*chunk as usize].first != NONE;
-        let stuck = self.rings.iter().filter_map(WriteRing::stuck_on).filter(waits);
+        let mut stuck = self.rings.iter().filter_map(WriteRing::stuck_on).filter(waits);
         let still = |chunk: &u32| {
             let last = self.lines.chunks[*chunk as usize].last;
             let (ring, unit) = parts(last);
             self.rings[ring].units[unit as usize].state == UnitState::Persisted
                 && !self.padded.contains(chunk)
         };
-        let Some(chunk) = stuck.filter(still).next() else { return false };
+        let Some(chunk) = stuck.find(still) else { return false };
         let mut open = self.open.iter_mut().flatten();
         let Some((line, sector)) = open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
         else {

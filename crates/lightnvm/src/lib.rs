@@ -5,6 +5,7 @@
 //!
 //! | file | noun |
 //! |---|---|
+//! | [`core`] | the subsystem: partition table, chunk ownership, health |
 //! | [`ssd`](Ssd) | an open-channel drive that a host has attached to |
 //! | [`ppa`] | the library for applications: addresses, sessions, virtual blocks |
 //! | [`vector`] | a queue pair that takes vector commands |
@@ -32,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod core;
 pub mod ppa;
 mod ssd;
 mod targets;

@@ -30,6 +30,11 @@ impl Addresses {
         &self.shape
     }
 
+    /// The drive's shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
     /// Out-of-band bytes per sector.
     pub fn oob_bytes(&self) -> u32 {
         self.geometry.oob_bytes

@@ -41,6 +41,8 @@ pub struct VectorEnded {
     pub failed: u64,
     /// How it ended; [`Status::SUCCESS`] exactly if no address failed.
     pub status: Status,
+    /// Whether what was read needed much error correction, and should be moved soon.
+    pub high_ecc: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +115,7 @@ fn ended(done: &Completed, flight: Flight) -> VectorEnded {
         (_, true) => Status::WRITE_FAULT,
         (_, false) => done.status,
     };
-    VectorEnded { user: flight.user, failed, status }
+    VectorEnded { user: flight.user, failed, status, high_ecc: done.status.is(Status::HIGH_ECC) }
 }
 
 impl VectorQueue {
@@ -297,7 +299,7 @@ impl VectorQueue {
     pub fn abandon(&mut self, status: Status) -> Option<VectorEnded> {
         let done = self.queue.abandon(status)?;
         let Flight { user, count, .. } = self.flights[done.user as usize];
-        Some(VectorEnded { user, failed: mask(count), status })
+        Some(VectorEnded { user, failed: mask(count), status, high_ecc: false })
     }
 }
 
@@ -320,6 +322,7 @@ mod tests {
         let two = Flight { user: 7, count: 2, copies: false };
         assert_eq!(ended(&done(0b10, Status::SUCCESS), two).status, Status::WRITE_FAULT);
         assert_eq!(ended(&done(0b1, Status::HIGH_ECC), two).status, Status::SUCCESS);
+        assert!(ended(&done(0b1, Status::HIGH_ECC), two).high_ecc);
         assert_eq!(ended(&done(0b1, Status::UNRECOVERED_READ), two).failed, 0b1);
         let copy = Flight { copies: true, ..two };
         assert_eq!(ended(&done(0b1, Status::UNRECOVERED_READ), copy).failed, 0b11, "not written");

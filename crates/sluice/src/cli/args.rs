@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ::serve::nbd::Endpoint;
 use clap::{Args, Subcommand, ValueEnum};
+use lightnvm::core::{PuSet, TargetKind};
 
 use crate::machine::Machine;
 
@@ -25,6 +26,113 @@ pub struct DriveShowArgs {
     /// A preset as it is, instead of a scenario.
     #[arg(long, value_name = "NAME")]
     pub preset: Option<String>,
+}
+
+/// `sluice target …`.
+#[derive(Debug, Subcommand)]
+pub enum TargetArgs {
+    /// Make a target on some of a drive's parallel units.
+    Create(TargetCreateArgs),
+    /// List the targets of a drive.
+    List(TargetListArgs),
+    /// Print the health of a drive, and what is left of its life; or everything about one target.
+    Info(TargetInfoArgs),
+    /// Remove a target. Its chunks are erased before they are anybody's again.
+    Remove(TargetRemoveArgs),
+}
+
+/// Which drive.
+#[derive(Debug, Args)]
+pub struct TargetDrive {
+    /// The scenario whose drive it is. The drive is open-channel and has an image (data = "file").
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: PathBuf,
+    /// Which of the scenario's drives, if it has several.
+    #[arg(long, value_name = "NAME")]
+    pub drive: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sluice target create`.
+#[derive(Debug, Args)]
+pub struct TargetCreateArgs {
+    /// The drive.
+    #[command(flatten)]
+    pub on: TargetDrive,
+    /// What the target is called: up to 32 letters, digits, `-`, `_` and `.`.
+    #[arg(long)]
+    pub name: String,
+    /// What it makes of its chunks: pblk, rrpc, kv or ppa.
+    #[arg(long = "type", value_name = "pblk|rrpc|kv|ppa")]
+    pub kind: TargetKind,
+    /// Its parallel units, for example `0-63` or `0,4,8-11`.
+    #[arg(long, value_name = "UNITS")]
+    pub pus: PuSet,
+    /// Share the parallel units with other targets that do: every chunk has one owner at a time.
+    #[arg(long)]
+    pub shared: bool,
+    /// Over-provisioning: physical over logical sectors, minus 1 (pblk, rrpc).
+    #[arg(long = "op", value_name = "SHARE")]
+    pub over_provisioning: Option<f64>,
+    /// Parallel units written at the same time, 0 for all (pblk, rrpc).
+    #[arg(long, value_name = "N")]
+    pub active_pus: Option<u32>,
+    /// Whether moved data goes to lines of its own (pblk, rrpc).
+    #[arg(long, value_name = "true|false")]
+    pub hot_cold: Option<bool>,
+    /// Chunks that it may hold at a time; with --shared.
+    #[arg(long, value_name = "N", requires = "shared")]
+    pub max_chunks: Option<u32>,
+    /// Chunks that it may take per second, for example 2.5; with --shared.
+    #[arg(long, value_name = "RATE", requires = "shared")]
+    pub chunks_per_second: Option<f64>,
+    /// Chunks that it may take at once, however few it may take per second.
+    #[arg(long, value_name = "N", requires = "chunks_per_second")]
+    pub burst: Option<u32>,
+}
+
+/// `sluice target list`.
+#[derive(Debug, Args)]
+pub struct TargetListArgs {
+    /// The drive.
+    #[command(flatten)]
+    pub on: TargetDrive,
+}
+
+/// `sluice target info`.
+#[derive(Debug, Args)]
+pub struct TargetInfoArgs {
+    /// The drive.
+    #[command(flatten)]
+    pub on: TargetDrive,
+    /// The target; without, the drive.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Years of the drive's warranty.
+    #[arg(long, value_name = "YEARS", default_value_t = 5.0)]
+    pub warranty_years: f64,
+    /// Years of it that are gone.
+    #[arg(long, value_name = "YEARS", default_value_t = 0.0)]
+    pub age_years: f64,
+    /// Bytes that the flash writes for each byte of a user, at least 1.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub write_amplification: f64,
+}
+
+/// `sluice target remove`.
+#[derive(Debug, Args)]
+pub struct TargetRemoveArgs {
+    /// The drive.
+    #[command(flatten)]
+    pub on: TargetDrive,
+    /// The target.
+    #[arg(long)]
+    pub name: String,
+    /// Erase all of its chunks now, and every trace of it in the partition table.
+    #[arg(long)]
+    pub factory: bool,
 }
 
 /// `sluice sim`: run scenarios in virtual time.

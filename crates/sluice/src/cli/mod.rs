@@ -7,12 +7,16 @@
 //! | [`sim_command`] | `sluice sim` |
 //! | [`serve_command`] | `sluice serve` |
 //! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
+//! | [`target_command`] | `sluice target create`, `list`, `info`, `remove` |
+//! | `target_sheet` | what those print |
 
 pub mod args;
 pub mod drive_command;
 mod failure;
 pub mod serve_command;
 pub mod sim_command;
+pub mod target_command;
+mod target_sheet;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -39,6 +43,9 @@ enum Command {
     /// Look at drives: those that come with Sluice, and those of a scenario.
     #[command(subcommand)]
     Drive(args::DriveArgs),
+    /// Share an open-channel drive out: its targets, and the health of its flash.
+    #[command(subcommand)]
+    Target(args::TargetArgs),
     /// Measure what this machine costs, and whether it keeps up with a scenario in real time.
     Calibrate(args::CalibrateArgs),
     /// Measure Sluice itself.
@@ -60,6 +67,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Sim(args) => sim_command::run(&args),
         Command::Serve(args) => serve_command::run(&args),
         Command::Drive(args) => drive_command::run(&args),
+        Command::Target(args) => target_command::run(&args),
         Command::Calibrate(args) => crate::calibrate::run(&args),
         Command::Bench(args) => crate::bench::run(&args),
     };

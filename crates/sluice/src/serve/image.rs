@@ -27,7 +27,7 @@ pub fn keeps_data(plan: &DrivePlan) -> bool {
 }
 
 /// The image of a drive that has one.
-fn image(plan: &DrivePlan) -> Option<&Path> {
+pub fn image(plan: &DrivePlan) -> Option<&Path> {
     match store(plan) {
         DataStore::File(path) => Some(path),
         DataStore::Memory | DataStore::None => None,

@@ -39,7 +39,7 @@ use ::serve::nbd::Endpoint;
 use clock::{Nanos, Parker, RealClock, VirtualRunner};
 
 pub use error::ServeError;
-pub use image::keeps_data;
+pub use image::{image, keeps_data};
 pub use reading::{Reading, to_json};
 
 use crate::scenario::{DrivePlan, Scenario};

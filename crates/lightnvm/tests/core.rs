@@ -1,0 +1,471 @@
+//! The subsystem on a drive: registration, targets, refusals that change nothing, restarts, chunks
+//! between targets, health and advice.
+
+mod rig;
+
+use clock::{Component, Nanos};
+use lightnvm::core::{
+    ChunkUse, CoreConfig, CoreError, Denied, Heat, Limits, NewTarget, Rate, Reason, ScrubConfig,
+    Sharing, Subsystem, TargetId, TargetKind, TargetOptions, Uid, Warranty,
+};
+use media::{ChunkId, Fault, Psn};
+use rig::{Rig, config, core_config, geometry, spec};
+
+const OTHER: Uid = Uid(0xdead_beef);
+
+fn small(pair: u32) -> Rig {
+    Rig::new(config(geometry(2, 2, 24, 32), pair, None))
+}
+
+fn names(subsystem: &Subsystem) -> Vec<&str> {
+    subsystem.table().targets().iter().map(|t| t.spec.name.as_str()).collect()
+}
+
+/// Takes a chunk, with as many polls as it needs.
+fn take(rig: &Rig, s: &mut Subsystem, id: TargetId, pu: u32) -> Result<u32, Denied> {
+    for _ in 0..1000 {
+        match s.acquire(rig.now.get(), id, pu, Heat::Hot) {
+            Err(Denied::Pending { .. }) => {
+                s.poll(rig.now.get());
+                rig.pump();
+            }
+            answer => return answer,
+        }
+    }
+    panic!("pending for ever")
+}
+
+#[test]
+fn targets_survive_restarts_and_looking_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    for pair in [0, 2] {
+        let config = config(geometry(2, 2, 24, 32), pair, Some(&image));
+        let rig = Rig::new(config.clone());
+        let mut s = rig.open(core_config()).unwrap();
+        assert!(!s.is_registered());
+        let options = TargetOptions { over_provisioning: Some(0.11), ..TargetOptions::default() };
+        let data = NewTarget {
+            kind: TargetKind::Pblk,
+            options,
+            ..spec("data", "0-1", Sharing::Exclusive)
+        };
+        let id = s.create(data.clone(), &mut || rig.pump()).unwrap();
+        let limits = Limits { max_chunks: Some(5), rate: Rate::new(1500, 3) };
+        let kv = NewTarget { limits, kind: TargetKind::Kv, ..spec("kv", "2-3", Sharing::Shared) };
+        s.create(kv.clone(), &mut || rig.pump()).unwrap();
+        s.create(spec("app", "3", Sharing::Shared), &mut || rig.pump()).unwrap();
+        s.remove("app", false, &mut || rig.pump()).unwrap();
+        let table = s.table().clone();
+        let owned = s.holding(id).owned;
+        assert_eq!(owned as usize, 48 - s.reserve().chunks.iter().filter(|c| **c < 48).count());
+        s.close(&mut || rig.pump()).unwrap();
+        rig.shut_down();
+        let before = std::fs::read(&image).unwrap();
+        // To look is to change nothing, and so is whatever is refused.
+        for _ in 0..2 {
+            let rig = Rig::new(config.clone());
+            let mut s = rig.open(core_config()).unwrap();
+            assert!(s.is_registered());
+            assert_eq!(*s.table(), table, "pair {pair}");
+            assert_eq!(
+                (&s.target("data").unwrap().spec, &s.target("kv").unwrap().spec),
+                (&data, &kv)
+            );
+            assert_eq!(s.holding(id).owned, owned);
+            assert!(s.create(spec("x", "1-2", Sharing::Shared), &mut || rig.pump()).is_err());
+            assert!(s.remove("app", true, &mut || rig.pump()).is_err());
+            s.open_target("kv").unwrap();
+            assert!(s.remove("kv", true, &mut || rig.pump()).is_err());
+            s.close(&mut || rig.pump()).unwrap();
+            rig.shut_down();
+            assert!(std::fs::read(&image).unwrap() == before, "the image has changed, pair {pair}");
+        }
+        // A number is never given twice.
+        let rig = Rig::new(config);
+        let mut s = rig.open(core_config()).unwrap();
+        let id = s.create(spec("late", "3", Sharing::Shared), &mut || rig.pump()).unwrap();
+        assert_eq!(id, TargetId(4));
+        s.close(&mut || rig.pump()).unwrap();
+        rig.shut_down();
+        std::fs::remove_file(&image).unwrap();
+    }
+}
+
+#[test]
+fn what_is_refused_names_both_parties() {
+    let rig = small(0);
+    let mut s = rig.register(core_config()).unwrap();
+    s.create(spec("alone", "0", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    s.create(spec("together", "1-2", Sharing::Shared), &mut || rig.pump()).unwrap();
+    let told = |s: &mut Subsystem, new: NewTarget| {
+        let table = s.table().clone();
+        let error = s.create(new, &mut || rig.pump()).unwrap_err();
+        assert_eq!(*s.table(), table);
+        assert!(error.is_usage(), "{error}");
+        error.to_string()
+    };
+    let exclusive = |name: &str, pus: &str| spec(name, pus, Sharing::Exclusive);
+    for (new, parts) in [
+        (exclusive("new", "0-3"), &["new", "alone", " 0 ", "oc0", "does not share"][..]),
+        (spec("new", "0", Sharing::Shared), &["new", "alone", "does not share"]),
+        (exclusive("new", "2-3"), &["new", "together", " 2 ", "only with targets that share"]),
+        (exclusive("alone", "3"), &["alone", "already", "ppa", "units 0"]),
+        (exclusive("new", "3-4"), &["new", "3-4", "0-3", "oc0"]),
+        (exclusive("a b", "3"), &["`a b`", "letters"]),
+        (
+            NewTarget {
+                kind: TargetKind::Kv,
+                options: TargetOptions { active_pus: Some(1), ..Default::default() },
+                ..exclusive("new", "3")
+            },
+            &["new", "kv", "active parallel units"],
+        ),
+        (
+            NewTarget {
+                kind: TargetKind::Pblk,
+                options: TargetOptions { active_pus: Some(2), ..Default::default() },
+                ..exclusive("new", "3")
+            },
+            &["new", "active parallel units", "is 2", "has 1"],
+        ),
+        (
+            NewTarget {
+                kind: TargetKind::Rrpc,
+                options: TargetOptions { over_provisioning: Some(f64::NAN), ..Default::default() },
+                ..exclusive("new", "3")
+            },
+            &["new", "over-provisioning", "NaN", "0 to 100"],
+        ),
+        (
+            NewTarget {
+                limits: Limits { max_chunks: Some(1), rate: None },
+                ..exclusive("new", "3")
+            },
+            &["new", "only targets that share"],
+        ),
+        (
+            NewTarget {
+                limits: Limits { max_chunks: Some(0), rate: None },
+                ..spec("new", "3", Sharing::Shared)
+            },
+            &["new", "0 chunks"],
+        ),
+    ] {
+        let told = told(&mut s, new);
+        for part in parts {
+            assert!(told.contains(part), "`{part}` is missing in: {told}");
+        }
+    }
+    let unknown = s.remove("nobody", false, &mut || rig.pump()).unwrap_err().to_string();
+    assert!(["nobody", "oc0", "alone, together"].iter().all(|p| unknown.contains(p)), "{unknown}");
+    s.open_target("together").unwrap();
+    let id = s.open_target("together").unwrap();
+    let in_use = s.remove("together", false, &mut || rig.pump()).unwrap_err();
+    assert!(matches!(in_use, CoreError::InUse { opens: 2, .. }), "{in_use}");
+    assert!(["together", "oc0", "2 times"].iter().all(|p| in_use.to_string().contains(p)));
+    s.close_target(id);
+    s.close_target(id);
+    s.remove("together", false, &mut || rig.pump()).unwrap();
+    assert_eq!(names(&s), ["alone"]);
+}
+
+#[test]
+fn drives_that_hold_something_else_are_refused_unharmed() {
+    let rig = small(0);
+    assert!(rig.write_chunk(30, OTHER));
+    let rig = rig.cut();
+    let error = rig.register(core_config()).unwrap_err();
+    assert!(matches!(&error, CoreError::NotBlank { chunks: 1, .. }), "{error}");
+    assert_eq!(rig.written_by(30), Some(OTHER));
+    // In the window of the partition table.
+    let rig = small(0);
+    assert!(rig.write_chunk(0, OTHER));
+    let rig = rig.cut();
+    let error = rig.register(core_config()).unwrap_err();
+    assert!(matches!(&error, CoreError::Foreign { .. }), "{error}");
+    assert_eq!(rig.written_by(0), Some(OTHER));
+    // A drive that manages its own flash.
+    let rig = small(0);
+    let info = driver::DriveInfo { open_channel: None, ..rig.info.clone() };
+    let queue = rig.queue(8);
+    let refused = Subsystem::open(&info, &[], queue, Nanos::ZERO, core_config(), &mut || {});
+    assert!(matches!(refused, Err(CoreError::NotOpenChannel { .. })));
+    let tiny = Rig::new(config(geometry(1, 1, 8, 4), 0, None));
+    let refused = tiny.register(core_config()).unwrap_err();
+    assert!(matches!(&refused, CoreError::NoPlace { .. }), "{refused}");
+}
+
+#[test]
+fn a_damaged_table_is_an_error_and_stays_as_it_is() {
+    // Every byte of the data area that is not zero, a few at a time.
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let config = config(geometry(2, 2, 24, 32), 0, Some(&image));
+    let rig = Rig::new(config.clone());
+    let mut s = rig.register(core_config()).unwrap();
+    s.create(spec("a", "0-1", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    s.close(&mut || rig.pump()).unwrap();
+    let table = s.table().clone();
+    rig.shut_down();
+    let good = std::fs::read(&image).unwrap();
+    let starts: Vec<usize> =
+        good.windows(8).enumerate().filter(|(_, w)| *w == b"SLUICJNL").map(|(i, _)| i).collect();
+    assert!(starts.len() >= 4, "two copies of a snapshot and a record: {starts:?}");
+    let (mut refused, mut unharmed) = (0, 0);
+    // One frame, and the same byte of every frame.
+    for at in [3, 20, 60, 100] {
+        for which in 0..=starts.len() {
+            let mut bytes = good.clone();
+            for (i, start) in starts.iter().enumerate() {
+                if which == starts.len() || which == i {
+                    bytes[start + at] ^= 0x10;
+                }
+            }
+            std::fs::write(&image, &bytes).unwrap();
+            let rig = Rig::new(config.clone());
+            match rig.open(core_config()) {
+                Ok(s) => {
+                    assert_eq!(*s.table(), table, "byte {at} of frame {which}");
+                    unharmed += 1;
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("oc0"), "{error}");
+                    refused += 1;
+                }
+            }
+            rig.shut_down();
+            assert!(std::fs::read(&image).unwrap() == bytes, "nothing has changed");
+        }
+    }
+    assert!(unharmed >= 4 * starts.len(), "one copy is enough: {unharmed}");
+    assert_eq!(refused, 4, "both copies damaged");
+}
+
+#[test]
+fn a_target_that_is_made_again_finds_nothing_of_the_old_one() {
+    let rig = small(0);
+    let mut s = rig.register(core_config()).unwrap();
+    for factory in [false, true, false] {
+        let id = s.create(spec("db", "1-2", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+        let uid = s.target("db").unwrap().uid;
+        let id_again = s.open_target("db").unwrap();
+        assert_eq!(id, id_again);
+        let chunks: Vec<u32> = s.pool().handed_to(id).collect();
+        assert!(chunks.len() > 40);
+        for chunk in &chunks {
+            assert_eq!(rig.written_by(*chunk), None, "chunk {chunk} is erased");
+            assert!(rig.write_chunk(*chunk, uid));
+        }
+        s.close_target(id);
+        s.remove("db", factory, &mut || rig.pump()).unwrap();
+        let left = chunks.iter().filter(|c| rig.written_by(**c) == Some(uid)).count();
+        match factory {
+            true => assert_eq!(left, 0),
+            false => assert!(left > chunks.len() / 2, "erased lazily: {left}"),
+        }
+    }
+    // A sharing target gets clean chunks too, until there are none.
+    let id = s.create(spec("kv", "1", Sharing::Shared), &mut || rig.pump()).unwrap();
+    s.open_target("kv").unwrap();
+    let mut got = 0;
+    loop {
+        match take(&rig, &mut s, id, 1) {
+            Ok(chunk) => {
+                assert_eq!(rig.written_by(chunk), None);
+                got += 1;
+            }
+            Err(Denied::Full { .. }) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(got, (24..48).filter(|c| !s.reserve().contains(*c)).count());
+}
+
+#[test]
+fn sharing_targets_are_rationed() {
+    let rig = small(0);
+    let mut s = rig.register(core_config()).unwrap();
+    let limits = Limits { max_chunks: Some(6), rate: Rate::new(10_000, 2) };
+    let slow = NewTarget { limits, ..spec("slow", "2-3", Sharing::Shared) };
+    let slow = s.create(slow, &mut || rig.pump()).unwrap();
+    let free = s.create(spec("free", "2-3", Sharing::Shared), &mut || rig.pump()).unwrap();
+    assert_eq!(s.acquire(Nanos::ZERO, slow, 2, Heat::Hot), Err(Denied::NotOpen { target: slow }));
+    s.open_target("slow").unwrap();
+    s.open_target("free").unwrap();
+    assert!(matches!(
+        s.acquire(Nanos::ZERO, slow, 0, Heat::Hot),
+        Err(Denied::OtherUnit { pu: 0, .. })
+    ));
+    // Two at once, then one each tenth of a second, and six in all.
+    let begun = rig.now.get();
+    let mut taken = Vec::new();
+    let denied = loop {
+        match take(&rig, &mut s, slow, 2 + taken.len() as u32 % 2) {
+            Ok(chunk) => taken.push((rig.now.get(), chunk)),
+            Err(Denied::Rate { until, .. }) => rig.now.set(until),
+            Err(other) => break other,
+        }
+    };
+    assert_eq!(denied, Denied::MaxChunks { target: slow, max_chunks: 6 });
+    assert_eq!(taken.len(), 6);
+    let elapsed = taken[5].0.since(begun);
+    assert!(elapsed >= Nanos::from_millis(400), "{elapsed:?}");
+    assert!(s.holding(slow).owned <= 6);
+    // The other gets the rest, what the first holds in stock included.
+    let mut others = 0;
+    for pu in [2, 3] {
+        while take(&rig, &mut s, free, pu).is_ok() {
+            others += 1;
+        }
+    }
+    let all = (48..96).filter(|c| !s.reserve().contains(*c)).count();
+    assert_eq!(others + 6, all);
+    // What one gives back another can take, erased by whoever.
+    let chunk = taken[0].1;
+    assert!(rig.write_chunk(chunk, OTHER));
+    assert!(s.release(free, chunk, true).is_err(), "it is not free's");
+    s.release(slow, chunk, false).unwrap();
+    let pu = s.table().pu_of(chunk);
+    let again = take(&rig, &mut s, free, pu).unwrap();
+    assert_eq!((again, rig.written_by(chunk)), (chunk, None));
+    let stats = s.pool().stats();
+    assert!(stats.denied_max == 1 && stats.denied_rate >= 4 && stats.erased == 1, "{stats:?}");
+    assert!(stats.batches < stats.acquired, "grants come in batches: {stats:?}");
+}
+
+#[test]
+fn grants_are_few_writes_of_the_journal() {
+    let rig = Rig::new(config(geometry(2, 2, 80, 32), 0, None));
+    let mut s = rig.register(core_config()).unwrap();
+    let id = s.create(spec("kv", "0-3", Sharing::Shared), &mut || rig.pump()).unwrap();
+    s.open_target("kv").unwrap();
+    let frames = s.journal().unwrap().stats().frames;
+    for i in 0..200 {
+        take(&rig, &mut s, id, i % 4).unwrap();
+    }
+    let frames = s.journal().unwrap().stats().frames - frames;
+    assert!(frames <= 2 * 200 / 2, "{frames} frames for 200 chunks, two copies counted");
+    assert_eq!(s.pool().stats().batches, frames / 2);
+}
+
+#[test]
+fn bad_chunks_are_told_apart_and_wear_is_counted() {
+    let mut config = config(geometry(2, 2, 40, 32), 0, None);
+    rig::errors(&mut config).factory_bad = 0.05;
+    rig::errors(&mut config).endurance = 100;
+    let rig = Rig::new(config);
+    let core = CoreConfig { rated_cycles: 100, ..core_config() };
+    let mut s = rig.register(core).unwrap();
+    let factory = rig.report.iter().filter(|d| d.chunk_state() == Some(nvme::ChunkState::Offline));
+    let factory = factory.count() as u32;
+    let new = s.health(Some(&rig.health));
+    assert!(factory > 0 && new.chunks.factory_bad == factory && new.chunks.grown_bad == 0);
+    assert_eq!((new.chunks.total, new.wear.max, new.spread()), (160, 0, 0));
+    assert_eq!(new.chunks.good(), new.chunks.free + new.chunks.reserved);
+    let id = s.create(spec("a", "2", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    let chunks: Vec<u32> = s.pool().handed_to(id).collect();
+    for _ in 0..20 {
+        for chunk in &chunks[..8] {
+            assert!(rig.write_chunk(*chunk, OTHER));
+            let mut drive = rig.drive.borrow_mut();
+            let nand = drive.nand_mut().unwrap();
+            nand.begin_erase(ChunkId(*chunk)).unwrap();
+            nand.end_erase(ChunkId(*chunk)).unwrap();
+        }
+    }
+    rig.inject(Fault::ChunkBad { chunk: ChunkId(chunks[9]) });
+    s.refresh(rig.now.get(), &rig.fresh_report()).unwrap();
+    let used = s.health(None);
+    assert_eq!((used.chunks.factory_bad, used.chunks.grown_bad), (factory, 1));
+    assert!((19..=20).contains(&used.wear.max) && used.wear.min == 0, "{used:?}");
+    assert_eq!(used.wear.bins[3], 8, "{:?}", used.wear.bins);
+    let holding = s.holding(id);
+    assert_eq!((holding.owned as usize, holding.bad), (chunks.len() - 1, 1));
+    assert!(s.table().owns(id, chunks[9]), "its capacity does not change");
+    let terms = Warranty { years: 5.0, age_years: 1.0, write_amplification: 2.0 };
+    let left = used.endurance(&terms);
+    let mean = 8.0 * f64::from(used.wear.max) / f64::from(used.chunks.good());
+    assert!((left.left - (1.0 - mean / 100.0)).abs() < 0.001, "{left:?}");
+    // The same after a power cut.
+    s.close(&mut || rig.pump()).unwrap();
+    drop(s);
+    let rig = rig.cut();
+    let s = rig.register(core).unwrap();
+    assert_eq!(s.health(None).chunks, used.chunks);
+    let entry = s.table().chunks()[chunks[9] as usize];
+    assert_eq!((entry.state, entry.owner), (ChunkUse::GrownBad, Some(id)));
+}
+
+#[test]
+fn cold_chunks_are_read_and_their_owner_is_advised() {
+    let rig = small(0);
+    let scrub = ScrubConfig {
+        sectors_per_sec: 10_000,
+        cold_after: Nanos::from_secs(1),
+        repeat_after: Nanos::from_secs(60),
+        spread_cycles: Some(1000),
+    };
+    let core = CoreConfig { scrub: Some(scrub), ..core_config() };
+    let mut s = rig.register(core).unwrap();
+    let kv = s.create(spec("kv", "0-1", Sharing::Shared), &mut || rig.pump()).unwrap();
+    let app = s.create(spec("app", "1-2", Sharing::Shared), &mut || rig.pump()).unwrap();
+    s.open_target("kv").unwrap();
+    s.open_target("app").unwrap();
+    let chunks = [(kv, 0), (kv, 1), (app, 1), (app, 2)].map(|(id, pu)| {
+        let chunk = take(&rig, &mut s, id, pu).unwrap();
+        assert!(rig.write_chunk(chunk, s.table().target(id).unwrap().uid));
+        s.closed(rig.now.get(), id, chunk, 128);
+        chunk
+    });
+    let sector = chunks[2] * 128 + 77;
+    rig.inject(Fault::Uncorrectable { psn: Psn(sector) });
+    assert_eq!(s.advice(app).count(), 0);
+    let begun = rig.now.get();
+    for _ in 0..100_000 {
+        if s.scrubber().unwrap().stats().visits == 4 {
+            break;
+        }
+        s.poll(rig.now.get());
+        rig.pump();
+        let due = s.deadline();
+        if rig.drive.borrow().is_idle() && due != Nanos::MAX {
+            rig.now.set(rig.now.get().max(due));
+        }
+    }
+    let stats = *s.scrubber().unwrap().stats();
+    assert_eq!((stats.visits, stats.sectors, stats.unreadable), (4, 512, 1));
+    assert!(rig.now.get().since(begun) >= Nanos::from_secs(1), "cold first");
+    assert_eq!(s.advice(kv).count(), 0);
+    let advice: Vec<_> = s.advice(app).collect();
+    assert_eq!(advice.len(), 1);
+    assert_eq!(advice[0].chunk, chunks[2]);
+    assert_eq!(advice[0].reason, Reason::Unreadable { sector: 77, sectors: 1 });
+    s.suspect(chunks[3], Reason::HighEcc { sector: 3 });
+    assert_eq!(s.advice(app).count(), 2);
+    s.release(app, chunks[2], false).unwrap();
+    s.dismiss(chunks[3]);
+    assert_eq!(s.advice(app).count(), 0);
+}
+
+#[test]
+fn a_die_that_fails_takes_one_copy_of_the_table() {
+    let rig = small(0);
+    let mut s = rig.register(core_config()).unwrap();
+    let a = s.create(spec("a", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    drop(s);
+    let rig = rig.cut();
+    rig.inject(Fault::DieFailure { pu: 0 });
+    let rig = rig.cut();
+    let mut s = rig.register(core_config()).unwrap();
+    assert_eq!(s.target("a").unwrap().id, a);
+    s.create(spec("b", "1", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    drop(s);
+    let rig = rig.cut();
+    let s = rig.register(core_config()).unwrap();
+    assert_eq!(names(&s), ["a", "b"]);
+    assert_eq!(
+        s.health(None).chunks.grown_bad as usize,
+        (0..24).filter(|c| !s.reserve().contains(*c)).count()
+    );
+}

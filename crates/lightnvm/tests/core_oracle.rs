@@ -1,0 +1,415 @@
+//! The subsystem on a drive that loses power at any event, and whose programs and erases fail:
+//! targets made, removed, opened; chunks taken, written and given back; registrations and recoveries
+//! that are cut themselves.
+//!
+//! A failing seed is printed; replay it with
+//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test core_oracle`. `SLUICE_CASES` sets how many
+//! seeds are tried.
+
+mod rig;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::Component;
+use lightnvm::core::{
+    ChunkUse, CoreConfig, CoreError, Denied, Heat, Limits, PoolConfig, Rate, Sharing, Subsystem,
+    TargetId, Uid, WearPolicy,
+};
+use rig::{FOREVER, Rig, config, errors, geometry, spec};
+use rng::Rng;
+
+/// What is known of a target.
+#[derive(Clone, Debug)]
+struct Known {
+    id: TargetId,
+    uid: Uid,
+    pus: String,
+    sharing: Sharing,
+    /// Chunks that it holds and has not given back, and whether it has written them.
+    held: BTreeMap<u32, bool>,
+}
+
+struct Case {
+    rng: Rng,
+    rig: Option<Rig>,
+    config: CoreConfig,
+    failing: bool,
+    /// By name: those that are there.
+    targets: BTreeMap<String, Known>,
+    /// One that was being made or removed when power went: it may be there or not.
+    unsure: Option<(String, Option<Known>)>,
+    registered: bool,
+    made: u32,
+    cuts: u64,
+    cuts_inside: u64,
+    created: u64,
+    handed: u64,
+}
+
+impl Case {
+    fn new(seed: u64) -> Case {
+        let mut rng = Rng::new(seed);
+        let pair = [0, 0, 1, 2, 4][rng.below(5) as usize];
+        let (channels, pus) = (1 + rng.below(3) as u32, 1 + rng.below(3) as u32);
+        let pages = [16, 24, 32][rng.below(3) as usize];
+        let chunks = 30 + rng.below(30) as u32;
+        let mut drive = config(geometry(channels, pus, chunks, pages), pair, None);
+        let failing = rng.chance(0.4);
+        if failing {
+            let errors = errors(&mut drive);
+            errors.factory_bad = 0.02;
+            errors.program_fail = 0.004;
+            errors.erase_fail = 0.01;
+        }
+        let config = CoreConfig {
+            pool: PoolConfig {
+                policy: WearPolicy::Levelling,
+                batch_chunks: 1 + rng.below(5) as u32,
+            },
+            seed,
+            patience_polls: 300,
+            ..CoreConfig::default()
+        };
+        Case {
+            rng,
+            rig: Some(Rig::new(drive)),
+            config,
+            failing,
+            targets: BTreeMap::new(),
+            unsure: None,
+            registered: false,
+            made: 0,
+            cuts: 0,
+            cuts_inside: 0,
+            created: 0,
+            handed: 0,
+        }
+    }
+
+    fn rig(&self) -> &Rig {
+        self.rig.as_ref().expect("it has power")
+    }
+
+    /// Registers the drive, maybe after some attempts that are cut; `None` if it has worn out.
+    fn start(&mut self) -> Option<Subsystem> {
+        loop {
+            if self.rng.chance(0.3) {
+                let after = self.rng.below(60);
+                self.rig().left.set(after);
+            }
+            let registered = self.rig().register(self.config);
+            match registered {
+                Ok(subsystem) => {
+                    self.rig().left.set(FOREVER);
+                    self.registered = true;
+                    return Some(subsystem);
+                }
+                Err(CoreError::Timeout { .. }) if self.rig().is_cut() => self.cut(true),
+                Err(CoreError::NoPlace { .. }) if self.failing && !self.registered => return None,
+                Err(CoreError::Journal { .. }) if self.failing => return None,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    fn cut(&mut self, inside: bool) {
+        self.cuts += 1;
+        self.cuts_inside += u64::from(inside);
+        self.rig = self.rig.take().map(Rig::cut);
+    }
+
+    /// What must hold whenever a drive has been registered.
+    fn check(&mut self, s: &Subsystem) {
+        if let Some((name, known)) = self.unsure.take() {
+            match (s.table().named(&name), known) {
+                // Making it had begun.
+                (Some(t), None) => {
+                    let (pus, sharing) = (t.spec.pus.to_string(), t.spec.sharing);
+                    let held = BTreeMap::new();
+                    let known = Known { id: t.id, uid: t.uid, pus, sharing, held };
+                    self.targets.insert(name, known);
+                }
+                (Some(_), Some(known)) => {
+                    self.targets.insert(name, known);
+                }
+                (None, _) => {}
+            }
+        }
+        let names: Vec<String> = s.table().targets().iter().map(|t| t.spec.name.clone()).collect();
+        let mut expected: Vec<&String> = self.targets.keys().collect();
+        expected.sort();
+        let mut found: Vec<&String> = names.iter().collect();
+        found.sort();
+        assert_eq!(found, expected);
+        let rig = self.rig();
+        for (name, known) in &self.targets {
+            let target = s.table().named(name).unwrap();
+            assert_eq!((target.id, target.uid), (known.id, known.uid), "{name}");
+            for (chunk, written) in &known.held {
+                let entry = s.table().chunks()[*chunk as usize];
+                assert_eq!(entry.owner, Some(known.id), "chunk {chunk} of {name}");
+                let lost = entry.state == ChunkUse::GrownBad && self.failing;
+                if *written && !lost {
+                    assert_eq!(rig.written_by(*chunk), Some(known.uid), "chunk {chunk} of {name}");
+                }
+            }
+            for chunk in s.table().owned_by(known.id) {
+                let by = rig.written_by(chunk);
+                assert!(by.is_none_or(|by| by == known.uid), "{name} sees chunk {chunk} of {by:?}");
+            }
+        }
+        for (chunk, entry) in (0..).zip(s.table().chunks()) {
+            if entry.state == ChunkUse::Free {
+                assert_eq!(rig.written_by(chunk), None, "chunk {chunk} is free");
+            }
+        }
+        assert_eq!(s.pool().strays().count(), 0);
+        let health = s.health(None).chunks;
+        let sum = health.free + health.owned + health.dirty + health.reserved;
+        assert_eq!(sum, health.good());
+    }
+
+    /// Takes over what the targets hold after a restart.
+    fn reopen(&mut self, s: &mut Subsystem) {
+        for known in self.targets.values_mut() {
+            let was = std::mem::take(&mut known.held);
+            for chunk in s.pool().handed_to(known.id) {
+                // Chunks that were given back, but not for good, are its own again.
+                let written = was.get(&chunk).copied().unwrap_or(false);
+                known.held.insert(chunk, written);
+            }
+        }
+    }
+
+    /// Runs a call that can be cut. Returns whether it was.
+    fn with_cut<T>(
+        &mut self,
+        s: &mut Subsystem,
+        call: impl FnOnce(&mut Subsystem, &Rig) -> Result<T, CoreError>,
+    ) -> Option<Result<T, CoreError>> {
+        if self.rng.chance(0.4) {
+            let after = self.rng.below(80);
+            self.rig().left.set(after);
+        }
+        let result = call(s, self.rig());
+        if self.rig().is_cut() {
+            return None;
+        }
+        self.rig().left.set(FOREVER);
+        Some(result)
+    }
+
+    /// Makes a target. Returns whether power lasts.
+    fn create(&mut self, s: &mut Subsystem) -> bool {
+        let pus = s.table().pus();
+        let first = self.rng.below(pus.into()) as u32;
+        let last = first + self.rng.below((pus - first).into()) as u32;
+        let sharing = [Sharing::Exclusive, Sharing::Shared][usize::from(self.rng.chance(0.6))];
+        // Names are used again.
+        self.made = (self.made + 1) % 6;
+        let name = format!("t{}", self.made);
+        let mut new = spec(&name, &format!("{first}-{last}"), sharing);
+        if sharing == Sharing::Shared && self.rng.chance(0.5) {
+            let max_chunks = Some(1 + self.rng.below(10) as u32);
+            new.limits = Limits { max_chunks, rate: Rate::new(1_000_000, 4) };
+        }
+        let pus = new.pus.to_string();
+        let before = s.table().clone();
+        let done = self.with_cut(s, |s, rig| s.create(new, &mut || rig.pump()));
+        match done {
+            None => {
+                self.unsure = (!self.targets.contains_key(&name)).then_some((name, None));
+                false
+            }
+            Some(Ok(id)) => {
+                self.created += 1;
+                let uid = s.target(&name).unwrap().uid;
+                let held = BTreeMap::new();
+                self.targets.insert(name.clone(), Known { id, uid, pus, sharing, held });
+                s.open_target(&name).unwrap();
+                let known = self.targets.get_mut(&name).unwrap();
+                known.held = s.pool().handed_to(id).map(|chunk| (chunk, false)).collect();
+                true
+            }
+            Some(Err(error)) => {
+                let usage = error.is_usage();
+                assert!(usage || self.failing, "{error}");
+                assert!(!usage || *s.table() == before, "{error}");
+                usage
+            }
+        }
+    }
+
+    fn any_name(&mut self) -> Option<String> {
+        let at = self.rng.below(self.targets.len() as u64) as usize;
+        self.targets.keys().nth(at).cloned()
+    }
+
+    /// Removes a target. Returns whether power lasts.
+    fn remove(&mut self, s: &mut Subsystem) -> bool {
+        let Some(name) = self.any_name() else { return true };
+        let known = self.targets[&name].clone();
+        assert!(matches!(
+            s.remove(&name, false, &mut || {}),
+            Err(CoreError::InUse { opens: 1, .. })
+        ));
+        s.close_target(known.id);
+        let factory = self.rng.chance(0.4);
+        let done = self.with_cut(s, |s, rig| s.remove(&name, factory, &mut || rig.pump()));
+        self.targets.remove(&name);
+        match done {
+            None => {
+                // It may be there, but it was closed: what it held it need not have.
+                self.unsure = Some((name, Some(Known { held: BTreeMap::new(), ..known })));
+                false
+            }
+            Some(Ok(())) => {
+                if factory {
+                    for chunk in known.held.keys() {
+                        assert_ne!(self.rig().written_by(*chunk), Some(known.uid), "{name}");
+                    }
+                }
+                true
+            }
+            Some(Err(error)) => {
+                assert!(self.failing, "{error}");
+                self.unsure = Some((name, Some(Known { held: BTreeMap::new(), ..known })));
+                false
+            }
+        }
+    }
+
+    fn acquire(&mut self, s: &mut Subsystem) {
+        let Some(name) = self.any_name() else { return };
+        let known = &self.targets[&name];
+        let pus: lightnvm::core::PuSet = known.pus.parse().unwrap();
+        let pu = pus.iter().nth(self.rng.below(pus.len().into()) as usize).unwrap();
+        let now = self.rig().now.get();
+        match s.acquire(now, known.id, pu, Heat::Hot) {
+            Ok(chunk) => {
+                self.handed += 1;
+                assert!(self.targets.values().all(|k| !k.held.contains_key(&chunk)), "{chunk}");
+                assert_eq!(self.rig().written_by(chunk), None, "chunk {chunk} for {name}");
+                let write = self.rng.chance(0.8);
+                let uid = self.targets[&name].uid;
+                let written = write && self.rig().write_chunk(chunk, uid);
+                self.targets.get_mut(&name).unwrap().held.insert(chunk, written);
+            }
+            Err(Denied::Exclusive { .. }) => assert_eq!(known.sharing, Sharing::Exclusive),
+            Err(
+                Denied::Pending { .. }
+                | Denied::Full { .. }
+                | Denied::MaxChunks { .. }
+                | Denied::Rate { .. },
+            ) => {}
+            Err(Denied::Table(_)) => assert!(self.failing),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn release(&mut self, s: &mut Subsystem) {
+        let Some(name) = self.any_name() else { return };
+        let known = self.targets.get_mut(&name).unwrap();
+        let at = self.rng.below(known.held.len() as u64) as usize;
+        let Some(chunk) = known.held.keys().nth(at).copied() else { return };
+        if known.sharing == Sharing::Exclusive {
+            // It keeps what it has, and writes it.
+            assert!(s.release(known.id, chunk, false).is_err());
+            let (uid, written) = (known.uid, known.held[&chunk]);
+            if !written && self.rig.as_ref().unwrap().write_chunk(chunk, uid) {
+                known.held.insert(chunk, true);
+            }
+            return;
+        }
+        known.held.remove(&chunk);
+        s.release(known.id, chunk, false).unwrap();
+    }
+
+    fn run(&mut self, sessions: u64) {
+        for _ in 0..sessions {
+            let Some(mut s) = self.start() else { return };
+            self.check(&s);
+            self.reopen(&mut s);
+            let names: BTreeSet<String> = self.targets.keys().cloned().collect();
+            names.iter().for_each(|name| {
+                s.open_target(name).unwrap();
+            });
+            let mut power = true;
+            for _ in 0..self.rng.below(60) {
+                power = match self.rng.below(20) {
+                    0..2 => self.create(&mut s),
+                    2 => self.remove(&mut s),
+                    3..11 => {
+                        self.acquire(&mut s);
+                        true
+                    }
+                    11..15 => {
+                        self.release(&mut s);
+                        true
+                    }
+                    15..19 => {
+                        for _ in 0..self.rng.below(12) {
+                            s.poll(self.rig().now.get());
+                            self.rig().pump();
+                        }
+                        true
+                    }
+                    _ => {
+                        self.rig().run(&mut s);
+                        true
+                    }
+                };
+                if !power {
+                    break;
+                }
+            }
+            if power && self.rng.chance(0.3) {
+                // In order: then it need not be written to be looked at.
+                let closed = s.close(&mut || self.rig().pump());
+                assert!(closed.is_ok() || self.failing, "{closed:?}");
+                if closed.is_ok() && s.failed().is_none() {
+                    let table = s.table().clone();
+                    drop(s);
+                    self.cut(false);
+                    let frames = self.rig().drive.borrow().stats().media.unwrap().programs;
+                    let s = self.rig().open(self.config).unwrap();
+                    assert_eq!(s.table().targets(), table.targets());
+                    let after = self.rig().drive.borrow().stats().media.unwrap().programs;
+                    assert_eq!(frames, after, "nothing is written to look");
+                    drop(s);
+                    self.cut(false);
+                    continue;
+                }
+            }
+            drop(s);
+            self.cut(!power);
+        }
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn power_cuts_leave_targets_and_chunks_as_they_were() {
+    let seeds = match number("SLUICE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SLUICE_CASES").unwrap_or(150),
+    };
+    let all = seeds.end - seeds.start;
+    let one = all == 1;
+    let (mut cuts, mut inside, mut created, mut handed) = (0, 0, 0, 0);
+    for seed in seeds {
+        let failed = std::panic::catch_unwind(|| {
+            let mut case = Case::new(seed);
+            case.run(30);
+            (case.cuts, case.cuts_inside, case.created, case.handed)
+        });
+        let Ok(done) = failed else { panic!("SLUICE_SEED={seed} fails") };
+        (cuts, inside, created, handed) =
+            (cuts + done.0, inside + done.1, created + done.2, handed + done.3);
+    }
+    println!("{cuts} power cuts, {inside} inside of a call, {created} targets, {handed} chunks");
+    assert!(one || cuts > 20 * all && inside > 5 * all && created > 10 * all && handed > 20 * all);
+}

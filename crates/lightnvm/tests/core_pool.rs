@@ -1,0 +1,489 @@
+//! Chunk ownership against an oracle: random targets that acquire, write, release and retire chunks,
+//! erases, removals, and power cuts that leave any prefix of the records which is not shorter than
+//! what was durable.
+//!
+//! A failing seed is printed; replay it with
+//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test core_pool`. `SLUICE_CASES` sets how many seeds
+//! are tried.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::Nanos;
+use lightnvm::core::{
+    ChunkUse, Denied, Erased, Heat, Limits, NewTarget, Pool, PoolConfig, PuSet, Rate, Record,
+    Sharing, Table, Target, TargetId, TargetKind, TargetOptions, Uid, WearPolicy,
+};
+use nvme::{ChunkDescriptor, ChunkState, Geometry};
+use rng::Rng;
+
+const SECTORS: u64 = 16;
+
+/// A chunk on the media.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    /// Who wrote what is in it.
+    by: Option<Uid>,
+    bad: bool,
+    /// Whether its last erase was interrupted.
+    interrupted: bool,
+    erases: u32,
+}
+
+struct Case {
+    rng: Rng,
+    geometry: Geometry,
+    config: PoolConfig,
+    media: Vec<Cell>,
+    pool: Pool,
+    /// The table at the last restart, and the records since; how many of those are taken and durable.
+    base: Table,
+    records: Vec<Record>,
+    durable: u64,
+    /// What each target holds: chunks handed out and not given back.
+    held: BTreeMap<TargetId, BTreeSet<u32>>,
+    erasing: BTreeSet<u32>,
+    now: Nanos,
+    made: u32,
+    cuts: u64,
+    handed: u64,
+    removed: u64,
+}
+
+impl Case {
+    fn new(seed: u64) -> Case {
+        let mut rng = Rng::new(seed);
+        let geometry = Geometry {
+            groups: 1 + rng.below(3) as u32,
+            pus: 1 + rng.below(3) as u32,
+            chunks: 4 + rng.below(24) as u32,
+            sectors: SECTORS as u32,
+            sector_bytes: 512,
+            oob_bytes: 0,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 0,
+        };
+        let config = PoolConfig {
+            policy: [WearPolicy::Levelling, WearPolicy::FirstFree][rng.below(2) as usize],
+            batch_chunks: 1 + rng.below(6) as u32,
+        };
+        let total = geometry.total_chunks() as usize;
+        let mut media = vec![Cell::default(); total];
+        media.iter_mut().for_each(|cell| cell.bad = rng.chance(0.05));
+        let state = |chunk: u32| match (media[chunk as usize].bad, chunk % geometry.chunks) {
+            (true, _) => ChunkUse::FactoryBad,
+            (_, 0) => ChunkUse::Reserved,
+            _ => ChunkUse::Free,
+        };
+        let base = Table::new(&geometry, Uid(seed.into()), state).unwrap();
+        let report = report(&geometry, &media);
+        let pool = Pool::new(base.clone(), &report, 100, config).unwrap();
+        Case {
+            rng,
+            geometry,
+            config,
+            media,
+            pool,
+            base,
+            records: Vec::new(),
+            durable: 0,
+            held: BTreeMap::new(),
+            erasing: BTreeSet::new(),
+            now: Nanos::ZERO,
+            made: 0,
+            cuts: 0,
+            handed: 0,
+            removed: 0,
+        }
+    }
+
+    fn uid(&self, id: TargetId) -> Uid {
+        self.pool.table().target(id).expect("it is there").uid
+    }
+
+    fn any_target(&mut self) -> Option<(TargetId, Sharing)> {
+        let targets = self.pool.table().targets();
+        let at = self.rng.below(targets.len() as u64) as usize;
+        targets.get(at).map(|t| (t.id, t.spec.sharing))
+    }
+
+    fn create(&mut self) {
+        let pus = self.geometry.total_pus();
+        let first = self.rng.below(pus.into()) as u32;
+        let pus = PuSet::range(first, first + 1 + self.rng.below((pus - first).into()) as u32);
+        let sharing = [Sharing::Exclusive, Sharing::Shared][usize::from(self.rng.chance(0.7))];
+        let limits = Limits {
+            max_chunks: self.rng.chance(0.5).then(|| 1 + self.rng.below(12) as u32),
+            rate: if self.rng.chance(0.3) {
+                Rate::new(1 + self.rng.below(50_000) as u32, 1 + self.rng.below(5) as u32)
+            } else {
+                None
+            },
+        };
+        self.made += 1;
+        let spec = NewTarget {
+            name: format!("t{}", self.made),
+            kind: TargetKind::Ppa,
+            pus,
+            sharing,
+            options: TargetOptions::default(),
+            limits: if sharing == Sharing::Shared { limits } else { Limits::default() },
+        };
+        if self.pool.table().overlap(&spec).is_some() {
+            return;
+        }
+        if sharing == Sharing::Exclusive {
+            self.pool.clean_all(&spec.pus);
+            while !self.pool.is_clean(&spec.pus) {
+                self.start_erases();
+                self.end_erases();
+            }
+        }
+        let id = self.pool.table().next_id();
+        let created_at = self.pool.table().sequence();
+        let target = Target { id, uid: Uid(self.rng.next_u64().into()), spec, created_at };
+        self.pool.create(target).unwrap();
+        self.take_records();
+        // Who makes a target waits until it is durable.
+        self.make_durable(self.records.len() as u64);
+        if sharing == Sharing::Exclusive {
+            let all: BTreeSet<u32> = self.pool.table().owned_by(id).collect();
+            for chunk in &all {
+                let cell = self.media[*chunk as usize];
+                assert!(cell.by.is_none() && !cell.bad, "chunk {chunk} is new to {id}: {cell:?}");
+            }
+            self.held.insert(id, all);
+        }
+        self.pool.open(id);
+    }
+
+    fn acquire(&mut self, id: TargetId) {
+        let pu = self.rng.below(self.geometry.total_pus().into()) as u32;
+        let heat = [Heat::Hot, Heat::Cold][usize::from(self.rng.chance(0.2))];
+        let spec = self.pool.table().target(id).unwrap().spec.clone();
+        let holds = self.held.entry(id).or_default().len() as u32;
+        match self.pool.acquire(self.now, id, pu, heat) {
+            Ok(chunk) => {
+                self.handed += 1;
+                assert!(spec.pus.contains(pu) && self.pool.table().pu_of(chunk) == pu);
+                assert!(spec.limits.max_chunks.is_none_or(|max| holds < max));
+                let cell = &mut self.media[chunk as usize];
+                let own = self.pool.table().target(id).unwrap().uid;
+                assert!(cell.by.is_none() && !cell.bad, "{id} gets chunk {chunk}: {cell:?}");
+                if self.rng.chance(0.9) {
+                    cell.by = Some(own);
+                }
+                let others = self.held.values().all(|held| !held.contains(&chunk));
+                assert!(others, "chunk {chunk} has two owners");
+                self.held.get_mut(&id).unwrap().insert(chunk);
+            }
+            Err(Denied::MaxChunks { max_chunks, .. }) => assert_eq!(holds, max_chunks),
+            Err(Denied::Rate { until, .. }) => {
+                assert!(until > self.now && spec.limits.rate.is_some());
+                if self.rng.chance(0.5) {
+                    self.now = until;
+                }
+            }
+            Err(Denied::OtherUnit { .. }) => assert!(!spec.pus.contains(pu)),
+            Err(Denied::Full { .. }) => {
+                // Every good chunk of the unit is in somebody's hands, or on its way there.
+                assert_eq!(self.pool.free_on(pu), (0, 0));
+            }
+            Err(Denied::Pending { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        let Some(max) = spec.limits.max_chunks else { return };
+        let owned = self.pool.holding(id).owned;
+        assert!(owned <= max, "{id} owns {owned} of {max}");
+    }
+
+    /// A chunk that somebody holds.
+    fn any_held(&mut self, id: TargetId) -> Option<u32> {
+        let held = self.held.get(&id)?;
+        held.iter().nth(self.rng.below(held.len() as u64) as usize).copied()
+    }
+
+    fn release(&mut self, id: TargetId) {
+        let Some(chunk) = self.any_held(id) else { return };
+        if self.rng.chance(0.1) {
+            // What it does not hold it cannot give back.
+            let other = self.rng.below(self.geometry.total_chunks()) as u32;
+            if !self.held[&id].contains(&other) {
+                let before = self.pool.table().clone();
+                assert!(self.pool.release(id, other, true).is_err());
+                assert_eq!(*self.pool.table(), before);
+            }
+        }
+        let clean = self.rng.chance(0.5);
+        if clean {
+            self.erase(chunk);
+        }
+        self.pool.release(id, chunk, clean).unwrap();
+        self.held.get_mut(&id).unwrap().remove(&chunk);
+    }
+
+    fn erase(&mut self, chunk: u32) {
+        let cell = &mut self.media[chunk as usize];
+        *cell = Cell { by: None, interrupted: false, erases: cell.erases + 1, ..*cell };
+    }
+
+    fn start_erases(&mut self) {
+        while let Some(chunk) = self.pool.next_erase() {
+            assert!(self.held.values().all(|held| !held.contains(&chunk)), "{chunk} is in use");
+            assert!(self.erasing.insert(chunk));
+        }
+    }
+
+    fn end_erases(&mut self) {
+        for chunk in std::mem::take(&mut self.erasing) {
+            let how = match self.rng.below(30) {
+                0 => Erased::Bad,
+                1 => Erased::Unknown,
+                _ => Erased::Clean,
+            };
+            match how {
+                Erased::Bad => self.media[chunk as usize].bad = true,
+                Erased::Clean => self.erase(chunk),
+                Erased::Unknown => {}
+            }
+            self.pool.erase_done(chunk, how).unwrap();
+        }
+    }
+
+    fn take_records(&mut self) {
+        while let Some(record) = self.pool.take_record() {
+            let bytes = record.encode();
+            let total = self.geometry.total_chunks() as u32;
+            assert_eq!(Record::decode(&bytes, total).as_ref(), Some(&record));
+            self.records.push(record);
+        }
+    }
+
+    fn make_durable(&mut self, records: u64) {
+        self.durable = self.durable.max(records);
+        self.pool.durable(self.durable);
+    }
+
+    fn remove(&mut self, id: TargetId) {
+        let before = self.pool.table().clone();
+        assert!(self.pool.remove(id).is_err(), "it is open");
+        assert_eq!(*self.pool.table(), before);
+        self.pool.close(id);
+        self.pool.remove(id).unwrap();
+        self.held.remove(&id);
+        self.removed += 1;
+    }
+
+    fn cut(&mut self) {
+        self.cuts += 1;
+        self.take_records();
+        for chunk in std::mem::take(&mut self.erasing) {
+            match self.rng.below(3) {
+                0 => self.erase(chunk),
+                1 => self.media[chunk as usize].interrupted = true,
+                _ => {}
+            }
+        }
+        // Any prefix that is not shorter than what is durable.
+        let kept = self.durable + self.rng.below(self.records.len() as u64 - self.durable + 1);
+        let mut table = self.base.clone();
+        for record in &self.records[..kept as usize] {
+            table.apply(record).unwrap();
+        }
+        let table = Table::load(&table.snapshot(), &self.geometry).unwrap();
+        let report = report(&self.geometry, &self.media);
+        self.pool = Pool::new(table.clone(), &report, 100, self.config).unwrap();
+        // What was released or removed since may have come back; what is held must be there.
+        let whole = kept == self.records.len() as u64;
+        for (id, held) in &self.held {
+            for chunk in held {
+                let owner = self.pool.table().chunks()[*chunk as usize].owner;
+                assert_eq!(owner, Some(*id), "chunk {chunk} was in use");
+            }
+        }
+        assert_eq!(self.pool.strays().count(), 0, "nobody's, with data");
+        let mut now_held: BTreeMap<TargetId, BTreeSet<u32>> = BTreeMap::new();
+        for target in self.pool.table().targets() {
+            for chunk in self.pool.table().owned_by(target.id) {
+                let by = self.media[chunk as usize].by;
+                assert!(by.is_none_or(|by| by == target.uid), "{} sees {by:?}", target.spec.name);
+            }
+            let held = self.pool.handed_to(target.id).collect();
+            now_held.insert(target.id, held);
+        }
+        if whole {
+            assert_eq!(now_held.keys().count(), self.pool.table().targets().len());
+        }
+        for chunk in 0..self.media.len() as u32 {
+            let (entry, cell) =
+                (self.pool.table().chunks()[chunk as usize], self.media[chunk as usize]);
+            if entry.state == ChunkUse::Free {
+                assert!(cell.by.is_none() && !cell.interrupted && !cell.bad, "{chunk}: {cell:?}");
+            }
+        }
+        self.held = now_held;
+        (self.base, self.durable) = (table, 0);
+        self.records.clear();
+        let ids: Vec<TargetId> = self.pool.table().targets().iter().map(|t| t.id).collect();
+        ids.into_iter().for_each(|id| self.pool.open(id));
+        self.take_records();
+    }
+
+    /// Every chunk is in one place, and the pool knows which.
+    fn count(&self) {
+        let table = self.pool.table();
+        let of = |state| table.chunks().iter().filter(|c| c.state == state).count() as u32;
+        let (mut free, mut dirty) = (0, 0);
+        for pu in 0..self.geometry.total_pus() {
+            let (f, d) = self.pool.free_on(pu);
+            (free, dirty) = (free + f, dirty + d);
+        }
+        assert_eq!((free, dirty), (of(ChunkUse::Free), of(ChunkUse::Dirty)));
+        let owned: u32 = table.targets().iter().map(|t| self.pool.holding(t.id).owned).sum();
+        assert_eq!(owned, of(ChunkUse::Owned));
+        for (id, held) in &self.held {
+            assert_eq!(self.pool.holding(*id).handed as usize, held.len(), "{id}");
+        }
+    }
+
+    fn run(&mut self, steps: u64) {
+        for _ in 0..steps {
+            match self.rng.below(100) {
+                0..5 => self.create(),
+                5..50 => {
+                    if let Some((id, Sharing::Shared)) = self.any_target() {
+                        self.acquire(id);
+                    }
+                }
+                50..70 => {
+                    if let Some((id, Sharing::Shared)) = self.any_target() {
+                        self.release(id);
+                    }
+                }
+                70..72 => {
+                    if let Some((id, _)) = self.any_target()
+                        && let Some(chunk) = self.any_held(id)
+                    {
+                        self.media[chunk as usize].bad = true;
+                        self.pool.retire(id, chunk).unwrap();
+                        self.held.get_mut(&id).unwrap().remove(&chunk);
+                    }
+                }
+                72..74 => {
+                    if let Some((id, Sharing::Exclusive)) = self.any_target()
+                        && let Some(chunk) = self.any_held(id)
+                    {
+                        self.media[chunk as usize].by = Some(self.uid(id));
+                    }
+                }
+                74..76 => {
+                    if let Some((id, _)) = self.any_target() {
+                        self.remove(id);
+                    }
+                }
+                76..82 => self.start_erases(),
+                82..87 => self.end_erases(),
+                87..97 => {
+                    self.take_records();
+                    let more = self.records.len() as u64 - self.durable;
+                    let to = self.durable + self.rng.below(more + 1);
+                    self.make_durable(to);
+                    self.now += Nanos::from_millis(self.rng.below(100));
+                }
+                97..98 if self.rng.chance(0.3) => {
+                    let report = report(&self.geometry, &self.media);
+                    self.pool.refresh(&report).unwrap();
+                }
+                _ => self.cut(),
+            }
+            self.count();
+        }
+    }
+}
+
+/// The report of a drive with these chunks.
+fn report(geometry: &Geometry, media: &[Cell]) -> Vec<ChunkDescriptor> {
+    let describe = |cell: &Cell| {
+        let (state, wp) = match (cell.bad, cell.interrupted, cell.by) {
+            (true, ..) => (ChunkState::Offline, 0),
+            (_, true, _) => (ChunkState::Closed, SECTORS),
+            (.., Some(_)) => (ChunkState::Closed, SECTORS),
+            _ => (ChunkState::Free, 0),
+        };
+        ChunkDescriptor {
+            state: state.to_bits(),
+            wear_index: (cell.erases * 255).div_ceil(100).min(255) as u8,
+            cnlb: u64::from(geometry.sectors).into(),
+            wp: wp.into(),
+            ..ChunkDescriptor::default()
+        }
+    };
+    media.iter().map(describe).collect()
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn a_chunk_never_has_two_owners_and_none_is_lost() {
+    let seeds = match number("SLUICE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SLUICE_CASES").unwrap_or(1500),
+    };
+    let all = seeds.end - seeds.start;
+    let one = all == 1;
+    let (mut cuts, mut handed, mut removed) = (0, 0, 0);
+    for seed in seeds {
+        let failed = std::panic::catch_unwind(|| {
+            let mut case = Case::new(seed);
+            case.run(400);
+            (case.cuts, case.handed, case.removed)
+        });
+        let Ok(done) = failed else { panic!("SLUICE_SEED={seed} fails") };
+        (cuts, handed, removed) = (cuts + done.0, handed + done.1, removed + done.2);
+    }
+    println!("{cuts} power cuts, {handed} chunks handed out, {removed} targets removed");
+    assert!(one || cuts > 7 * all && handed > 12 * all && removed > 4 * all);
+}
+
+#[test]
+fn the_least_worn_free_chunk_is_handed_out_and_the_most_worn_for_cold_data() {
+    let geometry = Geometry {
+        groups: 1,
+        pus: 1,
+        chunks: 10,
+        sectors: SECTORS as u32,
+        sector_bytes: 512,
+        oob_bytes: 0,
+        ws_min: 4,
+        ws_opt: 4,
+        mw_cunits: 0,
+    };
+    for (policy, hot, cold) in [(WearPolicy::Levelling, 7, 4), (WearPolicy::FirstFree, 0, 1)] {
+        let media: Vec<Cell> =
+            (0..10).map(|i| Cell { erases: 10 + (i * 7 + 1) % 10, ..Cell::default() }).collect();
+        let table = Table::new(&geometry, Uid(1), |_| ChunkUse::Free).unwrap();
+        let config = PoolConfig { policy, batch_chunks: 1 };
+        let mut pool = Pool::new(table, &report(&geometry, &media), 100, config).unwrap();
+        let spec = NewTarget {
+            name: "t".into(),
+            kind: TargetKind::Kv,
+            pus: PuSet::range(0, 1),
+            sharing: Sharing::Shared,
+            options: TargetOptions::default(),
+            limits: Limits::default(),
+        };
+        let target = Target { id: TargetId(1), uid: Uid(2), spec, created_at: 0 };
+        pool.create(target).unwrap();
+        pool.open(TargetId(1));
+        let mut take = |heat| {
+            assert!(
+                pool.acquire(Nanos::ZERO, TargetId(1), 0, heat).is_err_and(|d| d.is_temporary())
+            );
+            pool.durable(pool.made());
+            pool.acquire(Nanos::ZERO, TargetId(1), 0, heat).unwrap()
+        };
+        assert_eq!((take(Heat::Hot), take(Heat::Cold)), (hot, cold), "{policy:?}");
+    }
+}

@@ -1,0 +1,249 @@
+//! An open-channel drive of the `drive` crate with a subsystem on it: powered on, cut off, looked
+//! into.
+#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+
+use std::cell::{Cell as StdCell, RefCell};
+use std::path::Path;
+
+use clock::{Component, Nanos};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy, WriteBuffer,
+};
+use driver::{Controller, DriveInfo};
+use ftl::FtlConfig;
+use lightnvm::core::{
+    CoreConfig, CoreError, Limits, NewTarget, PuSet, Sharing, Subsystem, TargetKind, TargetOptions,
+    Uid,
+};
+use lightnvm::vector::VectorQueue;
+use media::{Cell, ChunkId, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry};
+use media::{NandTiming, Psn};
+use nvme::{ChunkDescriptor, HealthLog};
+
+pub const SECTOR: usize = 512;
+
+pub fn geometry(channels: u32, pus: u32, chunks: u32, pages: u32) -> NandGeometry {
+    NandGeometry {
+        channels,
+        pus,
+        planes: 1,
+        chunks,
+        pages,
+        page_bytes: 4 * SECTOR as u32,
+        sector_bytes: SECTOR as u32,
+        oob_bytes: 16,
+    }
+}
+
+/// A drive in memory, or in an image.
+pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) -> DriveConfig {
+    let timing = NandTiming::uniform(
+        Nanos::from_micros(50),
+        Nanos::from_micros(500),
+        Nanos::from_millis(3),
+        400_000_000,
+    );
+    let nand = NandConfig {
+        geometry,
+        cell: if pair_distance > 0 { Cell::Mlc } else { Cell::Slc },
+        one_shot: false,
+        pair_distance,
+        timing,
+        errors: ErrorModel::default(),
+        data: image.map_or(DataStore::Memory, |path| DataStore::File(path.into())),
+        seed: 1,
+    };
+    DriveConfig {
+        name: "oc0".into(),
+        personality: PersonalityKind::OpenChannel,
+        media: MediaConfig::Nand(nand),
+        controller: ControllerConfig::default(),
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        cache_program: true,
+        write_buffer: WriteBuffer::Volatile { bytes: 0 },
+        ftl: FtlConfig::default(),
+        null: NullConfig::default(),
+        open_channel: OpenChannelConfig::default(),
+    }
+}
+
+pub fn errors(config: &mut DriveConfig) -> &mut ErrorModel {
+    match &mut config.media {
+        MediaConfig::Nand(nand) => &mut nand.errors,
+        _ => unreachable!("it is NAND"),
+    }
+}
+
+/// A drive that has power.
+pub struct Rig {
+    pub drive: RefCell<Drive>,
+    pub now: StdCell<Nanos>,
+    /// Pumps until power is gone: from then on the drive answers nothing.
+    pub left: StdCell<u64>,
+    pub info: DriveInfo,
+    pub report: Vec<ChunkDescriptor>,
+    pub health: HealthLog,
+    controller: RefCell<Controller>,
+}
+
+pub const FOREVER: u64 = u64::MAX;
+
+impl Rig {
+    pub fn new(config: DriveConfig) -> Rig {
+        Rig::over(Drive::new(config).unwrap())
+    }
+
+    pub fn over(mut drive: Drive) -> Rig {
+        let port = drive.attach().unwrap();
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let mut controller = Controller::attach(port, &mut pump, 1000).unwrap();
+        let total = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
+        let report = controller.chunks(0, total, &mut pump).unwrap();
+        let health = controller.health(&mut pump).unwrap();
+        Rig {
+            info: controller.info().clone(),
+            report,
+            health,
+            drive: RefCell::new(drive),
+            now: StdCell::new(Nanos::ZERO),
+            left: StdCell::new(FOREVER),
+            controller: RefCell::new(controller),
+        }
+    }
+
+    /// A queue for vector commands.
+    pub fn queue(&self, depth: u16) -> VectorQueue {
+        let mut controller = self.controller.borrow_mut();
+        let mut pump = || {
+            self.drive.borrow_mut().poll(Nanos::ZERO);
+        };
+        let queue = controller.create_queue_pair(depth, None, &mut pump).unwrap();
+        VectorQueue::new(queue, controller.port().clone(), controller.info()).unwrap()
+    }
+
+    /// A fresh report of all chunks.
+    pub fn fresh_report(&self) -> Vec<ChunkDescriptor> {
+        let mut controller = self.controller.borrow_mut();
+        let now = self.now.get();
+        let mut pump = || {
+            self.drive.borrow_mut().poll(now);
+        };
+        controller.chunks(0, self.report.len() as u64, &mut pump).unwrap()
+    }
+
+    /// Lets the drive go on by one event.
+    pub fn pump(&self) {
+        if self.left.get() == 0 {
+            return;
+        }
+        if self.left.get() != FOREVER {
+            self.left.set(self.left.get() - 1);
+        }
+        let mut drive = self.drive.borrow_mut();
+        drive.poll(self.now.get());
+        let next = drive.deadline();
+        if next != Nanos::MAX {
+            self.now.set(self.now.get().max(next));
+        }
+        drive.poll(self.now.get());
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    pub fn register(&self, config: CoreConfig) -> Result<Subsystem, CoreError> {
+        let (now, queue) = (self.now.get(), self.queue(64));
+        Subsystem::register(&self.info, &self.report, queue, now, config, &mut || self.pump())
+    }
+
+    pub fn open(&self, config: CoreConfig) -> Result<Subsystem, CoreError> {
+        let (now, queue) = (self.now.get(), self.queue(64));
+        Subsystem::open(&self.info, &self.report, queue, now, config, &mut || self.pump())
+    }
+
+    /// Polls both sides until neither moves.
+    pub fn run(&self, subsystem: &mut Subsystem) {
+        for _ in 0..100_000 {
+            let moved = subsystem.poll(self.now.get());
+            let before = self.now.get();
+            self.pump();
+            let idle = self.drive.borrow().is_idle();
+            if self.is_cut() || !moved && idle && self.now.get() == before {
+                return;
+            }
+        }
+        panic!("it never ends");
+    }
+
+    /// Cuts power, and gives it back.
+    pub fn cut(self) -> Rig {
+        let drive = self.drive.into_inner();
+        Rig::over(drive.power_cut().power_on().unwrap())
+    }
+
+    /// Cuts power without giving it back.
+    pub fn into_off(self) -> drive::PoweredOff {
+        self.drive.into_inner().power_cut()
+    }
+
+    /// Shuts down in order.
+    pub fn shut_down(self) {
+        self.drive.into_inner().shut_down().unwrap();
+    }
+
+    /// Writes a whole chunk, with a mark of who did it, past all queues. Returns whether that worked.
+    pub fn write_chunk(&self, chunk: u32, by: Uid) -> bool {
+        let mut drive = self.drive.borrow_mut();
+        let nand = drive.nand_mut().unwrap();
+        let (chunk, layout) = (ChunkId(chunk), *nand.layout());
+        let mut bytes = [0; SECTOR];
+        bytes[..16].copy_from_slice(&by.0.to_le_bytes());
+        for unit in 0..layout.units_per_chunk() {
+            let first = nand.layout().unit_start(chunk, unit);
+            for sector in 0..layout.write_unit() {
+                if nand.stage_bytes(Psn(first.0 + sector), &bytes).is_err() {
+                    return false;
+                }
+            }
+            if nand.begin_program(chunk, unit).is_err() || nand.end_program(chunk, unit).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Who wrote what is in a chunk: `None` if it is erased, or cannot be read.
+    pub fn written_by(&self, chunk: u32) -> Option<Uid> {
+        let mut drive = self.drive.borrow_mut();
+        let nand = drive.nand_mut().unwrap();
+        let first = nand.layout().unit_start(ChunkId(chunk), 0);
+        nand.check_read(first).ok()?;
+        let mut bytes = [0; SECTOR];
+        nand.read_bytes(first, &mut bytes);
+        bytes.first_chunk().map(|uid| Uid(u128::from_le_bytes(*uid)))
+    }
+
+    pub fn inject(&self, fault: media::Fault) {
+        self.drive.borrow_mut().nand_mut().unwrap().inject(fault).unwrap();
+    }
+}
+
+pub fn spec(name: &str, pus: &str, sharing: Sharing) -> NewTarget {
+    NewTarget {
+        name: name.into(),
+        kind: TargetKind::Ppa,
+        pus: pus.parse::<PuSet>().unwrap(),
+        sharing,
+        options: TargetOptions::default(),
+        limits: Limits::default(),
+    }
+}
+
+/// A subsystem that loses patience soon.
+pub fn core_config() -> CoreConfig {
+    CoreConfig { patience_polls: 2000, ..CoreConfig::default() }
+}
