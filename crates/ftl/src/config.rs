@@ -37,6 +37,9 @@ pub struct FtlConfig {
     pub checkpoint_sectors: u32,
     /// Write units that garbage collection may have in flight; 0 for twice the parallel units.
     pub gc_window_units: u32,
+    /// Names one of several layers on the same flash: a journal that was written under another name
+    /// is refused. 0 where there is one layer.
+    pub name: u32,
 }
 
 impl Default for FtlConfig {
@@ -51,6 +54,7 @@ impl Default for FtlConfig {
             buffer_sectors: 0,
             checkpoint_sectors: 0,
             gc_window_units: 0,
+            name: 0,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_b
 use crate::map_page::MapPage;
 use crate::snapshot::Snapshot;
 
-/// Names the layer in its journal.
+/// Names the layer in its journal, together with [`FtlConfig::name`].
 const OWNER: u32 = 0x006c_7466;
 
 /// Division of 32-bit numbers by a number fixed at start-up, by multiplication (exact: Lemire,
@@ -174,6 +174,8 @@ pub struct Layout {
     pub counted: u32,
     /// Chunks reserved for the journal.
     pub journal: u32,
+    /// Whose journal it is.
+    pub owner: u32,
     /// Bytes of a snapshot in the journal at most.
     pub snapshot_bytes: u64,
     /// Bytes of records between two snapshots.
@@ -206,7 +208,7 @@ impl Layout {
     /// What the layer wants of its journal.
     pub(crate) fn journal_config(&self) -> JournalConfig {
         let Layout { snapshot_bytes, record_bytes, .. } = *self;
-        JournalConfig { owner: OWNER, snapshot_bytes, record_bytes }
+        JournalConfig { owner: self.owner, snapshot_bytes, record_bytes }
     }
 
     /// The layout for `counted` usable chunks of the `owned` ones that are the layer's.
@@ -239,7 +241,8 @@ impl Layout {
         let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page) as u32, owned);
         let opened = (owned / active / 4).clamp(8, 256);
         let record_bytes = u64::from(opened) * (frame_payload_bytes(shape) + 4 * u64::from(active));
-        let wanted = JournalConfig { owner: OWNER, snapshot_bytes, record_bytes };
+        let owner = OWNER ^ config.name;
+        let wanted = JournalConfig { owner, snapshot_bytes, record_bytes };
         let journal = chunks_needed(shape, &wanted).map_err(CapacityError::Journal)?;
         let lines = counted.saturating_sub(journal) / active;
         // Per stream the line that fills up; and room for padding, metadata, and four power cuts
@@ -275,6 +278,7 @@ impl Layout {
         Ok(Layout {
             counted,
             journal,
+            owner,
             snapshot_bytes,
             record_bytes,
             checkpoint_sectors,

@@ -46,6 +46,30 @@ impl FtlStats {
         (self.user_writes > 0).then(|| all as f64 / self.user_writes as f64)
     }
 
+    /// The counters of two layers together.
+    #[must_use]
+    pub fn plus(&self, other: &FtlStats) -> FtlStats {
+        FtlStats {
+            user_writes: self.user_writes + other.user_writes,
+            user_reads: self.user_reads + other.user_reads,
+            buffer_hits: self.buffer_hits + other.buffer_hits,
+            unmapped_reads: self.unmapped_reads + other.unmapped_reads,
+            trimmed: self.trimmed + other.trimmed,
+            gc_moves: self.gc_moves + other.gc_moves,
+            padding: self.padding + other.padding,
+            metadata: self.metadata + other.metadata,
+            checkpoints: self.checkpoints + other.checkpoints,
+            flushes: self.flushes + other.flushes,
+            programs: self.programs + other.programs,
+            erases: self.erases + other.erases,
+            lines_reclaimed: self.lines_reclaimed + other.lines_reclaimed,
+            program_failures: self.program_failures + other.program_failures,
+            erase_failures: self.erase_failures + other.erase_failures,
+            retired_chunks: self.retired_chunks + other.retired_chunks,
+            lost: self.lost + other.lost,
+        }
+    }
+
     /// What happened since an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &FtlStats) -> FtlStats {

@@ -16,6 +16,8 @@
 //! | `targets/pblk/split` | reads that take several commands |
 //! | `targets/pblk/memory` | registered memory: the write buffer |
 //! | `targets/pblk/requests` | which requests are outstanding, and where their data is |
+//! | `targets/pblk/spread` | where the sectors of a part of a request are |
+//! | [`targets/pblk/sharded`](Sharded) | a block device with an owner per core |
 //! | [`targets/pblk/error`](PblkError) | why a drive cannot be opened |
 //!
 //! # The path of a write
@@ -40,4 +42,7 @@ mod targets;
 pub mod vector;
 
 pub use ssd::{ChunkInfo, Performance, Ssd, SsdError};
+pub use targets::pblk::sharded::{
+    LabelError, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
+};
 pub use targets::pblk::{Pblk, PblkError};

@@ -10,7 +10,9 @@ mod memory;
 mod open;
 mod requests;
 mod scan;
+pub(crate) mod sharded;
 mod split;
+mod spread;
 mod vectors;
 
 use std::collections::VecDeque;
@@ -23,6 +25,7 @@ use nvme::Status;
 use ring::AddressSpace;
 
 pub use error::PblkError;
+use spread::Spread;
 use vectors::{Ended, VectorFlash};
 
 /// Requests outstanding at most.
@@ -100,36 +103,42 @@ impl Pblk {
         (queue, completions)
     }
 
-    /// The status that a request deserves if it cannot be carried out.
     #[inline]
-    fn check(&self, request: &Request) -> Result<(), Status> {
-        let Request { op, lba, sectors, data, may_unmap, fua, .. } = *request;
-        if op == Op::Flush {
+    fn has_room(&self) -> Result<(), Busy> {
+        let outstanding = self.flash.requests.outstanding() + self.answered.len();
+        if outstanding >= self.limits.queue_depth as usize { Err(Busy) } else { Ok(()) }
+    }
+
+    /// Takes a request that has been [checked](check), and whose payload lies as `spread` says.
+    ///
+    /// # Errors
+    /// [`Busy`]; the request was not taken.
+    #[inline]
+    fn begin(&mut self, now: Nanos, request: Request, spread: Spread) -> Result<(), Busy> {
+        self.has_room()?;
+        if request.op == Op::Extents {
+            let count = self.list_extents(&request);
+            self.answer(request.tag, Status::SUCCESS, count);
             return Ok(());
         }
-        if lba.checked_add(sectors.into()).is_none_or(|end| end > self.limits.sectors) {
-            return Err(Status::LBA_OUT_OF_RANGE);
+        let Request { op, lba, sectors, data, fua, may_unmap, tag } = request;
+        let place = self.flash.requests.put(tag, data, spread).ok_or(Busy)?;
+        self.taken = true;
+        match op {
+            Op::Read => {
+                self.ftl.read(now, place, lba, sectors, &mut self.flash);
+                return Ok(());
+            }
+            Op::Write => self.ftl.write(place, lba, sectors, fua),
+            Op::Flush => self.ftl.flush(now, place, &mut self.flash),
+            // A trim is not durable by itself, so that zeros that must be are written.
+            Op::WriteZeroes if !may_unmap || fua => {
+                self.ftl.write_zeroes(place, lba, sectors, fua);
+            }
+            Op::Discard | Op::WriteZeroes | Op::Extents => self.ftl.trim(place, lba, sectors),
         }
-        let trims = op == Op::Discard || op == Op::WriteZeroes && may_unmap && !fua;
-        let any_length = trims || op == Op::Extents;
-        if sectors == 0 || sectors > MAX_SECTORS && !any_length {
-            return Err(Status::INVALID_FIELD);
-        }
-        let bytes = match op {
-            Op::Read | Op::Write => u64::from(sectors) * u64::from(self.limits.sector_bytes),
-            Op::Extents => (Request::extent_capacity() * Extent::BYTES) as u64,
-            Op::Flush | Op::Discard | Op::WriteZeroes => return Ok(()),
-        };
-        match data {
-            Payload::At(at) => match self.memory().find(at, bytes) {
-                Ok(_) => Ok(()),
-                Err(_) => Err(Status::DATA_TRANSFER_ERROR),
-            },
-            Payload::BitBucket if op == Op::Extents => Err(Status::INVALID_FIELD),
-            // The layer keeps the place of a sector as its distance from the first one.
-            Payload::Scattered { .. } => Err(Status::SGL_TYPE_INVALID),
-            Payload::BitBucket => Ok(()),
-        }
+        self.kick = true;
+        Ok(())
     }
 
     /// Completes a request without the layer.
@@ -156,6 +165,38 @@ impl Pblk {
     }
 }
 
+/// The status that a request to a device of these limits deserves if it cannot be carried out.
+#[inline]
+fn check(limits: &Limits, memory: &AddressSpace, request: &Request) -> Result<(), Status> {
+    let Request { op, lba, sectors, data, may_unmap, fua, .. } = *request;
+    if op == Op::Flush {
+        return Ok(());
+    }
+    if lba.checked_add(sectors.into()).is_none_or(|end| end > limits.sectors) {
+        return Err(Status::LBA_OUT_OF_RANGE);
+    }
+    let trims = op == Op::Discard || op == Op::WriteZeroes && may_unmap && !fua;
+    let any_length = trims || op == Op::Extents;
+    if sectors == 0 || sectors > MAX_SECTORS && !any_length {
+        return Err(Status::INVALID_FIELD);
+    }
+    let bytes = match op {
+        Op::Read | Op::Write => u64::from(sectors) * u64::from(limits.sector_bytes),
+        Op::Extents => (Request::extent_capacity() * Extent::BYTES) as u64,
+        Op::Flush | Op::Discard | Op::WriteZeroes => return Ok(()),
+    };
+    match data {
+        Payload::At(at) => match memory.find(at, bytes) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Status::DATA_TRANSFER_ERROR),
+        },
+        Payload::BitBucket if op == Op::Extents => Err(Status::INVALID_FIELD),
+        // The layer keeps the place of a sector as its distance from the first one.
+        Payload::Scattered { .. } => Err(Status::SGL_TYPE_INVALID),
+        Payload::BitBucket => Ok(()),
+    }
+}
+
 impl Device for Pblk {
     fn limits(&self) -> &Limits {
         &self.limits
@@ -163,37 +204,12 @@ impl Device for Pblk {
 
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        let outstanding = self.flash.requests.outstanding() + self.answered.len();
-        if outstanding >= self.limits.queue_depth as usize {
-            return Err(Busy);
-        }
-        if let Err(status) = self.check(&request) {
+        if let Err(status) = check(&self.limits, self.memory(), &request) {
+            self.has_room()?;
             self.answer(request.tag, status, 0);
             return Ok(());
         }
-        if request.op == Op::Extents {
-            let count = self.list_extents(&request);
-            self.answer(request.tag, Status::SUCCESS, count);
-            return Ok(());
-        }
-        let Request { op, lba, sectors, data, fua, may_unmap, tag } = request;
-        let place = self.flash.requests.put(tag, data).ok_or(Busy)?;
-        self.taken = true;
-        match op {
-            Op::Read => {
-                self.ftl.read(now, place, lba, sectors, &mut self.flash);
-                return Ok(());
-            }
-            Op::Write => self.ftl.write(place, lba, sectors, fua),
-            Op::Flush => self.ftl.flush(now, place, &mut self.flash),
-            // A trim is not durable by itself, so that zeros that must be are written.
-            Op::WriteZeroes if !may_unmap || fua => {
-                self.ftl.write_zeroes(place, lba, sectors, fua);
-            }
-            Op::Discard | Op::WriteZeroes | Op::Extents => self.ftl.trim(place, lba, sectors),
-        }
-        self.kick = true;
-        Ok(())
+        self.begin(now, request, Spread::NONE)
     }
 
     #[inline]

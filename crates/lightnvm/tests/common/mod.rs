@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use driver::{DriveInfo, OpenChannel, QueuePair};
 use ftl::{FtlConfig, Oob};
-use lightnvm::{Pblk, PblkError};
+use lightnvm::{Pblk, PblkError, Sharded, ShardedConfig, ShardedError};
 use nvme::{
     ChunkDescriptor, ChunkState, Cqe, DataPointer, Geometry, IoCommand, MediaTiming, Ppa,
     PpaFormat, PpaList, SglDescriptor, Sqe, Status,
@@ -80,6 +80,7 @@ struct Part {
 #[derive(Clone, Debug)]
 struct Command {
     sqe: Sqe,
+    queue: usize,
     count: u32,
     parts: u32,
     failed: u64,
@@ -88,8 +89,8 @@ struct Command {
 
 struct Link {
     port: Arc<Port>,
-    sq: SubmissionDrive,
-    cq: CompletionDrive,
+    /// Queue pairs, from number 1 on.
+    queues: Vec<(SubmissionDrive, CompletionDrive)>,
 }
 
 pub struct OpenChannelDrive {
@@ -116,6 +117,7 @@ pub struct OpenChannelDrive {
     /// Answers nothing.
     pub dead: bool,
     pub mdts_sectors: u32,
+    pub io_queues: u16,
     /// What was done, in order, folded into a word.
     pub history: u64,
     pub fetched: u64,
@@ -152,6 +154,7 @@ impl OpenChannelDrive {
             cut_after: None,
             dead: false,
             mdts_sectors: 64,
+            io_queues: 1,
             history: 0,
             fetched: 0,
             programs: 0,
@@ -176,7 +179,7 @@ impl OpenChannelDrive {
             max_sectors: self.mdts_sectors,
             optimal_sectors: self.geometry.ws_opt,
             volatile_cache: false,
-            io_queues: 1,
+            io_queues: self.io_queues,
             max_outstanding: 0,
             open_channel: Some(OpenChannel {
                 geometry: self.geometry,
@@ -223,17 +226,44 @@ impl OpenChannelDrive {
 
     /// A port and a queue pair with rings of `depth`, in place of any earlier one.
     pub fn connect(&mut self, depth: u16) -> (Arc<Port>, QueuePair) {
+        let (port, mut queues) = self.connect_many(depth, 1);
+        (port, queues.remove(0))
+    }
+
+    /// A port and `count` queue pairs with rings of `depth`, in place of any earlier ones.
+    pub fn connect_many(&mut self, depth: u16, count: u16) -> (Arc<Port>, Vec<QueuePair>) {
         let port = Port::new().unwrap();
         let half = (usize::from(depth) * 64).next_multiple_of(PAGE);
-        let at = port.memory().register(&Region::anonymous(2 * half).unwrap()).unwrap();
-        let cq = at.offset(half as u64);
-        self.link = Some(Link {
-            sq: SubmissionDrive::open(&port, 1, at, depth).unwrap(),
-            cq: CompletionDrive::open(&port, 1, cq, depth, None).unwrap(),
-            port: port.clone(),
-        });
-        let queue = QueuePair::open(&port, 1, (at, cq), depth, None).unwrap();
-        (port, queue)
+        let (mut queues, mut pairs) = (Vec::new(), Vec::new());
+        for qid in 1..=count {
+            let at = port.memory().register(&Region::anonymous(2 * half).unwrap()).unwrap();
+            let cq = at.offset(half as u64);
+            queues.push((
+                SubmissionDrive::open(&port, qid, at, depth).unwrap(),
+                CompletionDrive::open(&port, qid, cq, depth, None).unwrap(),
+            ));
+            pairs.push(QueuePair::open(&port, qid, (at, cq), depth, None).unwrap());
+        }
+        self.io_queues = count;
+        self.link = Some(Link { queues, port: port.clone() });
+        (port, pairs)
+    }
+
+    /// Opens the drive as a sharded device through a new port, with a queue pair per shard.
+    pub fn open_sharded(
+        &mut self,
+        config: ShardedConfig,
+        depth: u16,
+    ) -> Result<Sharded, ShardedError> {
+        let (port, queues) = self.connect_many(depth, config.shards.clamp(1, 40) as u16);
+        let (info, chunks, keeps) = (self.info(), self.descriptors(), self.keeps);
+        let pump = &mut || {
+            self.fetch();
+            for _ in 0..4 {
+                self.step();
+            }
+        };
+        Sharded::open(&info, &chunks, queues, port, config, pump, keeps)
     }
 
     /// Opens the drive through a new port.
@@ -255,19 +285,25 @@ impl OpenChannelDrive {
 
     /// Takes commands.
     pub fn fetch(&mut self) -> bool {
+        let queues = self.link.as_ref().map_or(0, |link| link.queues.len());
+        (0..queues).fold(false, |moved, queue| self.fetch_from(queue) | moved)
+    }
+
+    fn fetch_from(&mut self, queue: usize) -> bool {
         let mut moved = false;
         loop {
             let Some(link) = self.link.as_mut().filter(|_| !self.dead) else { return moved };
-            if link.sq.waiting() == 0 {
-                if link.sq.look().unwrap() == 0 {
+            let (sq, _) = &mut link.queues[queue];
+            if sq.waiting() == 0 {
+                if sq.look().unwrap() == 0 {
                     return moved;
                 }
                 self.doorbells += 1;
             }
-            let Some(sqe) = link.sq.fetch() else { return moved };
+            let Some(sqe) = sq.fetch() else { return moved };
             moved = true;
             self.fetched += 1;
-            self.begin(sqe);
+            self.begin(queue, sqe);
         }
     }
 
@@ -286,7 +322,7 @@ impl OpenChannelDrive {
         words.into_iter().map(flat).collect()
     }
 
-    fn begin(&mut self, sqe: Sqe) {
+    fn begin(&mut self, queue: usize, sqe: Sqe) {
         assert_eq!(sqe.nsid.get(), 1);
         let parsed = IoCommand::parse(&sqe).expect("a command");
         self.note(u64::from(sqe.opcode) << 32 | u64::from(sqe.cid.get()));
@@ -300,17 +336,12 @@ impl OpenChannelDrive {
         psns.iter().for_each(|psn| self.note(*psn));
         let count = psns.len() as u32;
         assert!(kind == 2 || count <= self.mdts_sectors, "a transfer of {count} sectors");
+        let new = Command { sqe, queue, count, parts: 0, failed: 0, status: Status::SUCCESS };
         let id = self.free.pop().unwrap_or_else(|| {
-            self.commands.push(Command {
-                sqe,
-                count,
-                parts: 0,
-                failed: 0,
-                status: Status::SUCCESS,
-            });
+            self.commands.push(new.clone());
             self.commands.len() - 1
         });
-        self.commands[id] = Command { sqe, count, parts: 0, failed: 0, status: Status::SUCCESS };
+        self.commands[id] = new;
         if self.cut_after.is_some_and(|n| self.fetched > n) {
             self.commands[id].status = Status::POWER_LOSS;
             return self.complete(id);
@@ -417,12 +448,12 @@ impl OpenChannelDrive {
     }
 
     fn complete(&mut self, id: usize) {
-        let Command { sqe, failed, status, .. } = self.commands[id];
+        let Command { sqe, queue, failed, status, .. } = self.commands[id];
         self.free.push(id);
         self.note(failed ^ u64::from(status.to_bits()));
-        let link = self.link.as_mut().unwrap();
-        let (sq_head, cid) = (link.sq.head(), sqe.cid.get());
-        link.cq.post(Cqe { result: failed, sq_head, sq_id: 1, cid, status }).unwrap();
+        let (sq, cq) = &mut self.link.as_mut().unwrap().queues[queue];
+        let (sq_head, cid, sq_id) = (sq.head(), sqe.cid.get(), queue as u16 + 1);
+        cq.post(Cqe { result: failed, sq_head, sq_id, cid, status }).unwrap();
     }
 
     fn fail(&mut self, command: usize, failed: u64, status: Status) {

@@ -17,7 +17,7 @@ use ring::{
 
 use super::{BenchError, Cores};
 
-/// The queue's identifier; 0 would be the admin queue.
+/// The identifier of a port's first queue; 0 would be the admin queue.
 const QID: u16 = 1;
 /// Bytes of a sector of the drive.
 const SECTOR_BYTES: u32 = 4096;
@@ -28,6 +28,7 @@ pub struct Wire {
     port: Arc<Port>,
     submission: Iova,
     completion: Iova,
+    qid: u16,
     depth: u16,
 }
 
@@ -37,13 +38,24 @@ impl Wire {
     /// # Errors
     /// When there is no memory, or no registration left.
     pub fn new(depth: u16) -> Result<Wire, BenchError> {
-        let port = Port::new()?;
+        Wire::on(Port::new()?, QID, depth)
+    }
+
+    /// Another queue pair on the same port, numbered after this one.
+    ///
+    /// # Errors
+    /// As for [`new`](Wire::new).
+    pub fn another(&self) -> Result<Wire, BenchError> {
+        Wire::on(self.port.clone(), self.qid + 1, self.depth)
+    }
+
+    fn on(port: Arc<Port>, qid: u16, depth: u16) -> Result<Wire, BenchError> {
         let submission_bytes = (usize::from(depth) * size_of::<Sqe>()).next_multiple_of(PAGE);
         let completion_bytes = (usize::from(depth) * 16).next_multiple_of(PAGE);
         let memory = Region::anonymous(submission_bytes + completion_bytes)?;
         let submission = port.memory().register(&memory)?;
         let completion = submission.offset(submission_bytes as u64);
-        Ok(Wire { port, submission, completion, depth })
+        Ok(Wire { port, submission, completion, qid, depth })
     }
 
     /// The connection between the two ends.
@@ -57,8 +69,8 @@ impl Wire {
     /// When the depth is below 2.
     pub fn rings(&self) -> Result<(SubmissionHost, CompletionHost), BenchError> {
         Ok((
-            SubmissionHost::open(&self.port, QID, self.submission, self.depth)?,
-            CompletionHost::open(&self.port, QID, self.completion, self.depth)?,
+            SubmissionHost::open(&self.port, self.qid, self.submission, self.depth)?,
+            CompletionHost::open(&self.port, self.qid, self.completion, self.depth)?,
         ))
     }
 
@@ -68,7 +80,7 @@ impl Wire {
     /// As for [`rings`](Wire::rings).
     pub fn queue_pair(&self) -> Result<QueuePair, BenchError> {
         let at = (self.submission, self.completion);
-        Ok(QueuePair::open(&self.port, QID, at, self.depth, None)?)
+        Ok(QueuePair::open(&self.port, self.qid, at, self.depth, None)?)
     }
 
     /// The host's end as a raw block device.
@@ -100,9 +112,10 @@ impl Wire {
     /// As for [`rings`](Wire::rings).
     pub fn echo(&self) -> Result<Echo, BenchError> {
         Ok(Echo {
-            sq: SubmissionDrive::open(&self.port, QID, self.submission, self.depth)?,
-            cq: CompletionDrive::open(&self.port, QID, self.completion, self.depth, None)?,
+            sq: SubmissionDrive::open(&self.port, self.qid, self.submission, self.depth)?,
+            cq: CompletionDrive::open(&self.port, self.qid, self.completion, self.depth, None)?,
             held: None,
+            qid: self.qid,
         })
     }
 }
@@ -114,6 +127,7 @@ pub struct Echo {
     cq: CompletionDrive,
     /// What the host had no room for.
     held: Option<Cqe>,
+    qid: u16,
 }
 
 impl Echo {
@@ -167,7 +181,7 @@ impl Echo {
         Some(Cqe {
             result: 0,
             sq_head: self.sq.head(),
-            sq_id: QID,
+            sq_id: self.qid,
             cid: sqe.cid.get(),
             status: Status::SUCCESS,
         })

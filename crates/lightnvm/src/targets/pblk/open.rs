@@ -123,7 +123,11 @@ impl Pblk {
 }
 
 /// Refuses drives that the translation layer cannot number, write or recover.
-fn check_shape(info: &DriveInfo, g: &Geometry, keeps_data: bool) -> Result<(), PblkError> {
+pub(super) fn check_shape(
+    info: &DriveInfo,
+    g: &Geometry,
+    keeps_data: bool,
+) -> Result<(), PblkError> {
     let shape = |what, value, allowed| Err(PblkError::Shape { what, value, allowed });
     let pus = u64::from(g.groups) * u64::from(g.pus);
     let all = pus.checked_mul(g.chunks.into()).and_then(|c| c.checked_mul(g.sectors.into()));
@@ -150,18 +154,18 @@ fn check_shape(info: &DriveInfo, g: &Geometry, keeps_data: bool) -> Result<(), P
 }
 
 /// What the descriptors say.
-struct Chunks {
-    all: Vec<Found>,
+pub(super) struct Chunks {
+    pub(super) all: Vec<Found>,
     /// Neither free nor offline.
-    written: u32,
+    pub(super) written: u32,
     /// Offline, but not from the factory.
-    grown: u32,
+    pub(super) grown: u32,
     /// All but those that were bad from the factory.
-    counted: u32,
+    pub(super) counted: u32,
 }
 
 impl Chunks {
-    fn of(
+    pub(super) fn of(
         chunks: &[ChunkDescriptor],
         addresses: &Addresses,
         owned: &dyn Fn(u32) -> bool,
@@ -193,7 +197,7 @@ impl Chunks {
 }
 
 /// What a descriptor says of its chunk of `sectors`.
-fn find(d: &ChunkDescriptor, sectors: u32) -> Result<Found, String> {
+pub(super) fn find(d: &ChunkDescriptor, sectors: u32) -> Result<Found, String> {
     let state = d
         .chunk_state()
         .ok_or_else(|| format!("the drive reports state {:#04x}, which does not exist", d.state))?;

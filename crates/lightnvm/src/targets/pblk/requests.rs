@@ -2,12 +2,15 @@
 
 use block::Payload;
 
+use super::spread::Spread;
+
 /// An outstanding request.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// The caller's name for it.
     tag: u64,
     data: Payload,
+    spread: Spread,
     outstanding: bool,
 }
 
@@ -21,7 +24,8 @@ pub(crate) struct Requests {
 impl Requests {
     /// Room for `count` requests.
     pub(crate) fn new(count: u32) -> Requests {
-        let blank = Slot { tag: 0, data: Payload::BitBucket, outstanding: false };
+        let (data, spread) = (Payload::BitBucket, Spread::NONE);
+        let blank = Slot { tag: 0, data, spread, outstanding: false };
         Requests { slots: vec![blank; count as usize].into(), free: (0..count).rev().collect() }
     }
 
@@ -33,16 +37,17 @@ impl Requests {
 
     /// Takes a request and returns its place; `None` if all are in use.
     #[inline]
-    pub(crate) fn put(&mut self, tag: u64, data: Payload) -> Option<u64> {
+    pub(crate) fn put(&mut self, tag: u64, data: Payload, spread: Spread) -> Option<u64> {
         let place = self.free.pop()?;
-        self.slots[place as usize] = Slot { tag, data, outstanding: true };
+        self.slots[place as usize] = Slot { tag, data, spread, outstanding: true };
         Some(place.into())
     }
 
-    /// Where the data of the request at `place` is.
+    /// Where the data of the request at `place` is, and how it is spread.
     #[inline]
-    pub(crate) fn data(&self, place: u64) -> Payload {
-        self.slots[place as usize].data
+    pub(crate) fn data(&self, place: u64) -> (Payload, Spread) {
+        let slot = &self.slots[place as usize];
+        (slot.data, slot.spread)
     }
 
     /// Ends the request at `place` and returns the caller's name for it.
@@ -69,12 +74,12 @@ mod tests {
     #[test]
     fn every_request_ends_once_and_a_full_table_says_so() {
         let mut requests = Requests::new(2);
-        let a = requests.put(70, Payload::BitBucket).unwrap();
-        let b = requests.put(71, Payload::At(ring::Iova(4096))).unwrap();
-        assert_eq!(requests.put(72, Payload::BitBucket), None);
-        assert_eq!(requests.data(b), Payload::At(ring::Iova(4096)));
+        let a = requests.put(70, Payload::BitBucket, Spread::NONE).unwrap();
+        let b = requests.put(71, Payload::At(ring::Iova(4096)), Spread::NONE).unwrap();
+        assert_eq!(requests.put(72, Payload::BitBucket, Spread::NONE), None);
+        assert_eq!(requests.data(b).0, Payload::At(ring::Iova(4096)));
         assert_eq!((requests.end(a), requests.outstanding()), (70, 1));
-        assert!(requests.put(72, Payload::BitBucket).is_some());
+        assert!(requests.put(72, Payload::BitBucket, Spread::NONE).is_some());
         assert_eq!([requests.end_any(), requests.end_any()], [Some(72), Some(71)]);
         assert_eq!(requests.end_any(), None);
     }

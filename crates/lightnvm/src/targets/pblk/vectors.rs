@@ -204,9 +204,9 @@ impl VectorFlash {
         match (target, &self.slots) {
             // Scattered payloads were refused.
             (ReadTarget::Request(request), _) => {
-                if let Payload::At(base) = self.requests.data(request) {
-                    for (to, (_, place)) in places.iter_mut().zip(addresses) {
-                        *to = *place;
+                if let (Payload::At(base), spread) = self.requests.data(request) {
+                    for (to, (_, sector)) in places.iter_mut().zip(addresses) {
+                        *to = spread.place(*sector);
                     }
                     data = Sectors::Spread { base, places: &places[..addresses.len()] };
                 }
@@ -283,8 +283,8 @@ impl VectorFlash {
     #[inline]
     fn place(&self, request: u64, sector: u32) -> Option<(&Slots, Iova)> {
         match (&self.slots, self.requests.data(request)) {
-            (Some(slots), Payload::At(at)) => {
-                let bytes = u64::from(sector) * u64::from(self.queue.sector_bytes());
+            (Some(slots), (Payload::At(at), spread)) => {
+                let bytes = u64::from(spread.place(sector)) * u64::from(self.queue.sector_bytes());
                 Some((slots, at.offset(bytes)))
             }
             _ => None,

@@ -16,6 +16,7 @@
 //! | [`steady`] | write amplification and stalls of a nearly full device (section 4.2.4) | virtual |
 //! | [`recovery`] | what recovery after a power cut reads, against the drive's size (4.2.2) | virtual |
 //! | [`overhead`] | what pblk adds to a request (section 5, CPU utilization) | real |
+//! | [`shards`] | one and two threads on one sharded device (section 4.2.1) | real |
 //! | [`work`] | 4 KB random overwrites with garbage collection, drive and host | real |
 
 pub mod bed;
@@ -25,6 +26,7 @@ pub mod mixed;
 pub mod overhead;
 pub mod predictable;
 pub mod recovery;
+pub mod shards;
 pub mod steady;
 pub mod work;
 
@@ -47,6 +49,7 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     steady::run(effort, sink)?;
     recovery::run(effort, sink)?;
     overhead::run(effort, sink)?;
+    shards::run(effort, sink)?;
     work::run(effort, sink)
 }
 

@@ -62,7 +62,7 @@ fn geometry() -> Geometry {
     }
 }
 
-fn info() -> Result<DriveInfo, BenchError> {
+pub(super) fn info() -> Result<DriveInfo, BenchError> {
     let geometry = geometry();
     let format = PpaFormat::of(&geometry).map_err(setup)?;
     let timing = MediaTiming::default();
@@ -91,7 +91,7 @@ fn info() -> Result<DriveInfo, BenchError> {
 }
 
 /// The descriptors of a drive that has never been written.
-fn chunks(info: &DriveInfo) -> Vec<ChunkDescriptor> {
+pub(super) fn chunks(info: &DriveInfo) -> Vec<ChunkDescriptor> {
     let Some(oc) = &info.open_channel else { return Vec::new() };
     let (g, format) = (oc.geometry, oc.format);
     let pus = (0..g.groups).flat_map(|group| (0..g.pus).map(move |pu| (group, pu)));

@@ -1,0 +1,173 @@
+//! [`merge`]: the extents of several shards as those of one device; [`Query`]: one under way.
+//!
+//! A core asks one question at a time: every shard lists its extents in a page of registered memory
+//! of the asking core's, and when all have, the lists become one. The shards are asked one by one,
+//! so that what changes meanwhile may or may not be seen.
+
+use block::{Extent, Request};
+
+use super::config::MAX_SHARDS;
+use super::stripes::Stripes;
+
+/// A question for extents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Query {
+    /// The request's place.
+    pub(crate) place: u32,
+    pub(crate) request: Request,
+    /// Whether the shards have been asked.
+    pub(crate) asked: bool,
+    /// How many extents each shard has listed.
+    pub(crate) counts: [u16; MAX_SHARDS as usize],
+}
+
+fn end(extent: &Extent) -> u64 {
+    extent.lba + u64::from(extent.sectors)
+}
+
+/// Merges the lists of shards, of which `get(shard, i)` is the `i`-th extent, into those of the
+/// device, for `put(i, extent)`; at most `capacity` of them, and none behind the end of a list that
+/// was too long. Returns how many. Takes at most `capacity * shards` steps of `shards` looks.
+pub(crate) fn merge(
+    stripes: &Stripes,
+    query: &Query,
+    capacity: usize,
+    get: impl Fn(u32, u16) -> Extent,
+    mut put: impl FnMut(usize, Extent),
+) -> usize {
+    let (first, last) = (query.request.lba, query.request.lba + u64::from(query.request.sectors));
+    let mut next = [0u16; MAX_SHARDS as usize];
+    // The extent of a shard that its sector `own` is in, for rising `own`.
+    let mut find = |shard: u32, own: u64| {
+        let (next, count) = (&mut next[shard as usize], query.counts[shard as usize]);
+        while *next < count {
+            let extent = get(shard, *next);
+            if end(&extent) > own {
+                return Some(extent);
+            }
+            *next += 1;
+        }
+        None
+    };
+    let (mut at, mut count) = (first, 0);
+    let mut open: Option<Extent> = None;
+    while at < last {
+        let (shard, own, in_stripe) = stripes.locate(at);
+        let Some(here) = find(shard, own) else { break };
+        // Where every shard is in the same state, up to the first that changes; else this stripe.
+        let mut until = last;
+        for other in 0..stripes.shards() {
+            let Some(part) = stripes.part(other, at, (last - at) as u32) else { continue };
+            match find(other, part.lba) {
+                None => until = until.min(stripes.device_lba(other, part.lba)),
+                Some(e) if e.state != here.state => {
+                    let run = u64::from(in_stripe).min(end(&here) - own);
+                    until = until.min(at + run);
+                }
+                Some(e) if end(&e) < part.lba + u64::from(part.sectors) => {
+                    until = until.min(stripes.device_lba(other, end(&e)));
+                }
+                Some(_) => {}
+            }
+        }
+        let sectors = (until - at) as u32;
+        match &mut open {
+            Some(extent) if extent.state == here.state => extent.sectors += sectors,
+            _ => {
+                if let Some(whole) = open.replace(Extent { lba: at, sectors, state: here.state }) {
+                    put(count, whole);
+                    count += 1;
+                    if count == capacity {
+                        return count;
+                    }
+                }
+            }
+        }
+        at = until;
+    }
+    if let Some(whole) = open {
+        put(count, whole);
+        count += 1;
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::ExtentState;
+    use ring::Iova;
+    use rng::Rng;
+
+    fn list(mapped: &[bool], first: u64, capacity: usize) -> Vec<Extent> {
+        let mut out: Vec<Extent> = Vec::new();
+        for (lba, mapped) in (first..).zip(mapped) {
+            let state = if *mapped { ExtentState::Mapped } else { ExtentState::Unmapped };
+            match out.last_mut() {
+                Some(e) if e.state == state => e.sectors += 1,
+                _ => out.push(Extent { lba, sectors: 1, state }),
+            }
+        }
+        out.truncate(capacity);
+        out
+    }
+
+    #[test]
+    fn the_merged_list_is_that_of_the_whole_device() {
+        let mut rng = Rng::new(5);
+        for _ in 0..4_000 {
+            let stripes = Stripes::new(1 + rng.below(6) as u32, rng.below(4) as u8);
+            let rows = 1 + rng.below(12) as u32;
+            let size = (rows * stripes.shards() * stripes.sectors()) as usize;
+            let mut device = vec![false; size];
+            let mut at = 0;
+            while at < size {
+                let run = 1 + rng.below(40) as usize;
+                let end = (at + run).min(size);
+                device[at..end].fill(rng.chance(0.5));
+                at = end;
+            }
+            let lba = rng.below(size as u64);
+            let sectors = 1 + rng.below(size as u64 - lba) as u32;
+            let capacity = 1 + rng.below(12) as usize;
+            let mut counts = [0; MAX_SHARDS as usize];
+            let lists: Vec<Vec<Extent>> = (0..stripes.shards())
+                .map(|shard| {
+                    let Some(part) = stripes.part(shard, lba, sectors) else { return Vec::new() };
+                    let of = |i: u64| device[stripes.device_lba(shard, part.lba + i) as usize];
+                    let mapped: Vec<bool> = (0..part.sectors.into()).map(of).collect();
+                    list(&mapped, part.lba, capacity)
+                })
+                .collect();
+            for (count, list) in counts.iter_mut().zip(&lists) {
+                *count = list.len() as u16;
+            }
+            let request = Request::extents(lba, sectors, Iova(0), 0);
+            let mut merged = Vec::new();
+            let count = merge(
+                &stripes,
+                &Query { place: 0, request, asked: true, counts },
+                capacity,
+                |shard, i| lists[shard as usize][usize::from(i)],
+                |i, extent| {
+                    assert_eq!(i, merged.len());
+                    merged.push(extent);
+                },
+            );
+            assert_eq!(count, merged.len());
+            let range = &device[lba as usize..][..sectors as usize];
+            let whole = list(range, lba, usize::MAX);
+            let complete = lists.iter().all(|l| l.len() < capacity);
+            if complete {
+                assert_eq!(merged, whole[..whole.len().min(capacity)]);
+            } else {
+                // Lists that were cut: a shorter answer, never a wrong one.
+                assert!(count > 0);
+                assert_eq!(merged[..count - 1], whole[..count - 1]);
+                let (cut, all) = (merged[count - 1], whole[count - 1]);
+                assert_eq!((cut.lba, cut.state), (all.lba, all.state));
+                assert!(cut.sectors <= all.sectors);
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! [`Stripes`]: which shard a sector belongs to, and the part of a request that a shard has.
+//!
+//! Stripe number `i` of the device is stripe number `i / shards` of shard `i % shards`. Guarantee:
+//! the parts of a range cover it, once, and each is one range of its shard.
+
+use super::super::spread::Spread;
+
+/// The striping of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stripes {
+    shards: u32,
+    /// Sectors of a stripe, as a power of two.
+    shift: u8,
+}
+
+/// What a shard has of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Its first sector, counted in the shard.
+    pub(crate) lba: u64,
+    /// Its sectors.
+    pub(crate) sectors: u32,
+    /// Sectors of the range before the part's first one.
+    pub(crate) offset: u32,
+    /// Where its other sectors are in the memory of the range.
+    pub(crate) spread: Spread,
+}
+
+impl Stripes {
+    pub(crate) fn new(shards: u32, shift: u8) -> Stripes {
+        Stripes { shards, shift }
+    }
+
+    /// How many shards there are.
+    pub(crate) fn shards(&self) -> u32 {
+        self.shards
+    }
+
+    /// Sectors of a stripe.
+    pub(crate) fn sectors(&self) -> u32 {
+        1 << self.shift
+    }
+
+    /// The shard of a sector, the sector's number there, and how many sectors follow in its stripe,
+    /// itself included.
+    #[inline]
+    pub(crate) fn locate(&self, lba: u64) -> (u32, u64, u32) {
+        let (stripe, in_stripe) = (lba >> self.shift, lba as u32 & (self.sectors() - 1));
+        let shards = u64::from(self.shards);
+        let own = (stripe / shards) << self.shift | u64::from(in_stripe);
+        ((stripe % shards) as u32, own, self.sectors() - in_stripe)
+    }
+
+    /// The sector of the device that a shard's sector is.
+    #[inline]
+    pub(crate) fn device_lba(&self, shard: u32, own: u64) -> u64 {
+        let stripe = (own >> self.shift) * u64::from(self.shards) + u64::from(shard);
+        stripe << self.shift | own & u64::from(self.sectors() - 1)
+    }
+
+    /// How many of the device's first `lba` sectors are `shard`'s.
+    #[inline]
+    fn before(&self, shard: u32, lba: u64) -> u64 {
+        let (at, own, left) = self.locate(lba);
+        let in_stripe = u64::from(self.sectors() - left);
+        let whole = own - in_stripe;
+        match at.cmp(&shard) {
+            std::cmp::Ordering::Greater => whole + u64::from(self.sectors()),
+            std::cmp::Ordering::Equal => own,
+            std::cmp::Ordering::Less => whole,
+        }
+    }
+
+    /// What `shard` has of a range, if anything.
+    pub(crate) fn part(&self, shard: u32, lba: u64, sectors: u32) -> Option<Part> {
+        let first = self.before(shard, lba);
+        let end = self.before(shard, lba + u64::from(sectors));
+        if first == end {
+            return None;
+        }
+        let skip = (self.shards - 1) << self.shift;
+        let head = first as u32 & (self.sectors() - 1);
+        Some(Part {
+            lba: first,
+            sectors: (end - first) as u32,
+            offset: (self.device_lba(shard, first) - lba) as u32,
+            spread: Spread::new(head, skip, self.shift),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rng::Rng;
+
+    #[test]
+    fn the_parts_of_a_range_cover_it_once_each_sector_where_its_data_is() {
+        let mut rng = Rng::new(1);
+        for _ in 0..3_000 {
+            let stripes = Stripes::new(1 + rng.below(9) as u32, rng.below(6) as u8);
+            let (lba, sectors) = (rng.below(5_000), 1 + rng.below(900) as u32);
+            let mut seen = vec![0; sectors as usize];
+            for shard in 0..stripes.shards() {
+                let Some(part) = stripes.part(shard, lba, sectors) else { continue };
+                for i in 0..part.sectors {
+                    let place = part.offset + part.spread.place(i);
+                    seen[place as usize] += 1;
+                    let (at, own, left) = stripes.locate(lba + u64::from(place));
+                    assert_eq!((at, own), (shard, part.lba + u64::from(i)));
+                    assert!((1..=stripes.sectors()).contains(&left));
+                    assert_eq!(stripes.device_lba(shard, own), lba + u64::from(place));
+                }
+            }
+            assert!(seen.iter().all(|n| *n == 1), "{stripes:?} {lba} {sectors}");
+        }
+    }
+
+    #[test]
+    fn the_longest_range_of_the_largest_device_is_a_part_of_each() {
+        let stripes = Stripes::new(32, 16);
+        let all: u64 = (0..32)
+            .filter_map(|shard| stripes.part(shard, 0, u32::MAX))
+            .map(|part| u64::from(part.sectors))
+            .sum();
+        assert_eq!(all, u64::from(u32::MAX));
+    }
+}

@@ -1,0 +1,446 @@
+//! Random requests from several cores on one sharded device, many at a time, with failures and power
+//! cuts at any command, against an oracle: for every sector, the values that it may hold.
+//!
+//! A failing seed is printed; replay it with
+//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test sharded_oracle`. `SLUICE_CASES` sets how many
+//! seeds are tried, from `SLUICE_FIRST` on.
+
+mod common;
+
+use std::sync::Arc;
+
+use block::{Device, Extent, ExtentState, Op, Payload, Request};
+use clock::{Component, Nanos};
+use common::{OpenChannelDrive, geometry};
+use ftl::FtlConfig;
+use lightnvm::{PblkError, ShardHandle, ShardStats, ShardedConfig, ShardedError};
+use nvme::Status;
+use ring::{Iova, Region};
+use rng::Rng;
+
+const SECTOR: usize = 512;
+/// Sectors of a request at most, and requests outstanding at most.
+const LONGEST: u64 = 120;
+const BUFFERS: usize = 12;
+
+/// What one sector may hold: values in the order of their writes, 0 for zeros.
+#[derive(Clone, Debug)]
+struct Sector {
+    /// While power lasts; `None` after a failure left this open.
+    now: Option<u64>,
+    /// After a power cut: order and value.
+    possible: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// The order, and the value of the first sector; the others have following ones.
+    Change {
+        order: u64,
+        value: u64,
+        durable: bool,
+    },
+    Read {
+        expected: Vec<Option<u64>>,
+    },
+    Flush {
+        order: Vec<u64>,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Outstanding {
+    lba: u64,
+    sectors: u32,
+    kind: Kind,
+}
+
+struct Case {
+    drive: OpenChannelDrive,
+    cores: Vec<ShardHandle>,
+    config: ShardedConfig,
+    depth: u16,
+    memory: Arc<Region>,
+    at: Iova,
+    oracle: Vec<Sector>,
+    outstanding: Vec<Option<Outstanding>>,
+    rng: Rng,
+    order: u64,
+    failing: bool,
+    cuts: u64,
+    total: ShardStats,
+}
+
+impl Case {
+    fn new(seed: u64) -> Case {
+        let mut rng = Rng::new(seed);
+        let shards = 1 + rng.below(4) as u32;
+        let (channels, pus) = (1 + rng.below(3) as u32, 1 + rng.below(3) as u32);
+        let unit = [1, 2, 4][rng.below(3) as usize];
+        let units = 4 + rng.below(6) as u32;
+        let pair = [0, 0, 1, 2, 3][rng.below(5) as usize].min(units - 1) * unit;
+        // As many for every shard as one alone would need.
+        let share = if (channels * pus).is_multiple_of(shards) { 1 } else { shards };
+        let chunks = (36 + rng.below(12) as u32) * share;
+        let geometry = geometry(channels, pus, chunks, unit * units, unit, pair);
+        let ftl = FtlConfig {
+            over_provisioning: 0.1 + rng.f64() * 0.4,
+            hot_cold: rng.chance(0.5),
+            checkpoint_sectors: [0, 1, 200][rng.below(3) as usize],
+            ..FtlConfig::default()
+        };
+        let config = ShardedConfig { shards, stripe_sectors: 1 << rng.below(4), ftl };
+        let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
+        drive.reads_first = rng.chance(0.5);
+        drive.mdts_sectors = [4, 16, 64][rng.below(3) as usize];
+        for _ in 0..rng.below(3) {
+            drive.spoil(rng.below(geometry.total_chunks()) as u32);
+        }
+        let failing = rng.chance(0.2);
+        let depth = [4, 16, 256][rng.below(3) as usize];
+        let memory = Region::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
+        let mut case = Case {
+            drive,
+            cores: Vec::new(),
+            config,
+            depth,
+            memory,
+            at: Iova(0),
+            oracle: Vec::new(),
+            outstanding: vec![None; BUFFERS],
+            rng,
+            order: 0,
+            failing,
+            cuts: 0,
+            total: ShardStats::default(),
+        };
+        case.open_after_cuts();
+        let blank = Sector { now: Some(0), possible: vec![(0, 0)] };
+        case.oracle = vec![blank; case.cores[0].limits().sectors as usize];
+        if failing {
+            (case.drive.program_fail, case.drive.erase_fail) = (0.001, 0.003);
+        }
+        case
+    }
+
+    /// Opens the drive, which may take a few attempts: power can go meanwhile.
+    fn open_after_cuts(&mut self) {
+        for _ in 0..self.rng.below(3) {
+            self.drive.cut_after = Some(self.drive.fetched + self.rng.below(40));
+            match self.drive.open_sharded(self.config, self.depth) {
+                Ok(_)
+                | Err(ShardedError::Drive(PblkError::Command {
+                    status: Status::POWER_LOSS, ..
+                }))
+                | Err(ShardedError::Shard {
+                    source: PblkError::Command { status: Status::POWER_LOSS, .. },
+                    ..
+                }) => {}
+                Err(e) => panic!("{e}"),
+            }
+            self.drive.cut_power();
+        }
+        let sharded = self.drive.open_sharded(self.config, self.depth).expect("it opens");
+        self.cores = sharded.into_handles();
+        self.at = self.cores[0].memory().register(&self.memory).unwrap();
+    }
+
+    fn describe(&self) -> String {
+        let states: Vec<String> = self
+            .cores
+            .iter()
+            .map(|c| {
+                format!("{:?} {:?} {}", c.stats(), c.pblk().stats(), c.pblk().ftl().debug_state())
+            })
+            .collect();
+        format!("(failing {}, {} cuts, {:?}, {states:#?})", self.failing, self.cuts, self.config)
+    }
+
+    /// Lets things happen: polls of the cores in any order, completions, steps of the drive.
+    fn turn(&mut self, steps: u64) {
+        let mut moved = false;
+        let first = self.rng.below(self.cores.len() as u64) as usize;
+        for i in 0..self.cores.len() {
+            let core = (first + i) % self.cores.len();
+            if !self.rng.chance(0.8) && steps > 0 && self.cores.len() > 1 {
+                moved = true;
+                continue;
+            }
+            moved |= self.cores[core].poll(Nanos(0));
+            while let Some(done) = self.cores[core].reap() {
+                let ended = self.outstanding[done.tag as usize].take().expect("outstanding");
+                self.ended(done.tag as usize, ended, done.status);
+                moved = true;
+            }
+        }
+        moved |= self.drive.fetch();
+        for _ in 0..steps {
+            moved |= self.drive.step();
+        }
+        if !moved && steps > 0 && self.outstanding.iter().any(Option::is_some) {
+            let again = self.cores.iter_mut().fold(false, |m, c| c.poll(Nanos(0)) | m);
+            assert!(again, "stuck: {}", self.describe());
+        }
+    }
+
+    fn wait_for(&mut self, mut until: impl FnMut(&Case) -> bool) {
+        for _ in 0..1_000_000 {
+            if until(self) {
+                return;
+            }
+            self.turn(1);
+        }
+        panic!("never ends: {}", self.describe());
+    }
+
+    fn offset(buffer: usize) -> usize {
+        buffer * LONGEST as usize * SECTOR
+    }
+
+    fn submit(&mut self, lba: u64, sectors: u32, kind: Kind, request: Request) {
+        self.wait_for(|c| c.outstanding.iter().any(Option::is_none));
+        let buffer = self.outstanding.iter().position(Option::is_none).unwrap();
+        let offset = Case::offset(buffer);
+        for i in 0..sectors as usize {
+            let word = match kind {
+                Kind::Change { value, .. } if value > 0 => value + i as u64,
+                _ => 0xeeee_eeee_eeee,
+            };
+            for at in (0..SECTOR).step_by(8) {
+                self.memory.write(offset + i * SECTOR + at, &word.to_le_bytes());
+            }
+        }
+        let data = match request.op {
+            Op::Read | Op::Write => Payload::At(self.at.offset(offset as u64)),
+            _ => Payload::BitBucket,
+        };
+        self.outstanding[buffer] = Some(Outstanding { lba, sectors, kind });
+        let core = self.rng.below(self.cores.len() as u64) as usize;
+        let request = Request { tag: buffer as u64, data, ..request };
+        self.cores[core].submit(Nanos(0), request).expect("room for a request");
+    }
+
+    /// A range that nothing outstanding touches, except reads for a read.
+    fn range(&mut self, reading: bool) -> (u64, u32) {
+        let all = self.oracle.len() as u64;
+        let longest = if self.rng.chance(0.1) { LONGEST } else { 12 };
+        let n = 1 + self.rng.below(longest.min(all));
+        let span = if self.rng.chance(0.5) { all / 8 } else { all }.max(n);
+        let lba = self.rng.below(span - n + 1);
+        let touches = move |o: &Outstanding| {
+            let harmless = reading && matches!(o.kind, Kind::Read { .. })
+                || matches!(o.kind, Kind::Flush { .. });
+            !harmless && o.lba < lba + n && lba < o.lba + u64::from(o.sectors)
+        };
+        self.wait_for(|c| !c.outstanding.iter().flatten().any(touches));
+        (lba, n as u32)
+    }
+
+    fn change(&mut self) {
+        let (lba, n) = self.range(false);
+        let what = self.rng.below(100);
+        let order = self.order + 1;
+        self.order += u64::from(n);
+        let value = if what < 20 { 0 } else { order };
+        for (i, sector) in (0..).zip(&mut self.oracle[lba as usize..][..n as usize]) {
+            sector.possible.push((order + i, if value == 0 { 0 } else { value + i }));
+        }
+        let durable = what >= 15 && self.rng.chance(0.1);
+        let request = match what {
+            0..10 => Request::discard(lba, n, 0),
+            10..15 => Request::write_zeroes(lba, n, true, 0),
+            15..20 => Request::write_zeroes(lba, n, false, 0),
+            _ => Request::write(lba, n, Payload::BitBucket, 0),
+        };
+        let kind = Kind::Change { order, value, durable };
+        self.submit(lba, n, kind, Request { fua: durable, ..request });
+    }
+
+    fn read(&mut self, lba: u64, n: u32) {
+        let expected = self.oracle[lba as usize..][..n as usize].iter().map(|s| s.now).collect();
+        let request = Request::read(lba, n, Payload::BitBucket, 0);
+        self.submit(lba, n, Kind::Read { expected }, request);
+    }
+
+    fn flush(&mut self) {
+        // What a completed change left; after a failure any of the possible values may be covered.
+        let mark = |s: &Sector| {
+            let at = s.now.and_then(|now| s.possible.iter().rfind(|(_, v)| *v == now));
+            at.map_or(0, |(order, _)| *order)
+        };
+        // Changes under way are not covered.
+        let mut order: Vec<u64> = self.oracle.iter().map(mark).collect();
+        for o in self.outstanding.iter().flatten() {
+            if let Kind::Change { .. } = o.kind {
+                order[o.lba as usize..][..o.sectors as usize].fill(0);
+            }
+        }
+        self.submit(0, 0, Kind::Flush { order }, Request::flush(0));
+    }
+
+    fn ended(&mut self, buffer: usize, ended: Outstanding, status: Status) {
+        let Outstanding { lba, sectors, kind } = ended;
+        let full = self.failing && status.is(Status::CAPACITY_EXCEEDED);
+        assert!(status.is_success() || full, "{status} for {kind:?} {}", self.describe());
+        let range = lba as usize..lba as usize + sectors as usize;
+        match kind {
+            Kind::Change { order, value, durable } => {
+                for (i, sector) in (0..).zip(&mut self.oracle[range]) {
+                    let value = if value == 0 { 0 } else { value + i };
+                    sector.now = status.is_success().then_some(value);
+                    if status.is_success() && durable {
+                        sector.possible.retain(|(o, _)| *o >= order + i);
+                    }
+                }
+            }
+            Kind::Read { expected } => {
+                for (i, expected) in expected.into_iter().enumerate() {
+                    let at = Case::offset(buffer) + i * SECTOR;
+                    let mut bytes = [0; SECTOR];
+                    self.memory.read(at, &mut bytes);
+                    let (words, _) = bytes.as_chunks::<8>();
+                    let value = u64::from_le_bytes(words[0]);
+                    assert!(words.iter().all(|w| *w == words[0]), "a sector of several");
+                    let (lba, sector) = (lba as usize + i, &mut self.oracle[lba as usize + i]);
+                    match expected {
+                        Some(expected) => assert_eq!(value, expected, "sector {lba}"),
+                        None => {
+                            let known = sector.possible.iter().any(|(_, v)| *v == value);
+                            assert!(known, "sector {lba} is {value}: {sector:?}");
+                            sector.now = Some(value);
+                        }
+                    }
+                }
+            }
+            Kind::Flush { order } if status.is_success() => {
+                for (sector, mark) in self.oracle.iter_mut().zip(order) {
+                    sector.possible.retain(|(o, _)| *o >= mark);
+                }
+            }
+            Kind::Flush { .. } => {}
+        }
+    }
+
+    fn count(&mut self) {
+        for core in &self.cores {
+            self.total = self.total.plus(core.stats());
+        }
+    }
+
+    fn cut_power(&mut self) {
+        self.cuts += 1;
+        self.count();
+        self.drive.cut_power();
+        self.outstanding.fill(None);
+        self.open_after_cuts();
+        let sectors = self.oracle.len() as u64;
+        assert_eq!(self.cores[0].limits().sectors, sectors, "the capacity stays");
+        self.oracle.iter_mut().for_each(|sector| sector.now = None);
+        for lba in (0..sectors).step_by(50) {
+            self.read(lba, 50.min(sectors - lba) as u32);
+        }
+        self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
+        for sector in &mut self.oracle {
+            // What was found is on the media.
+            sector.possible = vec![(0, sector.now.expect("read"))];
+        }
+    }
+
+    /// The extents of the whole device say which sectors are holes.
+    fn extents(&mut self) {
+        self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
+        let (mut lba, all) = (0, self.oracle.len() as u64);
+        while lba < all {
+            let request = Request::extents(lba, (all - lba) as u32, self.at, 0);
+            let core = self.rng.below(self.cores.len() as u64) as usize;
+            self.cores[core].submit(Nanos(0), request).unwrap();
+            let done = loop {
+                for core in &mut self.cores {
+                    core.poll(Nanos(0));
+                }
+                self.drive.fetch();
+                self.drive.step();
+                if let Some(done) = self.cores[core].reap() {
+                    break done;
+                }
+            };
+            assert!(done.status.is_success() && done.result > 0);
+            for i in 0..done.result as usize {
+                let mut bytes = [0; Extent::BYTES];
+                self.memory.read(i * Extent::BYTES, &mut bytes);
+                let extent = Extent::decode(bytes);
+                assert_eq!(extent.lba, lba, "adjacent");
+                for sector in &self.oracle[lba as usize..][..extent.sectors as usize] {
+                    let hole = extent.state == ExtentState::Unmapped;
+                    assert!(!hole || sector.now.is_none_or(|v| v == 0), "{extent:?} {sector:?}");
+                }
+                lba += u64::from(extent.sectors);
+            }
+        }
+        assert_eq!(lba, all);
+    }
+
+    fn run(&mut self) {
+        for _ in 0..100 + self.rng.below(700) {
+            match self.rng.below(1000) {
+                0..640 => self.change(),
+                640..690 => self.flush(),
+                690..992 => {
+                    let (lba, n) = self.range(true);
+                    self.read(lba, n);
+                }
+                992..995 => self.extents(),
+                _ => self.cut_power(),
+            }
+            if self.rng.chance(0.6) {
+                let steps = self.rng.below(8);
+                self.turn(steps);
+            }
+        }
+        self.flush();
+        self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
+        for _ in 0..10_000 {
+            self.turn(1);
+        }
+        let idle = self.cores.iter().all(ShardHandle::is_idle);
+        assert!(idle || self.failing, "{}", self.describe());
+        self.cut_power();
+        self.count();
+        let total = self.total;
+        assert_eq!(total.lost, 0);
+        assert_eq!(self.cores.len() > 1, total.sent > 0, "{total:?}");
+    }
+}
+
+#[test]
+fn everything_flushed_survives_on_every_shard() {
+    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    let seeds = match number("SLUICE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = number("SLUICE_FIRST").unwrap_or(0);
+            first..first + number("SLUICE_CASES").unwrap_or(100)
+        }
+    };
+    let (mut cuts, mut total, count) = (0, ShardStats::default(), seeds.end - seeds.start);
+    for seed in seeds {
+        let result = std::panic::catch_unwind(|| {
+            let mut case = Case::new(seed);
+            case.run();
+            (case.cuts, case.total)
+        });
+        match result {
+            Ok((n, stats)) => (cuts, total) = (cuts + n, total.plus(&stats)),
+            Err(panic) => {
+                eprintln!(
+                    "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
+                     sluice-lightnvm --test sharded_oracle"
+                );
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    println!("{count} cases, {cuts} power cuts, {total:?}");
+    let crossed = total.split > 0 && total.sent > 0 && total.served > 0;
+    assert!(count == 1 || cuts > count && crossed, "{cuts} {total:?}");
+}

@@ -1,0 +1,243 @@
+//! What a second core adds to a sharded pblk, in real time (section 4.2.1): requests of 4 KB on one
+//! device of two shards, by one thread that has both ends in turns, and by two threads with one end
+//! each, on CPUs of their own.
+//!
+//! The drive is an [`Echo`] per queue pair, on the group's large geometry, answered by the thread
+//! that submits: what is measured is everything, drive included, with 32 outstanding. *Local*
+//! requests go to the submitting core's own stripes; of *uniform* ones half cross to the other
+//! core. The number is requests per time with two threads over that with one, each from the lowest
+//! decile of rounds in turns, because what disturbs the machine only ever adds.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use block::{Device, Payload, Request};
+use clock::{Component, Nanos};
+use lightnvm::{ShardHandle, Sharded, ShardedConfig};
+use rng::Rng;
+
+use super::super::echo::{Echo, Wire};
+use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink};
+use super::overhead::{chunks, info};
+use super::{BENCH, setup};
+
+/// Requests outstanding per end.
+const BATCH: u64 = 32;
+/// Entries of a queue pair.
+const DEPTH: u16 = 1024;
+/// Sectors that requests go to: 4 GiB.
+const AREA: u64 = 1 << 20;
+/// Shards, and threads at most.
+const SHARDS: usize = 2;
+/// Two threads do at least this much more than one.
+const SCALES: f64 = 1.8;
+
+/// Where requests go, and what they are.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    writes: bool,
+    /// Only to the submitting core's own stripes.
+    local: bool,
+}
+
+/// One core's end, the drive behind its queue pair, and its requests.
+#[derive(Debug)]
+pub struct End {
+    handle: ShardHandle,
+    echo: Echo,
+    rng: Rng,
+    now: Nanos,
+    submitted: u64,
+    reaped: u64,
+}
+
+/// The ends of a sharded device of two shards, its first sectors written once.
+///
+/// # Errors
+/// When there is no memory, or a write fails.
+pub fn ends(area: u64) -> Result<Vec<End>, BenchError> {
+    let first = Wire::new(DEPTH)?;
+    let wires = [first.another()?, first];
+    let info = info()?;
+    let queues: Vec<_> = wires.iter().rev().map(Wire::queue_pair).collect::<Result<_, _>>()?;
+    let (port, config) = (wires[0].port().clone(), ShardedConfig::new(SHARDS as u32));
+    let sharded = Sharded::open(&info, &chunks(&info), queues, port, config, &mut || {}, false);
+    let handles = sharded.map_err(setup)?.into_handles();
+    let mut ends = Vec::new();
+    for ((handle, wire), seed) in handles.into_iter().zip(wires.iter().rev()).zip(1..) {
+        let (echo, rng, now) = (wire.echo()?, Rng::new(seed), Nanos(1));
+        ends.push(End { handle, echo, rng, now, submitted: 0, reaped: 0 });
+    }
+    for lba in (0..area).step_by(64) {
+        let (tag, end) = (ends[0].submitted, &mut ends[0]);
+        end.submitted += 1;
+        let request = Request::write(lba, 64, Payload::BitBucket, tag);
+        end.handle.submit(end.now, request).map_err(setup)?;
+        while ends[0].reaped < ends[0].submitted {
+            ends.iter_mut().try_for_each(End::turn)?;
+        }
+    }
+    Ok(ends)
+}
+
+impl End {
+    /// One turn of the core and of its drive.
+    #[inline]
+    fn turn(&mut self) -> Result<(), BenchError> {
+        self.now = Nanos(self.now.0 + 1);
+        self.handle.poll(self.now);
+        self.echo.poll();
+        self.handle.poll(self.now);
+        while let Some(done) = self.handle.reap() {
+            if !done.status.is_success() {
+                return Err(BenchError::Status(done.status));
+            }
+            self.reaped += 1;
+        }
+        Ok(())
+    }
+
+    /// Submits until a batch is outstanding, but no more than `until` in all.
+    #[inline]
+    fn submit(&mut self, load: Load, area: u64, until: u64) -> Result<(), BenchError> {
+        while self.submitted < until.min(self.reaped + BATCH) {
+            let mut lba = self.rng.below(area);
+            if load.local {
+                // The same place in the core's own stripe of the row.
+                let stripe = u64::from(self.handle.stripe_sectors());
+                let row = stripe * SHARDS as u64;
+                lba = lba / row * row + u64::from(self.handle.shard()) * stripe + lba % stripe;
+            }
+            let tag = self.submitted;
+            let data = Payload::BitBucket;
+            let request = if load.writes {
+                Request::write(lba, 1, data, tag)
+            } else {
+                Request::read(lba, 1, data, tag)
+            };
+            self.handle.submit(self.now, request).map_err(setup)?;
+            self.submitted += 1;
+        }
+        Ok(())
+    }
+
+    /// How many requests there are after so many more.
+    fn after(&self, requests: u64) -> u64 {
+        self.submitted + requests
+    }
+}
+
+/// Requests per nanosecond of one thread that has all ends.
+fn alone(ends: &mut [End], load: Load, area: u64, batches: u64) -> Result<f64, BenchError> {
+    let cores = Cores::allowed();
+    cores.on_first(|| {
+        let begin = Instant::now();
+        let until: Vec<u64> = ends.iter().map(|end| end.after(batches * BATCH)).collect();
+        while ends.iter().zip(&until).any(|(end, until)| end.reaped < *until) {
+            for (end, until) in ends.iter_mut().zip(&until) {
+                end.submit(load, area, *until)?;
+                end.turn()?;
+            }
+        }
+        Ok((batches * BATCH * SHARDS as u64) as f64 / begin.elapsed().as_nanos() as f64)
+    })
+}
+
+/// Requests per nanosecond of a thread for each end.
+fn together(ends: &mut [End], load: Load, area: u64, batches: u64) -> Result<f64, BenchError> {
+    let (cores, barrier) = (Cores::allowed(), Barrier::new(ends.len()));
+    let left = AtomicUsize::new(ends.len());
+    let rates: Result<Vec<f64>, BenchError> = thread::scope(|scope| {
+        let (cores, barrier, left) = (&cores, &barrier, &left);
+        let threads: Vec<_> = ends
+            .iter_mut()
+            .enumerate()
+            .map(|(i, end)| {
+                scope.spawn(move || {
+                    cores.pin(i);
+                    barrier.wait();
+                    let begin = Instant::now();
+                    let mut work = || {
+                        let until = end.after(batches * BATCH);
+                        while end.reaped < until {
+                            end.submit(load, area, until)?;
+                            end.turn()?;
+                        }
+                        Ok((batches * BATCH) as f64 / begin.elapsed().as_nanos() as f64)
+                    };
+                    let rate = work();
+                    // The other core may still need this one's shard.
+                    left.fetch_sub(1, Ordering::Relaxed);
+                    while left.load(Ordering::Relaxed) > 0 {
+                        end.turn()?;
+                    }
+                    rate
+                })
+            })
+            .collect();
+        let lost = |_| BenchError::Thread("a submitter");
+        threads.into_iter().map(|t| t.join().map_err(lost)?).collect()
+    });
+    Ok(rates?.into_iter().sum())
+}
+
+/// Measures one and two threads.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    if !Cores::allowed().has_two() {
+        return Ok(());
+    }
+    let area = effort.choose(AREA, AREA >> 6);
+    let (rounds, batches) = (effort.choose(151, 3), effort.choose(150, 10));
+    let mut ends = ends(area)?;
+    for (writes, what) in [(true, "writes"), (false, "reads")] {
+        for (local, to) in [(true, "to the core's own stripes"), (false, "uniform, half cross")] {
+            let load = Load { writes, local };
+            let (mut one, mut two) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                one.push(1.0 / alone(&mut ends, load, area, batches)?);
+                two.push(1.0 / together(&mut ends, load, area, batches)?);
+            }
+            let case = format!("sharded pblk over an echo, 4 KB {what} {to}");
+            let lowest = |ns: Vec<f64>, metric| {
+                let none = BenchError::NoValue { case: case.clone(), metric };
+                Samples::new(ns).map(|s| s.quantile(0.1)).ok_or(none)
+            };
+            let (one, two) = (lowest(one, "one_thread")?, lowest(two, "two_threads")?);
+            let row =
+                |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
+            sink.push(row("one_thread_per_request", one, "ns"))?;
+            sink.push(row("two_threads_per_request", two, "ns"))?;
+            let ratio = row("two_over_one", one / two, "x");
+            sink.push(if writes { ratio.at_least(SCALES) } else { ratio })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_requests_stay_and_half_of_the_uniform_ones_cross() {
+        let mut ends = ends(1 << 12).unwrap();
+        let sent = |ends: &[End]| ends.iter().map(|e| e.handle.stats().sent).sum::<u64>();
+        let before = sent(&ends);
+        let local = Load { writes: true, local: true };
+        assert!(alone(&mut ends, local, 1 << 12, 20).unwrap() > 0.0);
+        assert!(together(&mut ends, local, 1 << 12, 20).unwrap() > 0.0);
+        assert_eq!(sent(&ends), before);
+        let uniform = Load { writes: true, local: false };
+        together(&mut ends, uniform, 1 << 12, 100).unwrap();
+        let crossed = (sent(&ends) - before) as f64 / (100 * BATCH * 2) as f64;
+        assert!((0.45..0.55).contains(&crossed), "{crossed}");
+        assert!(
+            ends.iter().all(|e| e.handle.is_idle() || e.handle.pblk().queue().outstanding() == 0)
+        );
+    }
+}
