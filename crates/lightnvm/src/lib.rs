@@ -15,6 +15,7 @@
 //! | `targets/pblk/vectors` | [`ftl::Flash`] by vector commands |
 //! | `targets/pblk/split` | reads that take several commands |
 //! | `targets/pblk/memory` | registered memory: the write buffer |
+//! | [`targets/kv`](Kv) | keys and values: small ones packed, large ones in whole chunks |
 //! | `targets/pblk/requests` | which requests are outstanding, and where their data is |
 //! | `targets/pblk/spread` | where the sectors of a part of a request are |
 //! | [`targets/pblk/sharded`](Sharded) | a block device with an owner per core |
@@ -42,6 +43,10 @@ mod targets;
 pub mod vector;
 
 pub use ssd::{ChunkInfo, Performance, Ssd, SsdError};
+pub use targets::kv::{
+    Change, ChangeNow, Cursor, Key, KeyLength, Kv, KvAnswer, KvBusy, KvCompletion, KvConfig,
+    KvError, KvLayout, KvNow, KvOp, KvOpenError, KvRequest, KvStats, Room,
+};
 pub use targets::pblk::sharded::{
     LabelError, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
 };

@@ -1,3 +1,4 @@
 //! Targets: what the host makes of an open-channel drive.
 
+pub(crate) mod kv;
 pub(crate) mod pblk;

@@ -11,6 +11,7 @@
 //! | `verify` | what was written where, and whether it comes back |
 //! | [`histogram`](Histogram), [`series`](Series), `recorder` | latencies; throughput over time; both of one job |
 //! | [`result`](RunResult), [`fio_json`](to_fio_json) | the numbers, and fio 3.33's JSON of them |
+//! | [`ycsb`] | YCSB's core workloads: what a key-value store is asked next |
 //! | `error` | what can be wrong with a job, a trace or a run |
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ mod trace;
 pub mod units;
 mod verify;
 mod worker;
+pub mod ycsb;
 
 pub use error::{HostError, JobError, Place};
 pub use fio_json::{FIO_VERSION, to_fio_json};

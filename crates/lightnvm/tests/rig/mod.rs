@@ -7,7 +7,8 @@ use std::path::Path;
 
 use clock::{Component, Nanos};
 use drive::{
-    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy, WriteBuffer,
+    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
+    WriteBuffer,
 };
 use driver::{Controller, DriveInfo};
 use ftl::FtlConfig;

@@ -13,6 +13,7 @@
 //! | [`uring`] | group `uring`: a real file through io_uring, with fio beside it |
 //! | [`hiops`] | group `hiops`: completion strategies for threads that wait |
 //! | [`machine`] | group `block` on a modelled machine: many cores in virtual time |
+//! | [`kv`] | `sluice kv bench`: YCSB, and values of a chunk against pblk |
 //! | [`mod@block`] | group `block`: the block layer, per request and over cores |
 //! | [`mod@lightnvm`] | group `lightnvm`: the LightNVM paper's evaluation, and the host's translation layer at work |
 //!
@@ -37,6 +38,7 @@ pub mod block;
 mod cores;
 pub mod echo;
 pub mod hiops;
+pub mod kv;
 pub mod lightnvm;
 pub mod live;
 pub mod machine;

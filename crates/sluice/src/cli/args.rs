@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ::serve::nbd::Endpoint;
 use clap::{Args, Subcommand, ValueEnum};
 use lightnvm::core::{PuSet, TargetKind};
+use workload::ycsb::YcsbWorkload;
 
 use crate::machine::Machine;
 
@@ -254,6 +255,79 @@ pub enum BenchGroup {
     /// The LightNVM paper's evaluation: an open-channel drive and pblk in virtual time, and what the
     /// host's translation layer costs and sustains in real time.
     Lightnvm,
+}
+
+/// `sluice kv …`.
+#[derive(Debug, Subcommand)]
+pub enum KvArgs {
+    /// YCSB's workloads A to F on the key-value target, and values of a chunk against pblk.
+    Bench(KvBenchArgs),
+}
+
+/// `sluice kv bench`.
+#[derive(Debug, Args)]
+pub struct KvBenchArgs {
+    /// A scenario whose drive to use: open-channel, with data. Without one, the LightNVM paper's
+    /// drive, scaled down.
+    pub scenario: Option<PathBuf>,
+    /// What to run: a YCSB workload from a to f; `puts`, values of a chunk against pblk; or `all`.
+    #[arg(long, value_name = "a..f|puts|all", default_value = "all")]
+    pub workload: KvWorkload,
+    /// Records that are there at the start (100,000 unless said).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub records: Option<u64>,
+    /// Operations to carry out (100,000 unless said).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub operations: Option<u64>,
+    /// Bytes of a record's value: YCSB's ten fields of 100, unless said.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub value_bytes: u64,
+    /// Operations at a time.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub depth: u32,
+    /// Parallel units that take small values at a time; 0: as many as there are, at most 8.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub active_pus: u32,
+    /// Spare chunks: physical / logical - 1, from 0.05.
+    #[arg(long, value_name = "RATIO")]
+    pub over_provisioning: Option<f64>,
+    /// Run the workloads in real time, with the drive on a thread of its own.
+    #[arg(long)]
+    pub real: bool,
+    /// Use this seed instead of the scenario's.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Print one JSON object per line.
+    #[arg(long)]
+    pub json: bool,
+    /// Only see that everything can be measured.
+    #[arg(long, hide = true)]
+    pub quick: bool,
+}
+
+/// What `sluice kv bench` runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvWorkload {
+    /// Everything.
+    All,
+    /// Values of a chunk, against pblk.
+    Puts,
+    /// One of YCSB's workloads.
+    One(YcsbWorkload),
+}
+
+impl std::str::FromStr for KvWorkload {
+    type Err = String;
+    fn from_str(text: &str) -> Result<KvWorkload, String> {
+        match text {
+            "all" => Ok(KvWorkload::All),
+            "puts" => Ok(KvWorkload::Puts),
+            one => one
+                .parse()
+                .map(KvWorkload::One)
+                .map_err(|_| format!("no workload `{one}`: allowed are a to f, puts, all")),
+        }
+    }
 }
 
 #[cfg(test)]

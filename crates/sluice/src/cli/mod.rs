@@ -9,10 +9,12 @@
 //! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
 //! | [`target_command`] | `sluice target create`, `list`, `info`, `remove` |
 //! | `target_sheet` | what those print |
+//! | [`kv_command`] | `sluice kv bench` |
 
 pub mod args;
 pub mod drive_command;
 mod failure;
+pub mod kv_command;
 pub mod serve_command;
 pub mod sim_command;
 pub mod target_command;
@@ -50,6 +52,9 @@ enum Command {
     Calibrate(args::CalibrateArgs),
     /// Measure Sluice itself.
     Bench(args::BenchArgs),
+    /// Keys and values on flash that the host manages.
+    #[command(subcommand)]
+    Kv(args::KvArgs),
 }
 
 /// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
@@ -70,6 +75,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Target(args) => target_command::run(&args),
         Command::Calibrate(args) => crate::calibrate::run(&args),
         Command::Bench(args) => crate::bench::run(&args),
+        Command::Kv(args) => kv_command::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,302 @@
+//! [`Fetches`]: sectors on their way into memory, from flash or from the units that wait in memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ftl::Shape;
+use nvme::Status;
+use ring::{AddressSpace, Iova, Region};
+
+use super::chunks::{Chunks, Use};
+use super::config::Layout;
+use super::flight::Flight;
+use super::streams::Streams;
+use crate::vector::{Addresses, MemoryError, Sectors, VectorQueue, register};
+
+/// Commands of one fetch on the drive at most: what is read is on one parallel unit.
+const COMMANDS: u32 = 8;
+
+/// Who wants the sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Nobody,
+    /// A record of a value that is being read.
+    Piece {
+        request: u32,
+        index: u32,
+    },
+    /// A whole chunk of one, which goes where the value goes.
+    Part {
+        request: u32,
+        index: u32,
+        to: Iova,
+    },
+    /// A chunk that is being cleaned.
+    Window {
+        cleaner: u32,
+    },
+}
+
+/// How much memory a fetch has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// For small records.
+    Small = 0,
+    /// For any record.
+    Any = 1,
+    /// None: straight to the user.
+    Direct = 2,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) owner: Owner,
+    chunk: u32,
+    pub(crate) first: u32,
+    next: u32,
+    end: u32,
+    outstanding: u32,
+    queued: bool,
+    /// What the drive said of a sector that failed.
+    pub(crate) failed: Option<Status>,
+    /// A bit per sector that failed.
+    bad: Box<[u64]>,
+    /// Where its memory starts in the lanes.
+    pub(crate) offset: usize,
+    lane: Option<Lane>,
+}
+
+impl Fetch {
+    /// Whether any of the sectors from `from` up to `to` failed.
+    pub(crate) fn is_bad(&self, from: u32, to: u32) -> bool {
+        self.failed.is_some()
+            && (from..to).any(|sector| {
+                let i = (sector - self.first) as usize;
+                self.bad.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 != 0)
+            })
+    }
+}
+
+/// A fixed number of fetches with their memory.
+#[derive(Debug)]
+pub(crate) struct Fetches {
+    all: Vec<Fetch>,
+    free: [Vec<u32>; 3],
+    lanes: Arc<Region>,
+    at: Iova,
+    sending: VecDeque<u32>,
+    /// Fetches that have all their sectors.
+    pub(crate) ended: VecDeque<u32>,
+    /// The fetch of the first cleaner.
+    windows: u32,
+}
+
+impl Fetches {
+    /// `counts` of small lanes, lanes for any record, and direct ones; then one per cleaner.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub(crate) fn new(
+        space: &AddressSpace,
+        layout: &Layout,
+        counts: [u32; 3],
+    ) -> Result<Fetches, MemoryError> {
+        let [small, any, window] = layout.lane_sectors();
+        let sizes =
+            [(small, counts[0]), (any, counts[1]), (0, counts[2]), (window, layout.cleaners)];
+        let sectors: u64 =
+            sizes.iter().map(|(size, count)| u64::from(*size) * u64::from(*count)).sum();
+        let bytes = sectors as usize * layout.sector_bytes as usize;
+        let (lanes, at) = register(space, bytes, "memory for reads")?;
+        let mut fetches = Fetches {
+            all: Vec::new(),
+            free: [Vec::new(), Vec::new(), Vec::new()],
+            lanes,
+            at,
+            sending: VecDeque::new(),
+            ended: VecDeque::new(),
+            windows: counts.iter().sum(),
+        };
+        let mut offset = 0;
+        for (class, (size, count)) in sizes.into_iter().enumerate() {
+            for _ in 0..count {
+                let lane = [Lane::Small, Lane::Any, Lane::Direct].get(class).copied();
+                if let Some(lane) = lane {
+                    fetches.free[lane as usize].push(fetches.all.len() as u32);
+                }
+                fetches.all.push(Fetch {
+                    owner: Owner::Nobody,
+                    chunk: 0,
+                    first: 0,
+                    next: 0,
+                    end: 0,
+                    outstanding: 0,
+                    queued: false,
+                    failed: None,
+                    bad: vec![0; size.div_ceil(64) as usize].into(),
+                    offset,
+                    lane,
+                });
+                offset += size as usize * layout.sector_bytes as usize;
+            }
+        }
+        Ok(fetches)
+    }
+
+    /// Whether there is a fetch of this kind to be had.
+    pub(crate) fn has(&self, lane: Lane) -> bool {
+        !self.free[lane as usize].is_empty()
+    }
+
+    /// Begins to fetch `count` sectors of a chunk from `first` on. Returns whether there was a lane.
+    pub(crate) fn begin(
+        &mut self,
+        lane: Lane,
+        owner: Owner,
+        chunk: u32,
+        (first, count): (u32, u32),
+    ) -> bool {
+        let Some(fetch) = self.free[lane as usize].pop() else { return false };
+        self.start(fetch, owner, chunk, (first, count));
+        true
+    }
+
+    /// The same for a cleaner, whose lane is its own.
+    pub(crate) fn begin_window(&mut self, cleaner: u32, chunk: u32, sectors: (u32, u32)) {
+        self.start(self.windows + cleaner, Owner::Window { cleaner }, chunk, sectors);
+    }
+
+    fn start(&mut self, fetch: u32, owner: Owner, chunk: u32, (first, count): (u32, u32)) {
+        let f = &mut self.all[fetch as usize];
+        (f.owner, f.chunk, f.first, f.next, f.end) = (owner, chunk, first, first, first + count);
+        (f.outstanding, f.failed, f.queued) = (0, None, true);
+        f.bad.fill(0);
+        self.sending.push_back(fetch);
+    }
+
+    pub(crate) fn get(&self, fetch: u32) -> &Fetch {
+        &self.all[fetch as usize]
+    }
+
+    /// The fetch of a cleaner.
+    pub(crate) fn window(&self, cleaner: u32) -> &Fetch {
+        &self.all[(self.windows + cleaner) as usize]
+    }
+
+    /// The memory of all lanes.
+    pub(crate) fn memory(&self) -> &Arc<Region> {
+        &self.lanes
+    }
+
+    /// The owner is done with a fetch.
+    pub(crate) fn release(&mut self, fetch: u32) {
+        let f = &mut self.all[fetch as usize];
+        f.owner = Owner::Nobody;
+        if let Some(lane) = f.lane {
+            self.free[lane as usize].push(fetch);
+        }
+    }
+
+    /// Sends what can be sent, and copies what is in memory.
+    pub(crate) fn send(
+        &mut self,
+        queue: &mut VectorQueue,
+        addresses: &Addresses,
+        chunks: &Chunks,
+        streams: &Streams,
+    ) {
+        let shape = *addresses.shape();
+        while let Some(&fetch) = self.sending.front() {
+            let f = &mut self.all[fetch as usize];
+            let chunk = f.chunk;
+            let may_be_here = matches!(chunks.get(chunk).usage, Use::Open | Use::Failing);
+            while f.next < f.end && f.outstanding < COMMANDS {
+                let here = |sector: u32| match may_be_here {
+                    true => streams.in_memory(chunk, sector / shape.unit),
+                    false => None,
+                };
+                let to = (f.next - f.first) as usize * shape.sector_bytes as usize;
+                let unit_end = (f.next / shape.unit + 1) * shape.unit;
+                if let Some((region, at)) = here(f.next) {
+                    let n = f.end.min(unit_end) - f.next;
+                    let at = at + (f.next % shape.unit * shape.sector_bytes) as usize;
+                    let bytes = (n * shape.sector_bytes) as usize;
+                    Region::copy(region, at, &self.lanes, f.offset + to, bytes);
+                    f.next += n;
+                    continue;
+                }
+                let mut end = f.end.min(f.next + queue.max_sectors());
+                if may_be_here {
+                    let mut unit = unit_end;
+                    while unit < end && here(unit).is_none() {
+                        unit += shape.unit;
+                    }
+                    end = end.min(unit);
+                }
+                if !f.read(fetch, end, (self.at, to), queue, addresses) {
+                    return;
+                }
+            }
+            f.queued = false;
+            if f.next == f.end && f.outstanding == 0 {
+                self.ended.push_back(fetch);
+            }
+            self.sending.pop_front();
+        }
+    }
+
+    /// A command has ended.
+    pub(crate) fn command_ended(&mut self, fetch: u32, sector: u32, failed: u64, status: Status) {
+        let Some(f) = self.all.get_mut(fetch as usize) else { return };
+        f.outstanding = f.outstanding.saturating_sub(1);
+        if failed != 0 {
+            f.failed = Some(status);
+            for i in (0..64).filter(|i| failed >> i & 1 != 0) {
+                let at = (sector - f.first + i) as usize;
+                if let Some(word) = f.bad.get_mut(at / 64) {
+                    *word |= 1 << (at % 64);
+                }
+            }
+        }
+        if f.next < f.end {
+            if !f.queued {
+                f.queued = true;
+                self.sending.push_back(fetch);
+            }
+        } else if f.outstanding == 0 {
+            self.ended.push_back(fetch);
+        }
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.sending.is_empty() && self.ended.is_empty()
+    }
+}
+
+impl Fetch {
+    /// Sends one command for the sectors up to `end`. Returns whether the queue had room.
+    fn read(
+        &mut self,
+        fetch: u32,
+        end: u32,
+        (lanes, to): (Iova, usize),
+        queue: &mut VectorQueue,
+        addresses: &Addresses,
+    ) -> bool {
+        let shape: &Shape = addresses.shape();
+        let psn = shape.first_psn(self.chunk) + self.next;
+        let ppas = (0..(end - self.next) as usize).map(|i| addresses.sector(psn + i as u32));
+        let at = match self.owner {
+            Owner::Part { to: user, .. } => user.offset(to as u64),
+            _ => lanes.offset((self.offset + to) as u64),
+        };
+        let user = Flight::Read { fetch, sector: self.next }.to_bits();
+        if queue.read(ppas, Sectors::Run(at), None, user).is_err() {
+            return false;
+        }
+        self.next = end;
+        self.outstanding += 1;
+        true
+    }
+}

@@ -1,0 +1,140 @@
+//! [`Key`]: 1 to 255 bytes. Short keys are in place, so that the index holds them without another
+//! allocation and compares them without following a pointer.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// Bytes that a key may have without memory of its own.
+const SHORT: usize = 30;
+
+#[derive(Clone)]
+enum Repr {
+    Short { len: u8, bytes: [u8; SHORT] },
+    Long(Box<[u8]>),
+}
+
+/// A key: 1 to 255 bytes, ordered as bytes are.
+#[derive(Clone)]
+pub struct Key(Repr);
+
+/// A key of no bytes, or of too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key of {bytes} bytes: allowed are 1 to 255")]
+pub struct KeyLength {
+    /// Bytes given.
+    pub bytes: usize,
+}
+
+impl Key {
+    /// Bytes of a key at most.
+    pub const MAX_BYTES: usize = 255;
+
+    /// A key of these bytes. Allocates if there are more than 30.
+    ///
+    /// # Errors
+    /// [`KeyLength`].
+    #[inline]
+    pub fn new(bytes: &[u8]) -> Result<Key, KeyLength> {
+        if bytes.is_empty() || bytes.len() > Key::MAX_BYTES {
+            return Err(KeyLength { bytes: bytes.len() });
+        }
+        if bytes.len() > SHORT {
+            return Ok(Key(Repr::Long(bytes.into())));
+        }
+        let mut short = [0; SHORT];
+        short[..bytes.len()].copy_from_slice(bytes);
+        Ok(Key(Repr::Short { len: bytes.len() as u8, bytes: short }))
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Repr::Long(bytes) => bytes,
+        }
+    }
+
+    /// How many bytes it has.
+    #[inline]
+    pub(crate) fn len(&self) -> u8 {
+        self.as_bytes().len() as u8
+    }
+}
+
+impl TryFrom<&[u8]> for Key {
+    type Error = KeyLength;
+    fn try_from(bytes: &[u8]) -> Result<Key, KeyLength> {
+        Key::new(bytes)
+    }
+}
+
+impl TryFrom<&str> for Key {
+    type Error = KeyLength;
+    fn try_from(text: &str) -> Result<Key, KeyLength> {
+        Key::new(text.as_bytes())
+    }
+}
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl AsRef<[u8]> for Key {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    #[inline]
+    fn cmp(&self, other: &Key) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_checked_and_order_is_that_of_bytes() {
+        assert_eq!(Key::new(b""), Err(KeyLength { bytes: 0 }));
+        assert_eq!(Key::new(&[7; 256]), Err(KeyLength { bytes: 256 }));
+        let mut keys = Vec::new();
+        for len in [1, 2, 29, 30, 31, 254, 255] {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let bytes = vec![byte; len];
+                let key = Key::new(&bytes).unwrap();
+                assert_eq!((key.as_bytes(), usize::from(key.len())), (&bytes[..], len));
+                keys.push(key);
+            }
+        }
+        keys.sort();
+        assert!(keys.windows(2).all(|w| w[0].as_bytes() < w[1].as_bytes()));
+        assert_eq!(size_of::<Key>(), 32);
+    }
+}

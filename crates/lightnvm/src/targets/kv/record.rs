@@ -1,0 +1,168 @@
+//! [`Header`]: what precedes every value in packed chunks; see `docs/format/kv.md`.
+//!
+//! ```text
+//! 0..4    0x7276_6b53 ("Skvr"), little endian, as everything
+//! 4..8    CRC-32C of bytes 8.. up to the inline bytes
+//! 8..16   sequence number of the version
+//! 16..20  inline bytes of this piece
+//! 20..24  CRC-32C of the inline bytes
+//! 24..28  where the batch starts in the chunk, 0 without one
+//! 28..32  where the batch ends in the chunk, 0 without one
+//! 32..34  which piece of the value this is
+//! 34..36  pieces of the value
+//! 36..38  whole chunks of the value (in piece 0; 0 in the others)
+//! 38      bytes of the key
+//! 39      1 value, 2 deleted, 3 lost
+//! 40..    the key, zeros up to a multiple of 8
+//! ..      per whole chunk: its number, CRC-32C of its bytes
+//! ..      inline bytes, zeros up to a multiple of 8
+//! ```
+
+use super::index::Part;
+use super::key::Key;
+
+const MAGIC: u32 = 0x7276_6b53;
+
+/// Bytes of the fixed part.
+pub(crate) const FIXED: u32 = 40;
+
+/// What a record says of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A value, or a piece of one.
+    Value,
+    /// The key was deleted.
+    Deleted,
+    /// The value could not be read any more when it was to be moved.
+    Lost,
+}
+
+/// A record without its inline bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) seq: u64,
+    pub(crate) bytes: u32,
+    pub(crate) crc: u32,
+    /// Start and end of the batch in the chunk.
+    pub(crate) batch: Option<(u32, u32)>,
+    pub(crate) piece: u16,
+    pub(crate) pieces: u16,
+    pub(crate) kind: Kind,
+}
+
+/// Bytes before the inline bytes.
+#[inline]
+pub(crate) fn header_bytes(key: u8, parts: usize) -> u32 {
+    FIXED + u32::from(key).next_multiple_of(8) + 8 * parts as u32
+}
+
+/// Bytes of a whole record.
+#[inline]
+pub(crate) fn record_bytes(key: u8, parts: usize, bytes: u32) -> u32 {
+    (header_bytes(key, parts) + bytes).next_multiple_of(8)
+}
+
+impl Header {
+    /// Encodes into `out`, which is cleared first.
+    pub(crate) fn encode(&self, key: &Key, parts: &[Part], out: &mut Vec<u8>) {
+        let (start, end) = self.batch.unwrap_or((0, 0));
+        let kind = match self.kind {
+            Kind::Value => 1,
+            Kind::Deleted => 2,
+            Kind::Lost => 3,
+        };
+        out.clear();
+        out.extend(MAGIC.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(self.seq.to_le_bytes());
+        for word in [self.bytes, self.crc, start, end] {
+            out.extend(word.to_le_bytes());
+        }
+        for half in [self.piece, self.pieces, parts.len() as u16] {
+            out.extend(half.to_le_bytes());
+        }
+        out.extend([key.len(), kind]);
+        out.extend(key.as_bytes());
+        out.resize(out.len().next_multiple_of(8), 0);
+        for part in parts {
+            out.extend(part.chunk.to_le_bytes());
+            out.extend(part.crc.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out[8..]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Whether bytes begin as a header does.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC.to_le_bytes())
+    }
+
+    /// Decodes what starts at the first of `bytes`; `None` if that is no whole, undamaged header.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(Header, Key, Vec<Part>)> {
+        let word = |at: usize| -> Option<u32> {
+            Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+        };
+        let half = |at: usize| -> Option<u16> {
+            Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+        };
+        if word(0)? != MAGIC {
+            return None;
+        }
+        let (key, parts) = (*bytes.get(38)?, usize::from(half(36)?));
+        let whole = bytes.get(..header_bytes(key, parts) as usize)?;
+        if crc32c::crc32c(&whole[8..]) != word(4)? {
+            return None;
+        }
+        let kind = match bytes[39] {
+            1 => Kind::Value,
+            2 => Kind::Deleted,
+            3 => Kind::Lost,
+            _ => return None,
+        };
+        let list = header_bytes(key, 0) as usize;
+        let key = Key::new(&whole[FIXED as usize..FIXED as usize + usize::from(key)]).ok()?;
+        let part = |i| Some(Part { chunk: word(list + 8 * i)?, crc: word(list + 8 * i + 4)? });
+        let parts = (0..parts).map(part).collect::<Option<Vec<Part>>>()?;
+        let (start, end) = (word(24)?, word(28)?);
+        let header = Header {
+            seq: u64::from(word(12)?) << 32 | u64::from(word(8)?),
+            bytes: word(16)?,
+            crc: word(20)?,
+            batch: (end > 0).then_some((start, end)),
+            piece: half(32)?,
+            pieces: half(34)?,
+            kind,
+        };
+        (header.piece < header.pieces).then_some((header, key, parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_its_bytes_and_damage_is_seen() {
+        let mut bytes = Vec::new();
+        for (len, parts, batch) in [(1, 0, None), (8, 3, Some((64, 4096))), (255, 17, None)] {
+            let key = Key::new(&vec![b'k'; len]).unwrap();
+            let parts: Vec<Part> =
+                (0..parts).map(|i| Part { chunk: i, crc: !i.rotate_left(7) }).collect();
+            let kind = [Kind::Value, Kind::Deleted, Kind::Lost][len % 3];
+            let header =
+                Header { seq: 1 << 40 | 7, bytes: 99, crc: 5, batch, piece: 2, pieces: 3, kind };
+            header.encode(&key, &parts, &mut bytes);
+            assert_eq!(bytes.len() as u32, header_bytes(len as u8, parts.len()));
+            let decoded = Header::decode(&bytes).unwrap();
+            assert_eq!(decoded, (header, key, parts));
+            for bit in (0..bytes.len() * 8).step_by(3) {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(Header::decode(&bytes).is_none(), "bit {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            assert!(Header::decode(&bytes[..bytes.len() - 1]).is_none());
+        }
+        assert!(Header::decode(&[]).is_none());
+        assert!(Header::decode(&[0; 512]).is_none());
+    }
+}

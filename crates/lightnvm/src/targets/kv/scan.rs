@@ -1,0 +1,239 @@
+//! [`Scan`]: commands of the power-on, many at a time: padding, labels, headers (LightNVM paper
+//! section 4.2.2).
+//!
+//! A power-on can itself be cut: it writes nothing but filler and seals, at write pointers.
+
+use std::sync::Arc;
+
+use nvme::MAX_VECTOR;
+use ring::{Iova, Region};
+
+use super::KvOpenError;
+use super::oob::Label;
+use crate::vector::{Addresses, Sectors, VectorEnded, VectorQueue, register};
+
+/// Calls of the pump without any answer after which a drive counts as dead.
+pub(super) const PATIENCE: u64 = 30_000_000;
+
+/// Jobs under way at most.
+const LANES: u16 = 64;
+
+/// What a job does with its sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Writes filler.
+    Fill,
+    /// Writes a seal: sectors intact.
+    Seal(u32),
+    /// Reads labels.
+    Labels,
+    /// Reads data.
+    Read,
+}
+
+/// Consecutive sectors of one chunk: at most 64, and a write unit when written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) task: Task,
+    pub(super) chunk: u32,
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+/// A job that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    job: Job,
+    /// Sectors that have been asked for, and commands that have not ended.
+    sent: u32,
+    commands: u32,
+    failed: u64,
+}
+
+/// A job's memory, for whoever looks at what it has read.
+pub(super) struct Seen<'a> {
+    data: &'a Region,
+    data_at: usize,
+    labels: &'a Region,
+    labels_at: usize,
+    oob_bytes: usize,
+    /// A bit per sector that failed.
+    pub(super) failed: u64,
+}
+
+impl Seen<'_> {
+    /// The label of the job's `i`-th sector; `None` if it is foreign.
+    pub(super) fn label(&self, i: u32) -> Option<Label> {
+        let mut bytes = [0; Label::BYTES];
+        self.labels.read(self.labels_at + i as usize * self.oob_bytes, &mut bytes);
+        Label::decode(&bytes)
+    }
+
+    /// Copies the job's data from byte `at` on.
+    pub(super) fn data(&self, at: usize, into: &mut [u8]) {
+        self.data.read(self.data_at + at, into);
+    }
+}
+
+/// A drive that is being looked at.
+pub(super) struct Scan<'a> {
+    queue: &'a mut VectorQueue,
+    addresses: &'a Addresses,
+    pump: &'a mut dyn FnMut(),
+    data: Arc<Region>,
+    data_at: Iova,
+    labels: Arc<Region>,
+    labels_at: Iova,
+    lanes: u16,
+    oob_bytes: usize,
+}
+
+impl<'a> Scan<'a> {
+    /// A scan through `queue`, which has nothing outstanding.
+    ///
+    /// # Errors
+    /// [`KvOpenError::Memory`].
+    pub(super) fn new(
+        queue: &'a mut VectorQueue,
+        addresses: &'a Addresses,
+        pump: &'a mut dyn FnMut(),
+    ) -> Result<Scan<'a>, KvOpenError> {
+        let oob_bytes = addresses.oob_bytes() as usize;
+        let lanes = queue.queue().capacity().min(LANES);
+        let sectors = usize::from(lanes) * usize::from(MAX_VECTOR);
+        let port = queue.port().clone();
+        let sector_bytes = addresses.shape().sector_bytes as usize;
+        let space = port.memory();
+        let (data, data_at) = register(space, sectors * sector_bytes, "the recovery's data")?;
+        let what = "the recovery's out-of-band bytes";
+        let (labels, labels_at) = register(space, sectors * oob_bytes, what)?;
+        Ok(Scan { queue, addresses, pump, data, data_at, labels, labels_at, lanes, oob_bytes })
+    }
+
+    /// Carries jobs out, as many at a time as there are lanes, in order on each parallel unit.
+    /// `ended` is given each job with what it has read and which sectors failed.
+    ///
+    /// # Errors
+    /// [`KvOpenError::Command`] when something other than the media failed a command,
+    /// [`KvOpenError::Timeout`].
+    pub(super) fn run(
+        &mut self,
+        jobs: &mut dyn Iterator<Item = Job>,
+        ended: &mut dyn FnMut(&Job, &Seen<'_>),
+    ) -> Result<(), KvOpenError> {
+        let mut running: Vec<Option<Running>> = vec![None; self.lanes.into()];
+        let mut free: Vec<u16> = (0..self.lanes).rev().collect();
+        // The lane whose job has not been sent whole: jobs go out one after the other, so that
+        // writes of one chunk do.
+        let mut sending: Option<u16> = None;
+        let mut next = jobs.next();
+        let mut in_vain = 0;
+        loop {
+            loop {
+                if sending.is_none() {
+                    let (Some(job), Some(lane)) = (next, free.last()) else { break };
+                    sending = Some(*lane);
+                    free.pop();
+                    self.prepare(sending.unwrap_or(0), &job);
+                    let fresh = Running { job, sent: 0, commands: 0, failed: 0 };
+                    running[usize::from(sending.unwrap_or(0))] = Some(fresh);
+                    next = jobs.next();
+                }
+                let Some(lane) = sending else { break };
+                let Some(r) = &mut running[usize::from(lane)] else { break };
+                if !self.send(lane, r) {
+                    break;
+                }
+                if r.sent == r.job.count {
+                    sending = None;
+                }
+            }
+            self.queue.ring(true);
+            while let Some(done) = self.queue.reap() {
+                in_vain = 0;
+                let (lane, first) = (done.user as u16, (done.user >> 16) as u32);
+                let Some(r) = &mut running[usize::from(lane)] else { continue };
+                r.failed |= self.failed(&r.job, first, &done)?;
+                r.commands -= 1;
+                if r.commands > 0 || r.sent < r.job.count {
+                    continue;
+                }
+                let per_lane = usize::from(lane) * usize::from(MAX_VECTOR);
+                let seen = Seen {
+                    data: &self.data,
+                    data_at: per_lane * self.addresses.shape().sector_bytes as usize,
+                    labels: &self.labels,
+                    labels_at: per_lane * self.oob_bytes,
+                    oob_bytes: self.oob_bytes,
+                    failed: r.failed,
+                };
+                ended(&r.job, &seen);
+                running[usize::from(lane)] = None;
+                free.push(lane);
+            }
+            self.queue.ring(true);
+            let outstanding = self.queue.outstanding();
+            if next.is_none() && outstanding == 0 && sending.is_none() {
+                return Ok(());
+            }
+            if in_vain == PATIENCE {
+                return Err(KvOpenError::Timeout { outstanding, polls: in_vain });
+            }
+            in_vain += 1;
+            (self.pump)();
+        }
+    }
+
+    /// Puts what a job writes in its memory.
+    fn prepare(&mut self, lane: u16, job: &Job) {
+        let label = match job.task {
+            Task::Fill => Label::Filler,
+            Task::Seal(intact) => Label::Seal { intact },
+            Task::Labels | Task::Read => return,
+        };
+        let first = usize::from(lane) * usize::from(MAX_VECTOR);
+        let size = self.addresses.shape().sector_bytes as usize;
+        self.data.fill(first * size, job.count as usize * size, 0);
+        for i in 0..job.count as usize {
+            self.labels.write((first + i) * self.oob_bytes, &label.encode());
+        }
+    }
+
+    /// Sends one command of a job. Returns whether the queue had room.
+    fn send(&mut self, lane: u16, r: &mut Running) -> bool {
+        let Job { task, chunk, first, count } = r.job;
+        let n = (count - r.sent).min(self.queue.max_sectors());
+        let psn = self.addresses.shape().first_psn(chunk) + first + r.sent;
+        let ppas = (0..n as usize).map(|i| self.addresses.sector(psn + i as u32));
+        let place = u64::from(lane) * u64::from(MAX_VECTOR) + u64::from(r.sent);
+        let size = u64::from(self.addresses.shape().sector_bytes);
+        let data = Sectors::Run(self.data_at.offset(place * size));
+        let labels = self.labels_at.offset(place * self.oob_bytes as u64);
+        let user = u64::from(r.sent) << 16 | u64::from(lane);
+        let sent = match task {
+            Task::Fill | Task::Seal(_) => self.queue.write(ppas, data, Some(labels), user),
+            Task::Labels => self.queue.read(ppas, Sectors::Nowhere, Some(labels), user),
+            Task::Read => self.queue.read(ppas, data, None, user),
+        };
+        if sent.is_err() {
+            return false;
+        }
+        r.sent += n;
+        r.commands += 1;
+        true
+    }
+
+    /// The sectors of a job that the media, and nothing else, failed.
+    fn failed(&self, job: &Job, first: u32, done: &VectorEnded) -> Result<u64, KvOpenError> {
+        if done.status.is_success() || done.status.is_media_error() {
+            return Ok(done.failed << first);
+        }
+        let command = match job.task {
+            Task::Fill | Task::Seal(_) => "Vector Chunk Write",
+            Task::Labels | Task::Read => "Vector Chunk Read",
+        };
+        let psn = self.addresses.shape().first_psn(job.chunk) + job.first;
+        let address = self.addresses.components(psn);
+        Err(KvOpenError::Command { command, address, status: done.status })
+    }
+}

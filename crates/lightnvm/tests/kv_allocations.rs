@@ -1,0 +1,81 @@
+//! Rule R9: reads of the key-value target do not allocate, and neither do puts of keys that exist, but
+//! for the lists of what is in a chunk. A counting allocator watches.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clock::{Component, Nanos};
+use common::{OpenChannelDrive, geometry};
+use lightnvm::{Key, Kv, KvAnswer, KvConfig, KvRequest, Room};
+use ring::Region;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is the system's allocator's; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, size: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(size) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, size: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(at, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs a request, and says how many allocations the target made for it.
+fn run(drive: &mut OpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {
+    let count = || ALLOCATIONS.load(Ordering::Relaxed);
+    let (before, mut made) = (count(), 0);
+    kv.submit(Nanos(0), request).expect("room for a request");
+    made += count() - before;
+    loop {
+        let before = count();
+        kv.poll(Nanos(0));
+        let done = kv.reap();
+        made += count() - before;
+        if let Some(done) = done {
+            assert!(matches!(done.result, Ok(KvAnswer::Done | KvAnswer::Value(100))), "{done:?}");
+            return made;
+        }
+        drive.fetch();
+        drive.step();
+    }
+}
+
+#[test]
+fn reads_do_not_allocate_and_puts_hardly() {
+    let mut drive = OpenChannelDrive::new(geometry(2, 2, 64, 64, 4, 4), true, 1);
+    let (port, queue) = drive.connect(64);
+    let (info, chunks) = (drive.info(), drive.descriptors());
+    let config = KvConfig::default();
+    let mut kv =
+        Kv::open(&info, &chunks, &|_| true, queue, port, config, &mut || {}, true).unwrap();
+    let memory = Region::anonymous(4096).unwrap();
+    let room = Room { at: kv.memory().register(&memory).unwrap(), bytes: 100 };
+    let key = |i: u64| Key::new(format!("user{i:020}").as_bytes()).unwrap();
+    let keys: Vec<Key> = (0..200).map(key).collect();
+    for key in &keys {
+        run(&mut drive, &mut kv, KvRequest::put(key.clone(), room, 0));
+    }
+    let mut puts = 0;
+    for i in 0..4000 {
+        puts += run(&mut drive, &mut kv, KvRequest::put(keys[i * 7 % 200].clone(), room, 0));
+    }
+    assert!(puts < 4000 / 20, "{puts} allocations in 4000 puts");
+    for key in &keys[..20] {
+        run(&mut drive, &mut kv, KvRequest::get(key.clone(), room, 0));
+    }
+    let reads: u64 = (0..2000)
+        .map(|i| run(&mut drive, &mut kv, KvRequest::get(keys[i % 200].clone(), room, 0)))
+        .sum();
+    assert_eq!(reads, 0);
+}

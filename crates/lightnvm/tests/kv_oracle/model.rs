@@ -1,0 +1,120 @@
+//! [`Model`]: what every key may stand for.
+
+use std::collections::BTreeMap;
+
+/// A version of a key: a value, named by a number, and its length; or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// Place in the order of everything that was submitted.
+    pub(crate) order: u64,
+    pub(crate) value: Option<(u64, usize)>,
+    /// The batch that it is of.
+    pub(crate) batch: Option<u64>,
+}
+
+/// The versions of one key, oldest first; the first is durable.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) versions: Vec<Version>,
+    /// What is older than this has been overwritten by something durable.
+    pub(crate) floor: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) keys: BTreeMap<Vec<u8>, History>,
+}
+
+impl Model {
+    /// What the key stands for just before `order`.
+    pub(crate) fn before(&self, key: &[u8], order: u64) -> Option<(u64, usize)> {
+        let versions = &self.keys.get(key)?.versions;
+        versions.iter().rfind(|v| v.order < order)?.value
+    }
+
+    pub(crate) fn push(&mut self, key: &[u8], version: Version) {
+        self.keys.entry(key.to_vec()).or_default().versions.push(version);
+    }
+
+    /// A change did not happen.
+    pub(crate) fn remove(&mut self, key: &[u8], order: u64) {
+        if let Some(history) = self.keys.get_mut(key) {
+            history.versions.retain(|v| v.order != order);
+        }
+    }
+
+    /// Everything up to `order` is durable.
+    pub(crate) fn durable(&mut self, key: &[u8], order: u64) {
+        if let Some(history) = self.keys.get_mut(key)
+            && let Some(last) = history.versions.iter().rfind(|v| v.order <= order)
+        {
+            history.floor = history.floor.max(last.order);
+        }
+    }
+
+    pub(crate) fn all_durable(&mut self, order: u64) {
+        let keys: Vec<Vec<u8>> = self.keys.keys().cloned().collect();
+        for key in keys {
+            self.durable(&key, order);
+        }
+    }
+
+    /// Versions that a power cut may leave.
+    pub(crate) fn possible(&self, key: &[u8]) -> Vec<Version> {
+        let nothing = Version { order: 0, value: None, batch: None };
+        let Some(history) = self.keys.get(key) else { return vec![nothing] };
+        let mut possible: Vec<Version> =
+            history.versions.iter().filter(|v| v.order >= history.floor).copied().collect();
+        if history.floor == 0 {
+            possible.insert(0, nothing);
+        }
+        possible
+    }
+
+    /// Takes what was found after a power cut: by key, number and length of the value. Panics if it
+    /// cannot be.
+    pub(crate) fn settle(&mut self, found: &BTreeMap<Vec<u8>, (u64, usize)>) {
+        for key in found.keys() {
+            assert!(self.keys.contains_key(key), "{} was never put", key.escape_ascii());
+        }
+        // Of every key the orders that what was found can have.
+        let mut orders: BTreeMap<&[u8], Vec<Version>> = BTreeMap::new();
+        for key in self.keys.keys() {
+            let value = found.get(key).copied();
+            let possible = self.possible(key);
+            let matching: Vec<Version> =
+                possible.iter().filter(|v| v.value == value).copied().collect();
+            let name = key.escape_ascii();
+            assert!(!matching.is_empty(), "{name} is {value:?}, but may be {possible:?}");
+            orders.insert(key, matching);
+        }
+        // A batch of which something was found for certain is there as a whole.
+        let mut batches: BTreeMap<u64, Vec<(&[u8], u64)>> = BTreeMap::new();
+        for (key, history) in &self.keys {
+            for version in history.versions.iter().filter(|v| v.order >= history.floor) {
+                if let Some(batch) = version.batch {
+                    batches.entry(batch).or_default().push((key, version.order));
+                }
+            }
+        }
+        for (batch, members) in batches {
+            let certain = |(key, order): &(&[u8], u64)| matches!(orders[key][..], [only] if only.order == *order);
+            let missing =
+                |(key, order): &(&[u8], u64)| orders[key].iter().all(|v| v.order < *order);
+            if members.iter().any(certain) && members.iter().any(missing) {
+                let show = |(key, order): &(&[u8], u64)| {
+                    let (possible, name) = (self.possible(key), key.escape_ascii());
+                    format!("\n{name} {order}: one of {:?} of {possible:?}", orders[key])
+                };
+                let members: String = members.iter().map(show).collect();
+                panic!("batch {batch} is there in part: {members}");
+            }
+        }
+        self.keys.retain(|key, _| found.contains_key(key));
+        for (key, history) in &mut self.keys {
+            let value = found.get(key).copied();
+            let version = Version { order: 1, value, batch: None };
+            *history = History { versions: vec![version], floor: 1 };
+        }
+    }
+}

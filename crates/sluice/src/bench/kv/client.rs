@@ -1,0 +1,278 @@
+//! [`Client`]: who carries YCSB's operations out on a key-value target: so many at a time, the next as
+//! soon as one ends.
+//!
+//! A component like any other (rule R2). An operation is timed from its submission to its end, all of
+//! its requests included: a scan is as many reads as it has records, begun together; a
+//! read-modify-write is a read and, when that has ended, an update.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clock::{Component, Nanos, RealClock};
+use lightnvm::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, Room};
+use ring::{Iova, PAGE, Region};
+use workload::Histogram;
+use workload::ycsb::{Operation, OperationKind, Ycsb, record_key};
+
+use super::rig::{Work, setup};
+use crate::bench::BenchError;
+
+/// What the client is to do.
+#[derive(Debug)]
+pub enum Task {
+    /// Put so many records: the load phase.
+    Load(u64),
+    /// Carry so many operations out.
+    Run(Box<Ycsb>, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    operation: Operation,
+    since: Nanos,
+    /// Requests that have not ended.
+    left: u32,
+    /// An update that follows.
+    follows: bool,
+}
+
+/// Who works on the target.
+#[derive(Debug)]
+pub struct Client {
+    kv: Kv,
+    task: Task,
+    begun: u64,
+    ended: u64,
+    slots: Vec<Option<Slot>>,
+    /// Requests that the target had no room for.
+    waiting: Vec<KvRequest>,
+    value_bytes: u64,
+    buffer_bytes: u64,
+    memory: (Arc<Region>, Iova),
+    histograms: BTreeMap<OperationKind, Histogram>,
+    started: Option<Nanos>,
+    last: Nanos,
+    /// Requests that failed, and the first error.
+    failed: u64,
+    error: Option<KvError>,
+    /// In real time: what durations are read from, because one poll does many things.
+    clock: Option<RealClock>,
+    /// Whether something is to be begun without waiting for the target.
+    eager: bool,
+}
+
+/// What a client has measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// Operations.
+    pub operations: u64,
+    /// From the first begin to the last end.
+    pub time: Nanos,
+    /// Durations by kind.
+    pub histograms: BTreeMap<OperationKind, Histogram>,
+    /// Requests that failed.
+    pub failed: u64,
+    /// The first error.
+    pub error: Option<KvError>,
+}
+
+impl Client {
+    /// A client with `depth` operations at a time, of values of `value_bytes`.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(kv: Kv, depth: u32, value_bytes: u64) -> Result<Client, BenchError> {
+        let buffer_bytes = value_bytes.max(1).next_multiple_of(PAGE as u64);
+        let bytes = buffer_bytes * u64::from(depth);
+        let bytes = usize::try_from(bytes).map_err(|e| setup(format!("buffers: {e}")))?;
+        let memory = Region::anonymous(bytes)?;
+        // Not all zeros, and not the same in every buffer.
+        for (i, at) in (0..).zip((0..bytes).step_by(8)) {
+            memory.write(at, &u64::to_le_bytes(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i)));
+        }
+        let at = kv.memory().register(&memory)?;
+        Ok(Client {
+            task: Task::Load(0),
+            begun: 0,
+            ended: 0,
+            slots: vec![None; depth as usize],
+            waiting: Vec::new(),
+            value_bytes,
+            buffer_bytes,
+            memory: (memory, at),
+            histograms: BTreeMap::new(),
+            started: None,
+            last: Nanos::ZERO,
+            failed: 0,
+            error: None,
+            clock: None,
+            eager: false,
+            kv,
+        })
+    }
+
+    /// Begins a task; the one before must be done.
+    pub fn begin(&mut self, task: Task) {
+        (self.task, self.begun, self.ended) = (task, 0, 0);
+        (self.started, self.failed, self.error) = (None, 0, None);
+        self.histograms.clear();
+        self.eager = true;
+    }
+
+    /// Time is real from now on.
+    pub fn run_in_real_time(&mut self, clock: RealClock) {
+        self.clock = Some(clock);
+    }
+
+    fn present(&self, now: Nanos) -> Nanos {
+        self.clock.map_or(now, |clock| clock.now())
+    }
+
+    /// The target.
+    pub fn kv(&self) -> &Kv {
+        &self.kv
+    }
+
+    /// What was measured of the task.
+    pub fn measured(&mut self) -> Measured {
+        Measured {
+            operations: self.ended,
+            time: self.last.since(self.started.unwrap_or(self.last)),
+            histograms: std::mem::take(&mut self.histograms),
+            failed: self.failed,
+            error: self.error,
+        }
+    }
+
+    fn total(&self) -> u64 {
+        match &self.task {
+            Task::Load(records) => *records,
+            Task::Run(_, operations) => *operations,
+        }
+    }
+
+    fn room(&self, slot: usize) -> Room {
+        let at = self.memory.1.offset(slot as u64 * self.buffer_bytes);
+        Room { at, bytes: self.value_bytes }
+    }
+
+    fn key(record: u64) -> Option<Key> {
+        Key::new(record_key(record).as_bytes()).ok()
+    }
+
+    /// Begins operations until as many are under way as may be.
+    fn fill(&mut self, now: Nanos) {
+        self.eager = false;
+        while self.waiting.is_empty() && self.begun < self.total() {
+            let Some(slot) = self.slots.iter().position(Option::is_none) else { return };
+            let operation = match &mut self.task {
+                Task::Load(_) => {
+                    Operation { kind: OperationKind::Insert, record: self.begun, count: 1 }
+                }
+                Task::Run(ycsb, _) => ycsb.next_operation(),
+            };
+            self.begun += 1;
+            let present = self.present(now);
+            self.started.get_or_insert(present);
+            self.start(present, slot, operation);
+        }
+    }
+
+    fn start(&mut self, now: Nanos, slot: usize, operation: Operation) {
+        let (room, tag) = (self.room(slot), slot as u64);
+        let Some(key) = Client::key(operation.record) else { return };
+        let follows = operation.kind == OperationKind::ReadModifyWrite;
+        let mut state = Slot { operation, since: now, left: 1, follows };
+        let request = match operation.kind {
+            OperationKind::Read | OperationKind::ReadModifyWrite => KvRequest::get(key, room, tag),
+            OperationKind::Update => KvRequest::update(key, room, tag),
+            OperationKind::Insert => KvRequest::put(key, room, tag),
+            OperationKind::Scan => {
+                let mut cursor = Cursor::at(key);
+                state.left = 0;
+                let mut keys = Vec::with_capacity(operation.count as usize);
+                while keys.len() < operation.count as usize
+                    && let Some((key, _)) = self.kv.next(&mut cursor)
+                {
+                    keys.push(key);
+                }
+                state.left = keys.len() as u32;
+                self.slots[slot] = Some(state);
+                for key in keys {
+                    self.submit(now, KvRequest::get(key, room, tag));
+                }
+                return;
+            }
+        };
+        self.slots[slot] = Some(state);
+        self.submit(now, request);
+    }
+
+    fn submit(&mut self, now: Nanos, request: KvRequest) {
+        if !self.waiting.is_empty() {
+            return self.waiting.push(request);
+        }
+        if let Err(busy) = self.kv.submit(now, request) {
+            self.waiting.push(busy.0);
+        }
+    }
+
+    fn completed(&mut self, now: Nanos, tag: u64, result: Result<KvAnswer, KvError>) {
+        if let Err(error) = result {
+            self.failed += 1;
+            self.error = self.error.or(Some(error));
+        }
+        let (slot, room) = (tag as usize, self.room(tag as usize));
+        let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        state.left = state.left.saturating_sub(1);
+        if state.left > 0 {
+            return;
+        }
+        let Slot { operation, since, follows, .. } = *state;
+        if follows && let Some(key) = Client::key(operation.record) {
+            (state.left, state.follows) = (1, false);
+            return self.submit(now, KvRequest::update(key, room, tag));
+        }
+        self.slots[slot] = None;
+        self.ended += 1;
+        let now = self.present(now);
+        self.last = now;
+        self.eager = true;
+        if let (Task::Run(ycsb, _), OperationKind::Insert) = (&mut self.task, operation.kind) {
+            ycsb.inserted(operation.record);
+        }
+        self.histograms.entry(operation.kind).or_default().record(now.since(since));
+    }
+}
+
+impl Component for Client {
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        loop {
+            self.fill(now);
+            moved |= self.kv.poll(now);
+            while let Some(done) = self.kv.reap() {
+                self.completed(now, done.tag, done.result);
+                moved = true;
+            }
+            let waiting = std::mem::take(&mut self.waiting);
+            let waited = !waiting.is_empty();
+            for request in waiting {
+                self.submit(now, request);
+            }
+            if !self.eager || (waited && !self.waiting.is_empty()) || self.begun == self.total() {
+                return moved;
+            }
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.kv.deadline()
+    }
+}
+
+impl Work for Client {
+    fn done(&self) -> bool {
+        self.ended == self.total()
+    }
+}

@@ -1,0 +1,121 @@
+//! [`Rig`]: a drive and a key-value target on it, neither of which lets time pass while it comes up.
+
+use std::sync::Arc;
+
+use clock::{Component, Nanos, VirtualRunner};
+use drive::{Drive, PersonalityKind};
+use driver::Controller;
+use lightnvm::{Kv, KvConfig};
+use ring::Port;
+
+use crate::bench::BenchError;
+use crate::scenario::DrivePlan;
+
+/// Polls of the drive that an admin command may take.
+const PATIENCE: u64 = 10_000_000;
+
+/// Entries of the queue pair, unless the drive has fewer.
+const DEPTH: u16 = 4096;
+
+/// A drive and a key-value target. They meet at the queue pair and nowhere else (rule R1).
+#[derive(Debug)]
+pub struct Rig {
+    /// The drive.
+    pub drive: Drive,
+    /// The target.
+    pub kv: Kv,
+    /// The connection, to set wakers on.
+    pub port: Arc<Port>,
+    /// The admin queue, which lives as long as the rig.
+    pub controller: Controller,
+}
+
+/// What went wrong with a bench, in words.
+pub(crate) fn setup(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Io(std::io::Error::other(error.to_string()))
+}
+
+impl Rig {
+    /// Powers the drive on and opens the target on all of its chunks.
+    ///
+    /// # Errors
+    /// A drive that is not open-channel or keeps no data, and whatever else keeps the two from coming
+    /// up.
+    pub fn build(plan: &DrivePlan, config: KvConfig) -> Result<Rig, BenchError> {
+        let name = &plan.config.name;
+        if plan.config.personality != PersonalityKind::OpenChannel {
+            let help = "set personality = \"open-channel\"";
+            return Err(setup(format!("drive {name} manages its own flash: {help}")));
+        }
+        let drive = Drive::new(plan.config.clone()).map_err(setup)?;
+        Rig::over(drive, config)
+    }
+
+    /// Opens the target on a drive that has power.
+    ///
+    /// # Errors
+    /// As [`build`](Rig::build).
+    pub fn over(mut drive: Drive, config: KvConfig) -> Result<Rig, BenchError> {
+        let depth = DEPTH.min(drive.config().controller.queue_depth);
+        let port = drive.attach()?;
+        drive.set_instant(true);
+        let keeps_data = drive.keeps_data();
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let mut controller =
+            Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(setup)?;
+        let queue = controller.create_queue_pair(depth, None, &mut pump).map_err(setup)?;
+        let count =
+            controller.info().open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
+        let chunks = controller.chunks(0, count, &mut pump).map_err(setup)?;
+        let info = controller.info().clone();
+        let all = &|_| true;
+        let kv = Kv::open(&info, &chunks, all, queue, port.clone(), config, &mut pump, keeps_data)
+            .map_err(setup)?;
+        drive.set_instant(false);
+        drive.reset_stats();
+        Ok(Rig { drive, kv, port, controller })
+    }
+}
+
+/// A host that works on a drive in virtual time until it is done.
+pub(crate) trait Work: Component {
+    /// Whether it is.
+    fn done(&self) -> bool;
+}
+
+/// Lets a host and a drive take turns until the host is done. Returns whether it is: if not, nothing is
+/// left to happen.
+pub(crate) fn turns(runner: &mut VirtualRunner, host: &mut dyn Work, drive: &mut Drive) -> bool {
+    loop {
+        loop {
+            host.poll(runner.now());
+            let posted = drive.posted();
+            drive.poll(runner.now());
+            if drive.posted() == posted && host.deadline() > runner.now() {
+                break;
+            }
+        }
+        if host.done() {
+            return true;
+        }
+        // A host hears of a drive only by completions: until there is one it has nothing to do.
+        let (wanted, posted) = (host.deadline(), drive.posted());
+        loop {
+            let due = drive.deadline();
+            if due >= wanted {
+                if wanted == Nanos::MAX {
+                    return false;
+                }
+                runner.jump(wanted);
+                break;
+            }
+            runner.jump(due);
+            drive.poll(runner.now());
+            if drive.posted() != posted {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! YCSB's workloads A to F on the key-value target: operations per second and latencies, in virtual
+//! time, or with `real` in real time with the drive on a thread of its own.
+//!
+//! Records are put before anything is measured, in no time. The host's own work takes none of the
+//! virtual time: what is measured is the drive and how the target uses it. Every workload begins with
+//! a target of its own, freshly loaded.
+
+use clock::{Component, Idle, RealClock, RealRunner, VirtualRunner};
+use lightnvm::KvConfig;
+use rng::Rng;
+use workload::ycsb::{Ycsb, YcsbWorkload};
+
+use super::BENCH;
+use super::client::{Client, Measured, Task};
+use super::rig::{Rig, Work, setup, turns};
+use crate::bench::{BenchError, Measurement, Sink};
+use crate::scenario::DrivePlan;
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct YcsbRun {
+    /// Records that are there at the start.
+    pub records: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Bytes of a record's value.
+    pub value_bytes: u64,
+    /// Operations at a time.
+    pub depth: u32,
+    /// Real time, not virtual.
+    pub real: bool,
+    /// What is random derives from it.
+    pub seed: u64,
+    /// The target.
+    pub config: KvConfig,
+}
+
+/// Runs a workload on the drive of `plan`.
+///
+/// # Errors
+/// When the rig does not come up, or a request fails.
+pub fn run(
+    plan: &DrivePlan,
+    workload: YcsbWorkload,
+    run: &YcsbRun,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let Rig { mut drive, kv, port, controller } = Rig::build(plan, run.config)?;
+    let mut client = Client::new(kv, run.depth, run.value_bytes)?;
+    let mut runner = VirtualRunner::new();
+    drive.set_instant(true);
+    client.begin(Task::Load(run.records));
+    if !turns(&mut runner, &mut client, &mut drive) {
+        return Err(BenchError::Thread("the load phase"));
+    }
+    whole(workload, "load", &client.measured())?;
+    // What is still on its way is written before the time starts.
+    for _ in 0..1000 {
+        client.poll(runner.now());
+        drive.poll(runner.now());
+    }
+    drive.set_instant(false);
+    drive.reset_stats();
+    let rng = Rng::new(run.seed).fork(workload as u64);
+    let ycsb = Ycsb::new(workload.mix(), run.records, rng);
+    let ycsb = ycsb.ok_or_else(|| setup("a workload needs records"))?;
+    let before = client.kv().stats();
+    client.begin(Task::Run(Box::new(ycsb), run.operations));
+    if run.real {
+        let clock = RealClock::start();
+        client.run_in_real_time(clock);
+        let real = RealRunner::new(clock, Idle::default())?;
+        port.set_drive_waker(real.waker());
+        let stopper = real.stopper();
+        let thread = std::thread::spawn(move || real.run(&mut drive));
+        while !client.done() {
+            if !client.poll(clock.now()) {
+                std::hint::spin_loop();
+            }
+        }
+        stopper.stop();
+        thread.join().map_err(|_| BenchError::Thread("the drive"))??;
+    } else if !turns(&mut runner, &mut client, &mut drive) {
+        return Err(BenchError::Thread("the workload"));
+    }
+    let measured = client.measured();
+    whole(workload, "run", &measured)?;
+    drop(controller);
+    let time = if run.real { "real" } else { "virtual" };
+    let case = format!("ycsb {workload}, {} records, QD {}, {time} time", run.records, run.depth);
+    let seconds = measured.time.as_secs_f64();
+    if seconds == 0.0 {
+        let help = "all records are in the target's memory: use more --records";
+        return Err(setup(format!("{case}: nothing took any time, because {help}")));
+    }
+    let rate = measured.operations as f64 / seconds;
+    sink.push(Measurement::new(BENCH, case.clone(), "operations_per_second", rate, "1/s"))?;
+    for (kind, histogram) in &measured.histograms {
+        let case = format!("{case}, {}", kind.word());
+        let mut row = |metric, nanos: f64| {
+            sink.push(Measurement::new(BENCH, case.clone(), metric, nanos / 1e3, "us"))
+        };
+        row("latency_mean", histogram.mean())?;
+        for (metric, percent) in
+            [("latency_p50", 50.0), ("latency_p95", 95.0), ("latency_p99", 99.0)]
+        {
+            row(metric, histogram.percentile(percent).0 as f64)?;
+        }
+        row("latency_max", histogram.max().0 as f64)?;
+    }
+    let (after, layout) = (client.kv().stats(), *client.kv().layout());
+    if after.bytes_put > before.bytes_put {
+        let since = lightnvm::KvStats {
+            units_written: after.units_written - before.units_written,
+            wholes_written: after.wholes_written - before.wholes_written,
+            bytes_put: after.bytes_put - before.bytes_put,
+            ..after
+        };
+        if let Some(wa) = since.write_amplification(layout.unit_bytes, layout.chunk_bytes) {
+            sink.push(Measurement::new(BENCH, case.clone(), "write_amplification", wa, ""))?;
+        }
+    }
+    sink.push(Measurement::new(BENCH, case, "live_ratio", after.live_ratio(), ""))
+}
+
+/// Every request must have succeeded: times of failures are no results.
+fn whole(workload: YcsbWorkload, phase: &str, measured: &Measured) -> Result<(), BenchError> {
+    match measured.error {
+        None => Ok(()),
+        Some(error) => {
+            let failed = measured.failed;
+            Err(setup(format!("ycsb {workload}, {phase}: {failed} requests failed: {error}")))
+        }
+    }
+}

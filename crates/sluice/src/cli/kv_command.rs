@@ -1,0 +1,69 @@
+//! `sluice kv bench`.
+
+use std::io;
+use std::path::Path;
+
+use lightnvm::KvConfig;
+use workload::ycsb::YcsbWorkload;
+
+use super::Failure;
+use super::args::{KvArgs, KvBenchArgs, KvWorkload};
+use crate::bench::kv::{puts, ycsb};
+use crate::bench::{Effort, Format, Sink};
+use crate::scenario::Scenario;
+
+/// The drive of the YCSB workloads, unless a scenario gives one.
+const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n";
+
+/// Runs `sluice kv …`.
+///
+/// # Errors
+/// What is wrong with the arguments or the scenario; what keeps the bench from being run.
+pub fn run(args: &KvArgs) -> Result<(), Failure> {
+    let KvArgs::Bench(args) = args;
+    bench(args)
+}
+
+fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
+    let scenario = args.scenario.as_deref().map(Scenario::load).transpose()?;
+    let own = Scenario::parse(Path::new("kv bench"), DRIVE)?;
+    let plan = &scenario.as_ref().unwrap_or(&own).drives[0];
+    if let Some(scenario) = &scenario
+        && scenario.drives.len() > 1
+    {
+        let count = scenario.drives.len();
+        return Err(Failure::Usage(format!("kv bench takes one drive, not {count}")));
+    }
+    let defaults = KvConfig::default();
+    let config = KvConfig {
+        active_pus: args.active_pus,
+        over_provisioning: args.over_provisioning.unwrap_or(defaults.over_provisioning),
+        queue_depth: 16_384,
+        ..defaults
+    };
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let run = ycsb::YcsbRun {
+        records: args.records.unwrap_or(effort.choose(100_000, 20_000)),
+        operations: args.operations.unwrap_or(effort.choose(100_000, 1_000)),
+        value_bytes: args.value_bytes,
+        depth: args.depth,
+        real: args.real,
+        seed: args.seed.unwrap_or(scenario.as_ref().map_or(own.seed, |s| s.seed)),
+        config,
+    };
+    let mut out = io::stdout().lock();
+    let mut sink = Sink::new(&mut out, if args.json { Format::Json } else { Format::Table });
+    let workloads: &[YcsbWorkload] = match args.workload {
+        KvWorkload::All => &YcsbWorkload::ALL,
+        KvWorkload::Puts => &[],
+        KvWorkload::One(workload) => &[workload],
+    };
+    for workload in workloads {
+        ycsb::run(plan, *workload, &run, &mut sink)?;
+    }
+    if matches!(args.workload, KvWorkload::All | KvWorkload::Puts) {
+        let given = scenario.as_ref().map(|s| &s.drives[0]);
+        puts::run(given, config, effort, &mut sink)?;
+    }
+    Ok(sink.finish()?)
+}
