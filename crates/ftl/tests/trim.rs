@@ -1,0 +1,49 @@
+//! Trims that are made durable while older copies of the sector are still on their way. A map page is
+//! behind what was written before it in the write buffer, so that a page which still names an older
+//! copy never is durable before what has been written over it.
+
+mod common;
+
+use clock::Nanos;
+use common::{TestFlash, geometry};
+use ftl::{Found, Ftl, FtlConfig, Shape};
+
+const NOW: Nanos = Nanos(0);
+
+#[test]
+fn a_flushed_trim_takes_back_what_was_in_the_buffer_even_if_it_is_written_over() {
+    let shape = Shape::of(&geometry(1, 1, 60, 16, 4, 0));
+    let config = FtlConfig::default();
+    // However far the write buffer has come in between.
+    for steps in 0..40 {
+        let mut ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+        let mut flash = TestFlash::new(shape, true, ftl.slots(), steps);
+        let write = |ftl: &mut Ftl, flash: &mut TestFlash, tag, lba, value| {
+            flash.requests.insert(tag, vec![value]);
+            ftl.write(tag, lba, 1, false);
+            ftl.kick(NOW, flash);
+        };
+        // The journal does not know of a line yet: nothing is programmed before it does.
+        write(&mut ftl, &mut flash, 1, 7, 0xa);
+        ftl.trim(2, 7, 1);
+        ftl.kick(NOW, &mut flash);
+        ftl.flush(NOW, 3, &mut flash);
+        write(&mut ftl, &mut flash, 4, 7, 0xb);
+        for _ in 0..steps {
+            flash.step(&mut ftl);
+        }
+        let mut flushed = false;
+        while let Some(done) = ftl.take_done() {
+            flushed |= done.tag == 3;
+        }
+        let mut ftl = flash.power_cut(config);
+        flash.requests.insert(5, vec![u64::MAX]);
+        ftl.read(NOW, 5, 7, 1, &mut flash);
+        while ftl.take_done().is_none() {
+            assert!(flash.step(&mut ftl), "the read ends");
+        }
+        let found = flash.requests[&5][0];
+        assert!(found != 0xa || !flushed, "after {steps} steps the trim has come undone");
+        assert!([0, 0xa, 0xb].contains(&found), "{found:#x}");
+    }
+}
