@@ -252,6 +252,16 @@ impl BlockDrive {
         }
     }
 
+    /// An orderly end, without taking time: everything in the buffer is on the media, and so is a
+    /// checkpoint of the map, so that the next power-on has nothing to look for (LightNVM paper
+    /// section 4.2.2: the snapshot on power-down).
+    pub(crate) fn shut_down(&mut self, now: Nanos, commands: &mut Commands) {
+        if self.keeps_data() {
+            self.ftl.checkpoint();
+        }
+        self.drain(now, commands);
+    }
+
     /// Writes everything in the buffer to the media, without taking time: what capacitors do when
     /// power fails, and an orderly shutdown.
     pub(crate) fn drain(&mut self, now: Nanos, commands: &mut Commands) {

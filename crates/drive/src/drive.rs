@@ -299,7 +299,7 @@ impl Drive {
         self.cmb.as_ref().map_or(Ok(()), Cmb::sync)?;
         match &mut self.personality {
             Personality::Block(d) => {
-                d.drain(now, &mut self.commands);
+                d.shut_down(now, &mut self.commands);
                 d.array.nand.sync()
             }
             Personality::OpenChannel(d) => {

@@ -56,7 +56,7 @@ pub enum RefusedBecause {
         addresses: usize,
     },
     /// The buffer is another drive's.
-    #[error("the buffer belongs to another drive: take one from this session's buffers")]
+    #[error("the buffer belongs to another drive: take one from the buffers of its own")]
     ForeignBuffer,
 }
 
@@ -140,7 +140,7 @@ pub enum PpaError {
         polls: u64,
     },
     /// The vector is not outstanding: it was reaped, or is another session's.
-    #[error("{ticket} is not outstanding in this session")]
+    #[error("{ticket} is not outstanding")]
     NoSuchVector {
         /// The vector.
         ticket: Ticket,

@@ -134,7 +134,7 @@ impl Session {
         self.requests.outstanding()
     }
 
-    /// Completions of the drive that named no command of this session: faults of the drive.
+    /// Completions of the drive that named no command of the queue: faults of the drive.
     pub fn stray_completions(&self) -> u64 {
         self.queue.as_ref().map_or(0, |q| q.queue().stray_completions())
     }

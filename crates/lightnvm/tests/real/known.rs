@@ -99,6 +99,28 @@ fn one_target_spans_all_parallel_units_and_two_share_none() {
 }
 
 #[test]
+fn after_a_checkpoint_only_open_lines_are_looked_through() {
+    let looked_for = |checkpoint: bool| {
+        let mut b = Bench::new(no_errors(USUAL), FtlConfig::default());
+        assert!(b.churn(2 * b.sectors()).is_success());
+        assert!(b.flush().is_success());
+        if checkpoint {
+            b.checkpoint();
+        }
+        b.power_cycle().unwrap();
+        assert_eq!(b.unreadable(), []);
+        let recovered = *b.pblk.recovered().unwrap();
+        assert!(recovered.from_checkpoint && recovered.contradictions == 0, "{recovered:?}");
+        (recovered.oob_sectors, u64::from(b.pblk.ftl().layout().line_sectors))
+    };
+    let (without, line) = looked_for(false);
+    let (with, _) = looked_for(true);
+    // Two streams, with up to two lines each.
+    assert!(with <= 4 * line, "{with} sectors, {line} per line");
+    assert!(with < without, "{with} with a checkpoint, {without} without");
+}
+
+#[test]
 fn requests_of_more_than_64_sectors_are_whole() {
     let mut b = Bench::new(no_errors(USUAL), FtlConfig::default());
     for (lba, n) in [(0, 65), (65, 128), (200, LONGEST), (7, 129)] {

@@ -114,6 +114,12 @@ impl SeenDevice {
         SeenDevice { device, pane }
     }
 
+    /// Has a translation layer on the host make a checkpoint on its drive.
+    pub(super) fn checkpoint(&mut self, live: &mut LiveDrive) {
+        let now = live.clock.now();
+        self.device.checkpoint(now, &mut live.drive);
+    }
+
     pub(super) fn view(&self) -> Option<FtlView> {
         match &self.device {
             StackDevice::Pblk(pblk) => Some(FtlView::of(pblk.ftl())),

@@ -235,7 +235,7 @@ impl Service {
             // Without its drive the server would wait forever.
             return Err(panicked("the drive's thread"));
         }
-        let ServerEnd { result, device, drive: on_server } =
+        let ServerEnd { result, mut device, drive: on_server } =
             server.join().map_err(|_| panicked("the server's thread"))?;
         let on_own = match drive {
             Some(thread) => {
@@ -247,8 +247,11 @@ impl Service {
             }
             None => None,
         };
-        let live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
+        let mut live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
         let reading = meter.reading(live.drive.stats(), device.view());
+        if result.is_ok() && live.drive.keeps_data() {
+            device.checkpoint(&mut live);
+        }
         // The host's side goes first: it may still point into the drive's memory.
         drop(device);
         let down = live.drive.shut_down();

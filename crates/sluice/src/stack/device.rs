@@ -2,6 +2,7 @@
 
 use block::{Busy, Completion, Device, Limits, Raw, Request};
 use clock::{Component, Nanos, Waker};
+use drive::Drive;
 use lightnvm::Pblk;
 use ring::AddressSpace;
 
@@ -30,6 +31,18 @@ impl StackDevice {
             StackDevice::Layered(cores) => Some(cores),
             StackDevice::Raw(_) | StackDevice::Pblk(_) => None,
         }
+    }
+
+    /// Has a translation layer on the host make a checkpoint of the map, without letting time pass, so
+    /// that the next opening has nothing to look for (LightNVM paper section 4.2.2: the snapshot on
+    /// power-down). Everything must have been flushed. A layer that cannot is left as it is: what
+    /// was flushed is found again without.
+    pub fn checkpoint(&mut self, now: Nanos, drive: &mut Drive) {
+        let StackDevice::Pblk(pblk) = self else { return };
+        pblk.checkpoint();
+        drive.set_instant(true);
+        while pblk.ftl().is_checkpointing() && pblk.poll(now) | drive.poll(now) {}
+        drive.set_instant(false);
     }
 
     /// The same, to change it.
