@@ -61,7 +61,8 @@ pub struct UringConfig {
     /// Open it for reading only; everything that would change it is refused as write protected.
     pub read_only: bool,
     /// Refuse a block device that something else uses, such as a mounted file system, unless it is
-    /// opened for reading only.
+    /// opened for reading only. One that is being let go of is waited for, a quarter of a second at
+    /// most.
     pub exclusive: bool,
     /// Whether completions are polled for.
     pub polling: Polling,

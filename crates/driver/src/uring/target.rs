@@ -4,6 +4,7 @@ use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -103,26 +104,40 @@ fn usable(path: &Path, kind: FileType) -> Result<(), UringError> {
     Err(UringError::Kind { path: path.to_path_buf(), kind })
 }
 
+/// A device stays in use for some moments after the last request of a closed ring, and while others
+/// look whether it is free (`losetup --find`): that long an exclusive open is tried again.
+const RELEASE: Duration = Duration::from_millis(250);
+
+fn is_busy(error: &std::io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::BUSY)
+}
+
 fn open(path: &Path, device: bool, config: &UringConfig) -> Result<File, UringError> {
     let mut flags = OFlags::empty();
     flags.set(OFlags::DIRECT, config.direct);
     // Of a block device, without O_CREAT: fails if anybody holds it.
     flags.set(OFlags::EXCL, device && config.exclusive && !config.read_only);
     let path_buf = || path.to_path_buf();
-    OpenOptions::new()
-        .read(true)
-        .write(!config.read_only)
-        .custom_flags(flags.bits() as i32)
-        .open(path)
-        .map_err(|source| match Errno::from_io_error(&source) {
-            Some(Errno::INVAL) if config.direct => UringError::NoDirect { path: path_buf() },
-            Some(Errno::BUSY) if device => UringError::InUse { path: path_buf() },
-            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !config.read_only => {
-                let hint = "; perhaps it can be opened for reading only";
-                UringError::Open { path: path_buf(), hint, source }
+    let mut options = OpenOptions::new();
+    options.read(true).write(!config.read_only).custom_flags(flags.bits() as i32);
+    let patience = Instant::now() + RELEASE;
+    let opened = loop {
+        match options.open(path) {
+            Err(e) if device && is_busy(&e) && Instant::now() < patience => {
+                std::thread::sleep(RELEASE / 50);
             }
-            _ => UringError::Open { path: path_buf(), hint: "", source },
-        })
+            opened => break opened,
+        }
+    };
+    opened.map_err(|source| match Errno::from_io_error(&source) {
+        Some(Errno::INVAL) if config.direct => UringError::NoDirect { path: path_buf() },
+        Some(Errno::BUSY) if device => UringError::InUse { path: path_buf() },
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !config.read_only => {
+            let hint = "; perhaps it can be opened for reading only";
+            UringError::Open { path: path_buf(), hint, source }
+        }
+        _ => UringError::Open { path: path_buf(), hint: "", source },
+    })
 }
 
 /// `statx(2)`'s word on direct I/O (Linux 6.1); nothing if it has none.

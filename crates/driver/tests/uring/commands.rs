@@ -219,6 +219,20 @@ fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
 }
 
 #[test]
+fn a_loop_device_that_is_let_go_of_is_waited_for() {
+    let disk = Disk::new(1 << 20);
+    let Some(device) = Loop::over(&disk, &[]) else { return };
+    let held = Bed::open(&device.path, UringConfig::default());
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(40));
+            drop(held);
+        });
+        Bed::open(&device.path, UringConfig::default());
+    });
+}
+
+#[test]
 fn a_file_that_shrinks_fails_past_its_end_and_does_not_hang() {
     let disk = Disk::new(64 << 10);
     let mut bed = Bed::open(&disk.path, UringConfig::default());
