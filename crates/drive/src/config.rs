@@ -69,6 +69,9 @@ pub struct ControllerConfig {
     /// Bytes per second between host memory and the drive, shared by both directions; 0 for no
     /// limit.
     pub dma_bytes_per_sec: u64,
+    /// Bytes per second from host memory to the drive, if that is a path of its own and the other
+    /// is for data out only; 0 if they are one.
+    pub dma_in_bytes_per_sec: u64,
     /// I/O queue pairs that a host may create.
     pub io_queues: u16,
     /// Entries per queue at most.
@@ -88,12 +91,23 @@ pub struct CmbConfig {
     pub protected: bool,
 }
 
+impl ControllerConfig {
+    /// Bytes per second that data of writes come in at; 0 for no limit.
+    pub fn writes_bytes_per_sec(&self) -> u64 {
+        match self.dma_in_bytes_per_sec {
+            0 => self.dma_bytes_per_sec,
+            own => own,
+        }
+    }
+}
+
 impl Default for ControllerConfig {
     fn default() -> ControllerConfig {
         ControllerConfig {
             fetch: Nanos(0),
             complete: Nanos(0),
             dma_bytes_per_sec: 0,
+            dma_in_bytes_per_sec: 0,
             io_queues: 128,
             queue_depth: 4096,
             arbitration: Arbitration::RoundRobin { burst: 8 },
@@ -142,6 +156,23 @@ pub struct NullConfig {
     pub bytes_per_sec: u64,
 }
 
+/// How data go between a parallel unit's registers and its channel, beyond `cache_program`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// Cache read: what has been read moves to the cache register, and the array may read again while
+    /// the channel empties that. A unit has one cache register per plane beside its page register;
+    /// programs use it too.
+    pub cache_read: bool,
+    /// Whether what has been read leaves from a register that programs do not use, as where an MLC
+    /// die has a third latch per cell: data of programs may come, and programs run, meanwhile. Only
+    /// with `cache_read`.
+    pub read_register: bool,
+    /// Whether everything goes over the channel a page at a time, and others on the channel in
+    /// between: each plane has registers of its own. Else what has been read goes in one piece, and
+    /// data of programs by pages, or by sectors where reads go first.
+    pub by_page: bool,
+}
+
 /// A drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveConfig {
@@ -159,6 +190,8 @@ pub struct DriveConfig {
     pub page_register: bool,
     /// Whether the data of a program may be transferred while the array is still busy.
     pub cache_program: bool,
+    /// How data go between registers and channels.
+    pub transfers: Transfers,
     /// The write buffer of the block personality.
     pub write_buffer: WriteBuffer,
     /// The flash translation layer of the block personality.
@@ -236,6 +269,9 @@ impl DriveConfig {
         }
         if self.controller.queue_depth < 2 {
             return contradiction("a queue of fewer than 2 entries", "queue_depth >= 2");
+        }
+        if self.transfers.read_register && !self.transfers.cache_read {
+            return contradiction("a register for reads that no read uses", "cache_read = true");
         }
         if let Some(cmb) = self.controller.cmb
             && (nvme::CmbSize::of(cmb.bytes).is_none() || cmb.bytes > CMB_MOST)

@@ -46,6 +46,8 @@ pub struct Drive {
     pub(crate) cmb: Option<Cmb>,
     pub(crate) fetch: Station,
     pub(crate) dma: Station,
+    /// Data that comes in, where that is a path of its own.
+    pub(crate) dma_in: Station,
     pub(crate) post: Station,
     pub(crate) instant: bool,
     pub(crate) late: LatenessRecord,
@@ -122,6 +124,7 @@ impl Drive {
             cmb,
             fetch: Station::default(),
             dma: Station::default(),
+            dma_in: Station::default(),
             post: Station::default(),
             instant: false,
             late: LatenessRecord::new(),
@@ -351,6 +354,7 @@ impl Drive {
         self.commands.clear();
         self.fetch.clear();
         self.dma.clear();
+        self.dma_in.clear();
         self.post.clear();
         match &mut self.personality {
             Personality::Block(d) => d.array.power_cut(),

@@ -64,7 +64,7 @@ pub use ahci::{
 };
 pub use config::{
     Arbitration, CmbConfig, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig,
-    PersonalityKind, PuPolicy, SuspendConfig, WriteBuffer,
+    PersonalityKind, PuPolicy, SuspendConfig, Transfers, WriteBuffer,
 };
 pub use drive::Drive;
 pub use error::DriveError;

@@ -131,10 +131,13 @@ impl Drive {
         let command = self.commands.get(id);
         let incoming =
             matches!(command.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
-        let rate = self.config.controller.dma_bytes_per_sec;
+        let rate = self.config.controller.writes_bytes_per_sec();
         if incoming && rate > 0 && !self.instant && command.dma_bytes > 0 {
             let time = Nanos::transfer(command.dma_bytes, rate);
-            self.dma.serve(now, time, id);
+            match self.config.controller.dma_in_bytes_per_sec {
+                0 => self.dma.serve(now, time, id),
+                _ => self.dma_in.serve(now, time, id),
+            }
         } else {
             self.start(now, id);
         }
@@ -260,8 +263,10 @@ impl Drive {
     #[inline]
     fn step(&mut self, now: Nanos) -> bool {
         let media = self.media_deadline();
-        let (fetch, dma, post) = (self.fetch.next_at(), self.dma.next_at(), self.post.next_at());
-        let next = media.min(fetch).min(dma).min(post);
+        let (fetch, post) = (self.fetch.next_at(), self.post.next_at());
+        let (dma, dma_in) = (self.dma.next_at(), self.dma_in.next_at());
+        let stations = fetch.min(dma).min(dma_in).min(post);
+        let next = media.min(stations);
         if next > now {
             return false;
         }
@@ -274,7 +279,7 @@ impl Drive {
         let at = if next == media {
             // The media may have several instants to go through before something ends; it must
             // not run past what else is due. What could not even begin ends at once.
-            let limit = if media < self.at { self.at } else { fetch.min(dma).min(post).min(now) };
+            let limit = if media < self.at { self.at } else { stations.min(now) };
             self.media_step(limit)
         } else if let Some((at, id)) = self.fetch.leave(next) {
             self.fetched(at, id);
@@ -284,6 +289,9 @@ impl Drive {
                 IoCommand::Write { .. } | IoCommand::VectorWrite { .. } => self.start(at, id),
                 _ => self.transferred(at, id),
             }
+            at
+        } else if let Some((at, id)) = self.dma_in.leave(next) {
+            self.start(at, id);
             at
         } else if let Some((at, id)) = self.post.leave(next) {
             self.complete(id);
@@ -361,6 +369,7 @@ impl Drive {
         self.media_deadline()
             .min(self.fetch.next_at())
             .min(self.dma.next_at())
+            .min(self.dma_in.next_at())
             .min(self.post.next_at())
     }
 }

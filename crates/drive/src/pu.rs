@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use clock::Nanos;
 
-use crate::flash::What;
+use crate::operation::{Part, What};
 
 /// No part.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -16,6 +16,8 @@ pub(crate) enum Phase {
     Array,
     /// On its way out over the channel; the page register is in use.
     Out,
+    /// In the page register, while what was read before is in the cache register.
+    Held,
     /// Being interrupted.
     Suspending,
 }
@@ -38,6 +40,10 @@ pub(crate) struct Pu {
     pub(crate) staged_ready: bool,
     /// Sectors of its data that have not been sent yet.
     pub(crate) staging: u32,
+    /// The read whose data is in the cache register, on its way out.
+    pub(crate) outgoing: u32,
+    /// Sectors of what leaves, from either register, that have not been sent yet.
+    pub(crate) sending: u8,
     /// The interrupted operation and the time it still needs.
     pub(crate) suspended: Option<(u32, Nanos)>,
     /// Counts interruptions: an end announced before one is void.
@@ -49,7 +55,7 @@ pub(crate) struct Pu {
     /// Chunk and page in the page register, of which planes, and after how many repetitions.
     register: Option<(u32, u32, u64, u16)>,
     pub(crate) register_hits: u64,
-    /// Time spent reading (transfers out included), programming, erasing.
+    /// Time spent reading (transfers out of the page register included), programming, erasing.
     pub(crate) busy: [Nanos; 3],
 }
 
@@ -62,6 +68,8 @@ impl Default for Pu {
             staged: NONE,
             staged_ready: false,
             staging: 0,
+            outgoing: NONE,
+            sending: 0,
             suspended: None,
             epoch: 0,
             began: Nanos::ZERO,
@@ -77,6 +85,18 @@ impl Pu {
     #[inline]
     pub(crate) fn account(&mut self, what: What, time: Nanos) {
         self.busy[what as usize] += time;
+    }
+
+    /// Whether what is next to have the array, among those that do not go first, may have it while
+    /// what has been read leaves: a read, and if that needs nothing of a program, a program.
+    pub(crate) fn begins_meanwhile(&self, parts: &[Part], programs: bool) -> bool {
+        let what = |part: u32| parts[part as usize].what;
+        let next = match self.suspended {
+            Some((part, _)) => Some(what(part)),
+            None if self.staged != NONE => Some(What::Program),
+            None => self.queue.front().map(|part| what(*part)),
+        };
+        next == Some(What::Read) || programs && next == Some(What::Program)
     }
 
     /// After how many repetitions a page was read into the page register, if it is there.
@@ -113,6 +133,7 @@ impl Pu {
             + self.reads.len()
             + usize::from(self.active.is_some())
             + usize::from(self.staged != NONE)
+            + usize::from(self.outgoing != NONE)
             + usize::from(self.suspended.is_some())
     }
 }

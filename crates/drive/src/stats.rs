@@ -68,7 +68,8 @@ impl LatenessRecord {
     }
 }
 
-/// Time that a parallel unit spent reading (transfers out included), programming and erasing.
+/// Time that a parallel unit spent reading (transfers out included, unless cache read leaves the
+/// array free), programming and erasing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PuBusy {
     /// Reading.

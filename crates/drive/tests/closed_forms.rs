@@ -4,7 +4,7 @@ mod common;
 
 use clock::{Nanos, VirtualRunner};
 use common::{drive, job, nand, precondition, run};
-use drive::Drive;
+use drive::{Drive, DriveConfig, Transfers};
 use workload::RunResult;
 
 fn close(measured: f64, expected: f64, what: &str) {
@@ -78,6 +78,52 @@ fn random_reads_reach_the_channels_rate() {
     ];
     let result = run(&mut d, &mut runner, vec![job(&pairs)]);
     close(iops(&result, 0), 4.0 * 100e6 / 4096.0, "random reads per second");
+}
+
+/// One parallel unit: its page register gives the array back only when it is empty, a cache register
+/// beside it lets the two overlap.
+#[test]
+fn cache_read_overlaps_the_array_and_the_channel() {
+    for (cache, channel) in [(false, 400e6), (true, 400e6), (false, 40e6), (true, 40e6)] {
+        let mut runner = VirtualRunner::new();
+        let mut nand = nand();
+        (nand.geometry.channels, nand.geometry.pus) = (1, 1);
+        nand.timing.channel_bytes_per_sec = channel as u64;
+        let transfers = Transfers { cache_read: cache, read_register: false, by_page: false };
+        let mut d = Drive::new(DriveConfig { transfers, ..drive(nand) }).unwrap();
+        precondition(&mut d, &mut runner, 0.0);
+        let pairs = [
+            ("rw", "randread"),
+            ("bs", "4k"),
+            ("iodepth", "4"),
+            ("norandommap", "1"),
+            ("runtime", "1s"),
+            ("time_based", "1"),
+        ];
+        let result = run(&mut d, &mut runner, vec![job(&pairs)]);
+        let (array, transfer) = (50e-6, 4096.0 / channel);
+        let time = if cache { f64::max(array, transfer) } else { array + transfer };
+        close(iops(&result, 0), 1.0 / time, "reads of one parallel unit per second");
+        let busy = d.stats().pus[0].read.as_secs_f64();
+        assert!(busy <= runner.now().as_secs_f64(), "an array is busy for {busy} s at most");
+    }
+}
+
+/// The two directions between host and drive, where they are paths of their own.
+#[test]
+fn each_direction_has_its_own_rate() {
+    let mut runner = VirtualRunner::new();
+    let mut config = drive(nand());
+    config.controller.dma_bytes_per_sec = 60_000_000;
+    config.controller.dma_in_bytes_per_sec = 30_000_000;
+    let mut d = Drive::new(config).unwrap();
+    precondition(&mut d, &mut runner, 0.0);
+    let time = [("bs", "4k"), ("iodepth", "32"), ("runtime", "2s"), ("time_based", "1")];
+    let of = |rw, size| job(&[&time[..], &[("rw", rw), ("size", size)]].concat());
+    let result = run(&mut d, &mut runner, vec![of("read", "2m"), of("write", "8m")]);
+    let rate = |job: usize, direction: usize| result.jobs[job].directions[direction].bandwidth();
+    close(rate(0, 0), 60e6, "bytes read per second");
+    close(rate(1, 1), 30e6, "bytes written per second");
 }
 
 #[test]

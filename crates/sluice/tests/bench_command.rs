@@ -118,7 +118,9 @@ fn bench_lightnvm_judges_what_has_a_bound() {
     // What follows from the preset's timing alone, in virtual time, the same everywhere.
     for (case, bandwidth) in [
         ("vector I/O, one PU, 64 KB writes, QD 4", 65_536.0 / 1390.0),
-        ("vector I/O, one PU, 4 KB random reads, QD 1", 4096.0 / (58.0 + 4096.0 / 280.0)),
+        ("vector I/O, one PU, 4 KB random reads, QD 1", 4096.0 / (58.5 + 4096.0 / 280.0)),
+        ("vector I/O, one PU, 4 KB sequential reads, QD 1", 4096.0 / (24.375 + 4096.0 / 280.0)),
+        ("vector I/O, one PU, 64 KB sequential reads, QD 4", 280.0),
     ] {
         let row = row(case, "bandwidth");
         assert!((row["value"].as_f64().unwrap() / bandwidth - 1.0).abs() < 0.01, "{row}");

@@ -56,7 +56,7 @@ impl FlashArray {
         match unit.active {
             None => unit.staged != NONE,
             Some(Active { phase: Phase::Suspending, .. }) => true,
-            Some(Active { phase: Phase::Out, .. }) => false,
+            Some(Active { phase: Phase::Out | Phase::Held, .. }) => false,
             Some(Active { part, phase: Phase::Array }) => {
                 let part = &self.parts[part as usize];
                 part.what != What::Read && u32::from(part.suspended) < limits.max_per_operation

@@ -53,6 +53,7 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         pu_policy: PuPolicy::Fifo,
         page_register: false,
         cache_program: true,
+        transfers: drive::Transfers::default(),
         write_buffer: WriteBuffer::Volatile { bytes: 0 },
         ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
         null: NullConfig::default(),

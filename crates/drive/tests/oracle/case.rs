@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::{Device, Op, Payload, Raw, Request};
 use clock::{Component, Nanos, VirtualRunner};
 use drive::{Arbitration, ControllerConfig, Drive, DriveConfig, DriveError, PuPolicy};
-use drive::{SuspendConfig, WriteBuffer};
+use drive::{SuspendConfig, Transfers, WriteBuffer};
 use driver::Controller;
 use ftl::{FtlConfig, VictimPolicyKind};
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
@@ -142,8 +142,17 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             gc_window_units: rng.below(20) as u32,
             name: 0,
         },
+        transfers: random_transfers(nand.seed),
         ..super::super::common::drive(nand)
     }
+}
+
+/// From a generator of its own, so that seeds of old stand for what they stood for.
+fn random_transfers(seed: u64) -> Transfers {
+    let mut rng = Rng::new(seed);
+    let cache_read = rng.chance(0.5);
+    let read_register = cache_read && rng.chance(0.5);
+    Transfers { cache_read, read_register, by_page: rng.chance(0.5) }
 }
 
 /// A drive of this configuration, with more chunks if it has too few for its configuration.

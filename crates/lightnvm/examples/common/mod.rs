@@ -53,6 +53,7 @@ impl Bench {
             pu_policy: PuPolicy::Fifo,
             page_register: false,
             cache_program: true,
+            transfers: drive::Transfers::default(),
             write_buffer: WriteBuffer::None,
             ftl: ftl::FtlConfig::default(),
             null: NullConfig::default(),

@@ -59,6 +59,7 @@ pub fn config(shape: Shape) -> DriveConfig {
         pu_policy: PuPolicy::Fifo,
         page_register: false,
         cache_program: true,
+        transfers: drive::Transfers::default(),
         write_buffer: WriteBuffer::None,
         ftl: FtlConfig::default(),
         null: NullConfig::default(),

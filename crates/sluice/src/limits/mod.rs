@@ -2,7 +2,7 @@
 //!
 //! | limit | resources, the least of which it is |
 //! |---|---|
-//! | random reads | PUs / (tR + transfer), channels × bandwidth / size, DMA / size, 1 / fetch |
+//! | random reads | PUs / (tR + transfer), or / max(tR, transfer) with cache read, channels × bandwidth / size, DMA / size, 1 / fetch |
 //! | sequential reads | the same for whole multi-plane pages |
 //! | programs | PUs × planes × page / tPROG, channels × bandwidth, DMA; PUs are the active ones |
 //! | sustained random writes | PUs × planes × page / (WA·tPROG + (WA−1)·tR + WA·tBERS/N), channels / (2·WA−1), DMA |
@@ -160,13 +160,15 @@ impl Limits {
     /// The limits of a drive as a scenario sets it up.
     pub fn of(plan: &DrivePlan) -> Limits {
         let config = &plan.config;
+        let (out, into) =
+            (config.controller.dma_bytes_per_sec, config.controller.writes_bytes_per_sec());
         match &config.media {
             MediaConfig::Nand(nand) => nand_limits(plan, config, nand),
             MediaConfig::Pcm(pcm) => {
                 let bytes = u64::from(pcm.sector_bytes);
                 let transfer = Nanos::transfer(bytes, pcm.channel_bytes_per_sec);
-                let rate = |time: Nanos| {
-                    let mut bounds = controller_bounds(config, bytes);
+                let rate = |time: Nanos, dma: u64| {
+                    let mut bounds = controller_bounds(config, dma, bytes);
                     bounds.push((
                         Resource::ParallelUnits,
                         served(pcm.channels * pcm.pus, time + transfer),
@@ -177,35 +179,39 @@ impl Limits {
                     ));
                     Limit::new(bytes, bounds)
                 };
-                let own = controller_latency(config, bytes);
+                let own = |dma| controller_latency(config, dma, bytes);
                 Limits {
-                    random_read: rate(pcm.read),
-                    sequential_read: rate(pcm.read),
-                    program: rate(pcm.write),
+                    random_read: rate(pcm.read, out),
+                    sequential_read: rate(pcm.read, out),
+                    program: rate(pcm.write, into),
                     sustained: None,
-                    read_latency: own + pcm.read + transfer,
-                    write_latency: own + pcm.write + transfer,
+                    read_latency: own(out) + pcm.read + transfer,
+                    write_latency: own(into) + pcm.write + transfer,
                     write_latency_bytes: bytes,
                 }
             }
             MediaConfig::Null { sector_bytes, .. } => {
                 let bytes = u64::from(*sector_bytes);
-                let mut bounds = controller_bounds(config, bytes);
-                bounds.push((
-                    Resource::NullBandwidth,
-                    carried(1, config.null.bytes_per_sec, bytes as f64),
-                ));
-                let limit = Limit::new(bytes, bounds);
-                let latency = controller_latency(config, bytes)
-                    + config.null.latency
-                    + Nanos::transfer(bytes, config.null.bytes_per_sec);
+                let limit = |dma| {
+                    let mut bounds = controller_bounds(config, dma, bytes);
+                    bounds.push((
+                        Resource::NullBandwidth,
+                        carried(1, config.null.bytes_per_sec, bytes as f64),
+                    ));
+                    Limit::new(bytes, bounds)
+                };
+                let latency = |dma| {
+                    controller_latency(config, dma, bytes)
+                        + config.null.latency
+                        + Nanos::transfer(bytes, config.null.bytes_per_sec)
+                };
                 Limits {
-                    random_read: limit.clone(),
-                    sequential_read: limit.clone(),
-                    program: limit,
+                    random_read: limit(out),
+                    sequential_read: limit(out),
+                    program: limit(into),
                     sustained: None,
-                    read_latency: latency,
-                    write_latency: latency,
+                    read_latency: latency(out),
+                    write_latency: latency(into),
                     write_latency_bytes: bytes,
                 }
             }
@@ -213,19 +219,16 @@ impl Limits {
     }
 }
 
-/// What the controller allows for requests of `bytes`.
-fn controller_bounds(config: &DriveConfig, bytes: u64) -> Vec<(Resource, Option<f64>)> {
+/// What the controller allows for requests of `bytes` at `dma` bytes per second.
+fn controller_bounds(config: &DriveConfig, dma: u64, bytes: u64) -> Vec<(Resource, Option<f64>)> {
     let c = &config.controller;
-    vec![
-        (Resource::Dma, carried(1, c.dma_bytes_per_sec, bytes as f64)),
-        (Resource::Fetch, served(1, c.fetch)),
-    ]
+    vec![(Resource::Dma, carried(1, dma, bytes as f64)), (Resource::Fetch, served(1, c.fetch))]
 }
 
-/// What the controller adds to a request of `bytes` on an idle drive.
-fn controller_latency(config: &DriveConfig, bytes: u64) -> Nanos {
+/// What the controller adds to a request of `bytes` at `dma` bytes per second on an idle drive.
+fn controller_latency(config: &DriveConfig, dma: u64, bytes: u64) -> Nanos {
     let c = &config.controller;
-    c.fetch + Nanos::transfer(bytes, c.dma_bytes_per_sec) + c.complete
+    c.fetch + Nanos::transfer(bytes, dma) + c.complete
 }
 
 /// What to call the arrays that `active` of `pus` units are.
@@ -240,10 +243,13 @@ fn nand_limits(plan: &DrivePlan, config: &DriveConfig, nand: &NandConfig) -> Lim
     let stripe = u64::from(g.sectors_per_stripe()) * sector;
     let unit = u64::from(nand.write_unit()) * sector;
     let (read, program) = (mean_read(nand), mean_program(nand));
+    let (out, into) =
+        (config.controller.dma_bytes_per_sec, config.controller.writes_bytes_per_sec());
 
     let reads = |bytes: u64| {
-        let mut bounds = controller_bounds(config, bytes);
-        let time = read + Nanos::transfer(bytes, channel);
+        let mut bounds = controller_bounds(config, out, bytes);
+        let transfer = Nanos::transfer(bytes, channel);
+        let time = if config.transfers.cache_read { read.max(transfer) } else { read + transfer };
         bounds.push((Resource::ParallelUnits, served(pus, time)));
         bounds.push((Resource::Channels, carried(g.channels, channel, bytes as f64)));
         Limit::new(bytes, bounds)
@@ -254,8 +260,7 @@ fn nand_limits(plan: &DrivePlan, config: &DriveConfig, nand: &NandConfig) -> Lim
     let active = plan.capacity.map_or(pus, |c| c.active_pus);
     let programs = Limit::new(unit, {
         // How many commands a unit takes is the host's choice: the fetch of one does not bind.
-        let mut bounds =
-            vec![(Resource::Dma, carried(1, config.controller.dma_bytes_per_sec, unit as f64))];
+        let mut bounds = vec![(Resource::Dma, carried(1, into, unit as f64))];
         bounds.push((arrays(active, pus), served(active, program + exposed)));
         let channels = active.min(g.channels);
         bounds.push((Resource::Channels, carried(channels, channel, unit as f64)));
@@ -280,8 +285,10 @@ fn nand_limits(plan: &DrivePlan, config: &DriveConfig, nand: &NandConfig) -> Lim
         sequential_read: reads(stripe),
         program: programs,
         sustained,
-        read_latency: controller_latency(config, sector) + read + Nanos::transfer(sector, channel),
-        write_latency: controller_latency(config, write_bytes) + array,
+        read_latency: controller_latency(config, out, sector)
+            + read
+            + Nanos::transfer(sector, channel),
+        write_latency: controller_latency(config, into, write_bytes) + array,
         write_latency_bytes: write_bytes,
     }
 }
@@ -317,13 +324,23 @@ fn sustained(
     // host, over the DMA path too.
     let crossings = 2.0 * wa - 1.0;
     let channel = nand.timing.channel_bytes_per_sec;
-    let dma = plan.config.controller.dma_bytes_per_sec;
-    let over_dma = if plan.target == Target::None { 1.0 } else { crossings };
+    let controller = &plan.config.controller;
+    let dma = controller.writes_bytes_per_sec();
+    // Where data out have a path of their own, what is moved comes over that.
+    let over_dma = match (&plan.target, controller.dma_in_bytes_per_sec) {
+        (Target::None, _) => 1.0,
+        (_, 0) => crossings,
+        _ => wa,
+    };
     let mut bounds = vec![
         (Resource::ParallelUnits, array),
         (Resource::Channels, carried(g.channels, channel, sector * crossings)),
         (Resource::Dma, carried(1, dma, sector * over_dma)),
     ];
+    if plan.target != Target::None && controller.dma_in_bytes_per_sec > 0 {
+        let out = carried(1, controller.dma_bytes_per_sec, sector * (wa - 1.0));
+        bounds.push((Resource::Dma, out));
+    }
     if plan.target == Target::None {
         bounds.push((Resource::Fetch, served(1, plan.config.controller.fetch)));
     }

@@ -265,7 +265,12 @@ fn controller_lines(out: &mut String, config: &DriveConfig) {
     let c = &config.controller;
     section(out, "controller");
     line(out, "fetch, complete", &format!("{}, {}", duration(c.fetch.0), duration(c.complete.0)));
-    line(out, "DMA", &bandwidth(c.dma_bytes_per_sec));
+    let dma = bandwidth(c.dma_bytes_per_sec);
+    let dma = match c.dma_in_bytes_per_sec {
+        0 => dma,
+        own => format!("{dma} out, {} in", bandwidth(own)),
+    };
+    line(out, "DMA", &dma);
     line(out, "queues", &format!("{} of {} entries at most", c.io_queues, c.queue_depth));
     if config.personality == PersonalityKind::Block {
         let buffer = match config.write_buffer {

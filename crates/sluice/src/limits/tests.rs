@@ -50,6 +50,29 @@ fn transfers_add_to_programs_without_cache_programming() {
 }
 
 #[test]
+fn cache_read_overlaps_the_array_and_the_transfer() {
+    // 8 KB pages over two planes; channels of 10 GB/s, so that the arrays bind.
+    let fast = "timing.channel = \"10GB/s\"\ncontroller.dma = 0\n";
+    let without = limits(fast).sequential_read.unwrap();
+    assert!((without.iops() - 64.0 / (75e-6 + 1.639e-6)).abs() < 1.0, "{}", without.iops());
+    let with = limits(&format!("cache_read = true\n{fast}")).sequential_read.unwrap();
+    assert_eq!((with.bound(), with.iops().round()), (Resource::ParallelUnits, 853_333.0));
+}
+
+#[test]
+fn a_way_in_of_its_own_bounds_writes_only() {
+    let l = limits("controller = { dma = \"200MB/s\", dma_in = \"100MB/s\" }\n");
+    let (read, program) = (l.sequential_read.unwrap(), l.program.unwrap());
+    assert_eq!((read.bound(), read.bytes_per_sec()), (Resource::Dma, 200e6));
+    assert_eq!((program.bound(), program.bytes_per_sec()), (Resource::Dma, 100e6));
+    // Into the buffer: no array.
+    assert_eq!(l.write_latency, Nanos(40_960));
+    let alone = limits("controller.dma_in = \"100MB/s\"\n").sustained.unwrap();
+    let bytes = alone.limit.unwrap().bytes_per_sec();
+    assert!(bytes <= 100e6, "{bytes}");
+}
+
+#[test]
 fn sustained_writes_follow_the_formula() {
     let s = limits("timing.channel = 0\ncontroller.dma = 0\n").sustained.unwrap();
     let wa = s.write_amplification;
@@ -81,7 +104,7 @@ fn few_active_units_bound_writes_but_not_reads() {
     // Four times 64 KB per 1.39 ms.
     assert_eq!(program.bound(), Resource::ActiveUnits);
     assert!((program.bytes_per_sec() - 188.6e6).abs() < 0.1e6, "{}", program.bytes_per_sec());
-    assert_eq!(all.program.unwrap().bound(), Resource::Channels);
+    assert_eq!(all.program.unwrap().bound(), Resource::Dma);
     let sustained = few.sustained.unwrap();
     let limit = sustained.limit.unwrap();
     assert_eq!(limit.bound(), Resource::ActiveUnits);

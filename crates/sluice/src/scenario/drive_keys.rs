@@ -2,7 +2,7 @@
 
 use drive::{
     Arbitration, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuPolicy,
-    SuspendConfig, WriteBuffer,
+    SuspendConfig, Transfers, WriteBuffer,
 };
 use ftl::FtlConfig;
 use media::{MediaConfig, NandConfig};
@@ -41,6 +41,7 @@ pub(super) struct DriveDraft {
     pu_policy: PuPolicy,
     page_register: bool,
     cache_program: bool,
+    transfers: Transfers,
     buffer: (BufferKind, u64, Option<Place>),
     null: NullConfig,
     interface: InterfaceDraft,
@@ -67,6 +68,7 @@ impl DriveDraft {
             pu_policy: PuPolicy::Fifo,
             page_register: true,
             cache_program: true,
+            transfers: Transfers::default(),
             buffer: (BufferKind::None, 0, None),
             null: NullConfig::default(),
             interface: InterfaceDraft::default(),
@@ -131,6 +133,9 @@ impl DriveDraft {
         }
         s.set("page_register", &mut self.page_register, |v| v.boolean())?;
         s.set("cache_program", &mut self.cache_program, |v| v.boolean())?;
+        s.set("cache_read", &mut self.transfers.cache_read, |v| v.boolean())?;
+        s.set("read_register", &mut self.transfers.read_register, |v| v.boolean())?;
+        s.set("page_transfers", &mut self.transfers.by_page, |v| v.boolean())?;
         self.read_pu_policy(s)?;
         self.interface.read(s)?;
         if let Some(value) = s.get("write_buffer") {
@@ -190,6 +195,7 @@ impl DriveDraft {
         s.set("fetch", &mut c.fetch, |v| v.duration())?;
         s.set("complete", &mut c.complete, |v| v.duration())?;
         s.set("dma", &mut c.dma_bytes_per_sec, |v| v.bandwidth())?;
+        s.set("dma_in", &mut c.dma_in_bytes_per_sec, |v| v.bandwidth())?;
         s.set("io_queues", &mut c.io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
         if let Some(value) = s.get("arbitration") {
@@ -271,6 +277,7 @@ impl DriveDraft {
             pu_policy: self.pu_policy,
             page_register: self.page_register,
             cache_program: self.cache_program,
+            transfers: self.transfers,
             write_buffer: match personality {
                 PersonalityKind::Block => write_buffer,
                 _ => WriteBuffer::None,

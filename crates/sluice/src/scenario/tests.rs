@@ -118,6 +118,9 @@ pu_policy = "reads-first"
 suspend = { suspend = "20us", max_per_operation = 3 }
 page_register = false
 cache_program = false
+cache_read = true
+read_register = true
+page_transfers = true
 data = "file"
 path = "drive.img"
 geometry = { channels = 2, pus = 3, planes = 2, chunks = 40, pages = 96, page_bytes = "16k", sector_bytes = "4k", oob_bytes = 32 }
@@ -134,6 +137,7 @@ size = "4M"
 [drive.controller]
 fetch = "500ns"
 dma = "3.2GB/s"
+dma_in = "3GB/s"
 io_queues = 8
 arbitration = { kind = "weighted", high = 3 }
 [drive.ftl]
@@ -153,6 +157,11 @@ hot_cold = false
     assert_eq!(m.data, DataStore::File("dir/drive.img".into()));
     assert_eq!(m.errors.factory_bad, 0.01);
     assert_eq!((c.page_register, c.cache_program), (false, false));
+    assert_eq!(
+        c.transfers,
+        drive::Transfers { cache_read: true, read_register: true, by_page: true }
+    );
+    assert_eq!(c.controller.writes_bytes_per_sec(), 3_000_000_000);
     let PuPolicy::ReadsFirst { suspend: Some(suspend) } = c.pu_policy else { panic!() };
     assert_eq!((suspend.suspend, suspend.max_per_operation), (Nanos(20_000), 3));
     assert_eq!(c.write_buffer, WriteBuffer::PowerLossProtected { bytes: 4 << 20 });

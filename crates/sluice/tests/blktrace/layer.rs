@@ -54,6 +54,7 @@ fn drive() -> Drive {
         pu_policy: PuPolicy::Fifo,
         page_register: false,
         cache_program: false,
+        transfers: drive::Transfers::default(),
         write_buffer: WriteBuffer::None,
         ftl: FtlConfig::default(),
         null: NullConfig { latency: Nanos::from_micros(20), bytes_per_sec: 0 },

@@ -72,6 +72,7 @@ fn drive(seed: u64) -> Drive {
         pu_policy: PuPolicy::Fifo,
         page_register: false,
         cache_program: true,
+        transfers: drive::Transfers::default(),
         write_buffer: WriteBuffer::None,
         ftl: ftl::FtlConfig::default(),
         null: NullConfig::default(),

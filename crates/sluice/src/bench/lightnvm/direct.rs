@@ -281,11 +281,10 @@ mod tests {
         assert_eq!(direct.now(), Nanos::ZERO);
         direct.send(false, pu, 1, 7).unwrap();
         let ended = direct.wait().unwrap().unwrap();
-        // 58 us in the array, and 4 KB over a channel of 280 MB/s.
-        assert_eq!(
-            (ended.user, ended.took),
-            (7, Nanos(58_000) + Nanos::transfer(4096, 280_000_000))
-        );
+        // 45.5 us in the array, 4 KB over a channel of 280 MB/s and out of the drive at 4.5 GB/s, and
+        // 12.1 us for the command.
+        let transfers = Nanos::transfer(4096, 280_000_000) + Nanos::transfer(4096, 4_500_000_000);
+        assert_eq!((ended.user, ended.took), (7, Nanos(45_500) + transfers + Nanos(12_100)));
         assert_eq!(direct.wait().unwrap(), None);
         direct.send(false, Address { chunk: 1, ..pu }, 1, 0).unwrap();
         assert!(matches!(direct.wait(), Err(BenchError::Status(_))), "nothing was written there");

@@ -287,7 +287,7 @@ mod tests {
         let program = Nanos(1_390_000) + transfer;
         let chain = Chain::of(nand, 0.75);
         assert_eq!(chain.program, program * 25);
-        assert_eq!(chain.read, (Nanos(58_000) + transfer) * 32);
+        assert_eq!(chain.read, (Nanos(45_500) + transfer) * 32);
         assert_eq!(chain.erase, Nanos(3_000_000) + program * 2);
         let pairs = u64::from(nand.host_geometry().mw_cunits) / 16;
         assert_eq!(chain.drain, program * (pairs + 3));
