@@ -82,6 +82,27 @@ impl Checkpoint {
         }
     }
 
+    /// A snapshot is to be taken for somebody who asked, or because the journal has no room.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.asked || self.compact
+    }
+
+    /// Of a drive that keeps the map: a snapshot is on its way to `at`.
+    pub(crate) fn reserving(&mut self, at: Position) {
+        self.fast = std::mem::take(&mut self.asked);
+        (self.compact, self.snapshot_at) = (false, at);
+    }
+
+    /// The same: it is durable.
+    pub(crate) fn reserved(&mut self) {
+        self.fast = false;
+    }
+
+    /// The same: it was refused, for ever if the journal has failed.
+    pub(crate) fn give_up(&mut self, for_ever: bool) {
+        self.asked &= !for_ever;
+    }
+
     /// What a page says has become untrue.
     #[inline]
     pub(crate) fn touch(&mut self, page: u32) {
@@ -162,8 +183,12 @@ impl Ftl {
 
     /// Goes on with a checkpoint, or begins one when it is time.
     pub(crate) fn go_on_with_checkpoint(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        let mut moved = self.advance_checkpoint(flash);
-        if self.checkpoint.compact || self.journal.wants_snapshot() {
+        let mut moved = if self.drive_map.is_some() {
+            self.go_on_with_numbers()
+        } else {
+            self.advance_checkpoint(flash)
+        };
+        if self.drive_map.is_none() && (self.checkpoint.compact || self.journal.wants_snapshot()) {
             moved |= self.compact();
         }
         let first_slot = self.slots() - Ftl::journal_slots(&self.shape);
@@ -288,7 +313,7 @@ impl Ftl {
     /// The sector is somewhere else on the media than its map page says.
     #[inline]
     pub(crate) fn touch_page_of(&mut self, lba: u32) {
-        if lba < self.layout.logical {
+        if lba < self.layout.logical && self.drive_map.is_none() {
             self.checkpoint.touch(self.shape.map_page_of(lba));
         }
     }

@@ -131,6 +131,7 @@ impl Ftl {
             + self.rings[GC].unmapped().next_multiple_of(unit)
             + unit;
         let room = self.space(self.lines.free_chunks()).saturating_sub(promised);
+        self.lines.policy.scarce(self.limiter.share(free) <= 0.0);
         let line = if room < u64::from(self.layout.line_sectors) {
             self.lines.take_emptiest(room)
         } else {
@@ -167,7 +168,7 @@ impl Ftl {
         let mut count = 0;
         if sector < self.lines.chunks[chunk as usize].persisted {
             for psn in first_psn..first_psn + self.shape.unit {
-                if let Some(lba) = self.map.reverse(psn) {
+                if let Some(lba) = self.reverse.get(psn) {
                     found[count] = (psn, lba);
                     count += 1;
                 }
@@ -180,7 +181,8 @@ impl Ftl {
                 continue;
             }
             let (under, under_sequence) = self.newest_on_media(Location::Flash(psn));
-            let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence };
+            let entry =
+                Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence, trim: 0 };
             let slot = self.rings[GC].push(entry, true);
             if first_slot == NONE {
                 first_slot = slot;
@@ -218,7 +220,7 @@ impl Ftl {
         for &chunk in members.take(LOOK_AHEAD as usize) {
             let first_psn = self.shape.first_psn(chunk) + unit * self.shape.unit;
             for psn in first_psn..first_psn + self.shape.unit {
-                if let Some(lba) = self.map.reverse(psn) {
+                if let Some(lba) = self.reverse.get(psn) {
                     touched ^= u32::from(self.map.points_at(lba, psn));
                 }
             }
@@ -250,9 +252,12 @@ impl Ftl {
             if self.map.points_at(lba, entry.under) {
                 self.map.set(lba, Location::Buffer(slot));
                 line.valid -= 1;
-                let poison = lost || self.map.poisoned(entry.under);
+                let poison = lost || self.reverse.poisoned(entry.under);
                 self.rings[GC].entry_mut(slot).poison = poison;
                 self.stats.lost += u64::from(lost);
+                if poison {
+                    self.suspect(lba);
+                }
                 moved += 1;
             } else {
                 // Overwritten or trimmed meanwhile: the slot is written as padding.
@@ -321,8 +326,10 @@ impl Ftl {
             return;
         }
         debug_assert_eq!(l.valid, 0, "line {line} is reclaimed with valid sectors");
-        if l.trimmed || l.after > self.rings[USER].durable() {
-            let trims = if l.trimmed { Trims::Before } else { Trims::None };
+        // A drive that keeps the map forgets with the chunk what was in it.
+        let trimmed = l.trimmed && self.drive_map.is_none();
+        if trimmed || l.after > self.rings[USER].durable() {
+            let trims = if trimmed { Trims::Before } else { Trims::None };
             self.wait_durable(Waiter::Line(line), trims);
         } else {
             self.erase_line(now, line, flash);
@@ -361,6 +368,7 @@ impl Ftl {
         self.lines.erasing -= 1;
         self.blocked = [false; 2];
         self.stats.erases += 1;
+        self.lines.wear(chunk);
         if status.is_success() {
             self.lines.add_free(chunk);
         } else {

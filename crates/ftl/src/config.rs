@@ -9,6 +9,9 @@ pub enum VictimPolicyKind {
     CostBenefit,
     /// The line that was closed longest ago.
     Fifo,
+    /// The line with the least cost, from its share of valid sectors and its wear (thesis chapter 6,
+    /// section 4.3).
+    Cost,
 }
 
 /// The choices of a flash translation layer.
@@ -40,6 +43,9 @@ pub struct FtlConfig {
     /// Names one of several layers on the same flash: a journal that was written under another name
     /// is refused. 0 where there is one layer.
     pub name: u32,
+    /// Whether lines are opened on the least worn of the free chunks (dynamic wear levelling), and not
+    /// on the one that has been free longest.
+    pub wear_levelling: bool,
 }
 
 impl Default for FtlConfig {
@@ -55,6 +61,7 @@ impl Default for FtlConfig {
             checkpoint_sectors: 0,
             gc_window_units: 0,
             name: 0,
+            wear_levelling: false,
         }
     }
 }

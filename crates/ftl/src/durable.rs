@@ -4,6 +4,7 @@
 use clock::Nanos;
 use nvme::Status;
 
+use crate::drive_map::Told;
 use crate::ftl::USER;
 use crate::lines::NONE;
 use crate::map_page::{MapPage, Mapped};
@@ -61,7 +62,10 @@ impl Ftl {
                 break;
             }
             if w.trims != Trims::None {
-                if !self.trimmed_pages.is_empty() {
+                // Of a drive's own map; what is to be told again is taken up when that is done.
+                let begun = self.drive_map.as_ref().is_some_and(|m| m.has_begun())
+                    || !self.trimmed_again.is_empty();
+                if begun || !self.trimmed_pages.is_empty() {
                     let Trims::After(issued) = w.trims else {
                         let trims = Trims::After(self.issued.next());
                         self.waiting[0] = Waiting { trims, ..w };
@@ -70,7 +74,22 @@ impl Ftl {
                     if self.issued.low() < issued {
                         break;
                     }
-                    self.write_trimmed_pages(w.position, flash);
+                    if self.drive_map.is_some() {
+                        match self.tell(now, issued - 1, w.position, flash) {
+                            Told::All => {}
+                            Told::UnderWay => break,
+                            Told::Failed(status) => {
+                                self.stop_waiting();
+                                match w.waiter {
+                                    Waiter::Request(tag) => self.complete(tag, status),
+                                    Waiter::Line(line) => self.erase_line(now, line, flash),
+                                }
+                                continue;
+                            }
+                        }
+                    } else {
+                        self.write_trimmed_pages(w.position, flash);
+                    }
                     if !self.trimmed_pages.is_empty() {
                         break;
                     }
@@ -127,7 +146,7 @@ impl Ftl {
         let last = (first + count).min(self.layout.logical);
         let mapped = (first..last).map(|lba| {
             let psn = Some(self.newest_on_media(self.map.get(lba)).0).filter(|psn| *psn != NONE);
-            Mapped { psn, poison: psn.is_some_and(|psn| self.map.poisoned(psn)) }
+            Mapped { psn, poison: psn.is_some_and(|psn| self.reverse.poisoned(psn)) }
         });
         MapPage::encode(&self.shape, page, self.issued.low(), mapped)
     }

@@ -20,6 +20,7 @@ pub(crate) enum OpKind {
     Program,
     Erase,
     Journal,
+    Trim,
 }
 
 impl OpId {
@@ -34,7 +35,8 @@ impl OpId {
             1 => OpKind::GcRead,
             2 => OpKind::Program,
             3 => OpKind::Erase,
-            _ => OpKind::Journal,
+            4 => OpKind::Journal,
+            _ => OpKind::Trim,
         }
     }
 
@@ -99,6 +101,17 @@ pub trait Flash {
 
     /// Erases a chunk.
     fn erase(&mut self, now: Nanos, op: OpId, chunk: u32);
+
+    /// Makes the drive's own map forget logical sectors, pairs of the first one and how many: their
+    /// copies in units numbered up to `sequence`. Reported through [`Ftl::forget_done`]; at most one is
+    /// outstanding, of at most 256 runs. Returns whether it was taken: not if the drive keeps no map,
+    /// and then nobody asks who knows.
+    ///
+    /// [`Ftl::forget_done`]: crate::Ftl::forget_done
+    fn forget(&mut self, now: Nanos, op: OpId, runs: &[(u32, u32)], sequence: u64) -> bool {
+        let _ = (now, op, runs, sequence);
+        false
+    }
 
     /// Copies sector number `sector` of a write request into a slot.
     fn take(&mut self, request: u64, sector: u32, slot: u32);

@@ -8,12 +8,14 @@ use nvme::Status;
 
 use crate::checkpoint::Checkpoint;
 use crate::collect::Collector;
+use crate::drive_map::DriveMap;
 use crate::durable::{Trims, Waiter, Waiting};
 use crate::flash::OpKind;
 use crate::issued::Issued;
 use crate::journal::Journal;
 use crate::lines::{Lines, NONE, OpenLine};
 use crate::map_page::MapPage;
+use crate::reverse::Reverse;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::{
     CapacityError, Entry, Flash, Found, FtlConfig, FtlStats, Layout, Location, Map, OpId,
@@ -68,6 +70,7 @@ pub struct Ftl {
     pub(crate) config: FtlConfig,
     pub(crate) layout: Layout,
     pub(crate) map: Map,
+    pub(crate) reverse: Reverse,
     pub(crate) lines: Lines,
     pub(crate) rings: [WriteRing; 2],
     /// Open lines by stream: users' (and everybody's without hot/cold separation), moved data's.
@@ -76,6 +79,8 @@ pub struct Ftl {
     pub(crate) limiter: RateLimiter,
     pub(crate) journal: Journal,
     pub(crate) checkpoint: Checkpoint,
+    /// Set if the drive keeps the map.
+    pub(crate) drive_map: Option<Box<DriveMap>>,
     pub(crate) programs_on: Vec<u8>,
     pub(crate) programs: u32,
     /// Streams without a place for a write unit until a program or an erase has ended.
@@ -115,19 +120,46 @@ impl Ftl {
         config: FtlConfig,
         found: impl Fn(u32) -> Found,
     ) -> Result<Ftl, NewFtlError> {
+        Ftl::over(shape, config, &(0..shape.total_chunks()).map(found).collect::<Vec<_>>(), None)
+    }
+
+    /// The same over erased flash of a drive that keeps the map: write units are numbered `from` or
+    /// more, and no trim that the drive knows of has as large a number.
+    ///
+    /// # Errors
+    /// As [`new`](Ftl::new).
+    pub fn new_with_drive_map(
+        shape: Shape,
+        config: FtlConfig,
+        found: impl Fn(u32) -> Found,
+        from: u64,
+    ) -> Result<Ftl, NewFtlError> {
         let found: Vec<Found> = (0..shape.total_chunks()).map(found).collect();
+        Ftl::over(shape, config, &found, Some(from.max(1)))
+    }
+
+    fn over(
+        shape: Shape,
+        config: FtlConfig,
+        found: &[Found],
+        drive_map_from: Option<u64>,
+    ) -> Result<Ftl, NewFtlError> {
         let good = |chunk: &u32| found[*chunk as usize] == Found::Free;
         let counted = (0..shape.total_chunks()).filter(good).count() as u32;
-        let layout = Layout::of(&shape, &config, owned(&found), counted)?;
-        let reserved = reserved(&shape, &found, layout.journal);
+        let layout = Layout::of(&shape, &config, owned(found), counted)?;
+        let reserved = reserved(&shape, found, layout.journal);
         let chunks: Vec<u32> = reserved.iter().copied().filter(good).collect();
-        let journal = Journal::create(&shape, layout.journal_config(), &chunks)
-            .map_err(CapacityError::Journal)?;
+        let wanted = layout.journal_config(drive_map_from.is_some());
+        let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;
         let mut ftl = Ftl::empty(shape, config, layout, journal)?;
         for chunk in (0..shape.total_chunks()).filter(good) {
             if !reserved.contains(&chunk) {
                 ftl.lines.add_free(chunk);
             }
+        }
+        if let Some(from) = drive_map_from {
+            ftl.issued = Issued::from(from);
+            ftl.drive_map = Some(Box::new(DriveMap::new(&shape, &layout, from, &[])));
         }
         // So that the journal is of this layer before a line is.
         ftl.want_compaction();
@@ -151,12 +183,14 @@ impl Ftl {
         let zone = u64::from(config.gc_start_lines.max(1)) * line;
         let high = low + zone.min(u64::from(layout.spare) / 2);
         Ok(Ftl {
-            map: Map::new(layout.logical + layout.meta, shape.total_sectors())?,
-            lines: Lines::new(shape, &layout, config.victim_policy.build()),
+            map: Map::new(layout.logical + layout.meta)?,
+            reverse: Reverse::new(shape.total_sectors())?,
+            lines: Lines::new(shape, &layout, config.victim_policy.build(), config.wear_levelling),
             collector: Collector::new(&layout),
             limiter: RateLimiter::new(low, high, user.capacity()),
             journal,
             checkpoint: Checkpoint::new(layout.meta, layout.checkpoint_sectors, 0, 1),
+            drive_map: None,
             rings: [user, gc],
             open: [VecDeque::new(), VecDeque::new()],
             programs_on: vec![0; shape.pus as usize],
@@ -181,6 +215,17 @@ impl Ftl {
             config,
             layout,
         })
+    }
+
+    /// Learns how often each chunk has been erased; counted from here on. Wear levelling and
+    /// [`VictimPolicyKind::Cost`](crate::VictimPolicyKind) go by it.
+    pub fn learn_wear(&mut self, erases: impl Fn(u32) -> u32) {
+        self.lines.learn_wear(erases);
+    }
+
+    /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
+    pub fn wear_of(&self, chunk: u32) -> u32 {
+        self.lines.chunks.get(chunk as usize).map_or(0, |c| c.erases)
     }
 
     /// Sectors that users see.
@@ -236,6 +281,7 @@ impl Ftl {
             && self.lines.erasing == 0
             && !self.collector.is_moving()
             && self.journal.is_idle()
+            && !self.drive_map.as_ref().is_some_and(|m| m.is_telling())
             && !self.is_checkpointing()
     }
 
@@ -311,7 +357,7 @@ impl Ftl {
                     flash.give(tag, i, slot);
                 }
                 Location::Flash(psn) => {
-                    if self.map.poisoned(psn) {
+                    if self.reverse.poisoned(psn) {
                         read.status = Status::UNRECOVERED_READ;
                         continue;
                     }
@@ -383,7 +429,8 @@ impl Ftl {
             self.lines.invalidate(psn, Some(self.rings[USER].position() + 1));
         }
         let (under, under_sequence) = self.newest_on_media(old);
-        let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence };
+        let trim = self.trim_before(lba, old);
+        let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence, trim };
         let slot = self.rings[USER].push(entry, false);
         self.map.set(lba, Location::Buffer(slot));
         slot
@@ -487,7 +534,10 @@ impl Ftl {
             if std::mem::replace(&mut self.trimmed_at[p as usize], now) == 0 {
                 self.trimmed_pages.push(p);
             }
-            self.checkpoint.touch(p);
+            match &mut self.drive_map {
+                Some(map) => map.trimmed(at),
+                None => self.checkpoint.touch(p),
+            }
             at += 1;
         }
         sectors
@@ -524,7 +574,8 @@ impl Ftl {
         let under_way = self.lines.erasing > 0
             || self.collector.reading() > 0
             || self.programs > 0
-            || !self.journal.is_idle();
+            || !self.journal.is_idle()
+            || self.drive_map.as_ref().is_some_and(|m| m.is_telling());
         if under_way {
             return false;
         }

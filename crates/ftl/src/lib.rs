@@ -8,7 +8,8 @@
 //! | [`shape`](Shape) | what the layer knows of the flash; capacity |
 //! | [`flash`](Flash) | the seam to the flash below, and to the memory of requests |
 //! | [`oob`](Oob) | what is written beside every sector, and recovery reads back |
-//! | [`map`](Map) | logical to physical and back |
+//! | [`map`](Map) | logical to physical |
+//! | `reverse` | physical to logical: what was written where |
 //! | `map_page` | a piece of the map as it is on the media |
 //! | `issued` | the numbers of write units, and which of them are under way |
 //! | [`write_ring`](Entry) | the write buffer: slots between acknowledgement and the media |
@@ -20,6 +21,7 @@
 //! | `checkpoint` | brings the map to the media piece by piece |
 //! | `snapshot` | what the layer keeps in its journal |
 //! | [`journal`] | a mirrored journal with snapshots, on chunks of its own |
+//! | `drive_map` | what is left to do when the drive keeps the map |
 //! | `durable` | flushes, padding, map pages |
 //! | `collect` | garbage collection |
 //! | [`recover`](Recovery) | the map from what is on the media after power was lost |
@@ -43,6 +45,7 @@
 mod checkpoint;
 mod collect;
 mod config;
+mod drive_map;
 mod durable;
 mod flash;
 mod ftl;
@@ -55,6 +58,7 @@ mod map_page;
 mod oob;
 mod program;
 mod recover;
+mod reverse;
 mod shape;
 mod snapshot;
 mod stats;
@@ -70,5 +74,5 @@ pub use oob::Oob;
 pub use recover::{Found, Job, JobDone, Recovery, RecoveryError, RecoveryStats, Work};
 pub use shape::{CapacityError, Layout, Shape};
 pub use stats::FtlStats;
-pub use victim::{CostBenefit, Fifo, Greedy, VictimPolicy};
+pub use victim::{Cost, CostBenefit, Fifo, Greedy, VictimPolicy};
 pub use write_ring::Entry;

@@ -85,6 +85,14 @@ pub(crate) struct Chunk {
     pub(crate) last: u32,
     /// A program failed, or the chunk is known to be bad: retire it instead of erasing it.
     pub(crate) bad: bool,
+    /// How often it has been erased, as far as is known.
+    pub(crate) erases: u32,
+}
+
+impl Chunk {
+    fn free(erases: u32) -> Chunk {
+        Chunk { persisted: 0, first: NONE, last: NONE, bad: false, erases }
+    }
 }
 
 #[derive(Debug)]
@@ -95,7 +103,10 @@ pub(crate) struct Lines {
     free_lines: Vec<u32>,
     pub(crate) line_of: Vec<u32>,
     pub(crate) chunks: Vec<Chunk>,
+    /// Per parallel unit: the next one to be opened first. With wear levelling the least worn, and
+    /// among equals the one that has been free longest; else that one.
     free: Vec<VecDeque<u32>>,
+    levels: bool,
     free_chunks: u32,
     pub(crate) erasing: u32,
     pu_cursor: u32,
@@ -108,7 +119,12 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(shape: Shape, layout: &Layout, policy: Box<dyn VictimPolicy>) -> Lines {
+    pub(crate) fn new(
+        shape: Shape,
+        layout: &Layout,
+        policy: Box<dyn VictimPolicy>,
+        levels: bool,
+    ) -> Lines {
         let total = shape.total_chunks() as usize;
         Lines {
             shape,
@@ -116,8 +132,9 @@ impl Lines {
             lines: Vec::with_capacity(layout.lines as usize + 8),
             free_lines: Vec::new(),
             line_of: vec![NONE; total],
-            chunks: vec![Chunk { persisted: 0, first: NONE, last: NONE, bad: false }; total],
+            chunks: vec![Chunk::free(0); total],
             free: vec![VecDeque::new(); shape.pus as usize],
+            levels,
             free_chunks: 0,
             erasing: 0,
             pu_cursor: 0,
@@ -136,9 +153,47 @@ impl Lines {
     /// A chunk is erased and can be written.
     pub(crate) fn add_free(&mut self, chunk: u32) {
         self.line_of[chunk as usize] = NONE;
-        self.chunks[chunk as usize] = Chunk { persisted: 0, first: NONE, last: NONE, bad: false };
-        self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
+        let erases = self.chunks[chunk as usize].erases;
+        self.chunks[chunk as usize] = Chunk::free(erases);
+        let free = &mut self.free[self.shape.pu_of(chunk) as usize];
+        let at = if self.levels {
+            free.partition_point(|c| self.chunks[*c as usize].erases <= erases)
+        } else {
+            free.len()
+        };
+        free.insert(at, chunk);
         self.free_chunks += 1;
+    }
+
+    /// A chunk has been erased once more.
+    pub(crate) fn wear(&mut self, chunk: u32) {
+        let erases = &mut self.chunks[chunk as usize].erases;
+        *erases = erases.saturating_add(1);
+    }
+
+    /// Learns how often each chunk has been erased.
+    pub(crate) fn learn_wear(&mut self, erases: impl Fn(u32) -> u32) {
+        for (number, chunk) in (0..).zip(&mut self.chunks) {
+            chunk.erases = erases(number);
+        }
+        if self.levels {
+            for free in &mut self.free {
+                let by_wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
+                free.make_contiguous().sort_by_key(by_wear);
+            }
+        }
+        for id in 0..self.lines.len() as u32 {
+            if self.lines[id as usize].state == LineState::Closed {
+                self.policy.worn(id, self.mean_wear(id));
+            }
+        }
+    }
+
+    /// How often a line's chunks have been erased, on average.
+    fn mean_wear(&self, line: u32) -> u32 {
+        let chunks = &self.lines[line as usize].chunks;
+        let sum: u64 = chunks.iter().map(|c| u64::from(self.chunks[*c as usize].erases)).sum();
+        (sum / (chunks.len() as u64).max(1)) as u32
     }
 
     /// Makes a line of chunks, each with the next sector to write.
@@ -229,7 +284,9 @@ impl Lines {
             self.empty.push_back(id);
         } else {
             self.closings += 1;
-            self.policy.closed(id, line.valid, line.sectors, self.closings);
+            let (valid, sectors) = (line.valid, line.sectors);
+            self.policy.worn(id, self.mean_wear(id));
+            self.policy.closed(id, valid, sectors, self.closings);
         }
     }
 

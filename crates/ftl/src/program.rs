@@ -66,6 +66,11 @@ impl Ftl {
         if self.blocked[stream] {
             return false;
         }
+        if self.rings[ring].units[unit as usize].state == UnitState::Filling
+            && !self.may_number(ring)
+        {
+            return false;
+        }
         let Some((line, chunk, sector)) = self.place_for(ring, stream) else {
             // If nothing is under way, what unblocks it is not foreseen here.
             self.blocked[stream] = self.programs > 0;
@@ -76,7 +81,7 @@ impl Ftl {
         }
         let first_psn = self.shape.first_psn(chunk) + sector;
         for (psn, entry) in (first_psn..).zip(self.rings[ring].entries(unit)) {
-            self.map.set_reverse(psn, entry.lba_plus_1.checked_sub(1), entry.poison);
+            self.reverse.set(psn, entry.lba_plus_1.checked_sub(1), entry.poison);
         }
         let name = name(ring, unit);
         // Behind the chunk's other units, so that they are released in order.
@@ -152,7 +157,7 @@ impl Ftl {
         self.padded.push(chunk);
         let first_psn = self.shape.first_psn(chunk) + sector;
         for psn in first_psn..first_psn + self.shape.unit {
-            self.map.set_reverse(psn, None, false);
+            self.reverse.set(psn, None, false);
         }
         self.lines.lines[line as usize].programs += 1;
         self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
@@ -224,6 +229,11 @@ impl Ftl {
 
     /// Has the journal say that a line was opened. Without room there it is not.
     fn record_opened(&mut self, stream: usize, mut open: OpenLine) -> bool {
+        if self.drive_map.is_some() {
+            // Its recovery does not ask for lines.
+            self.open[stream].push_back(open);
+            return true;
+        }
         let chunks = open.members.iter().map(|m| m.chunk).collect();
         let record = Opened { stream: stream as u8, chunks }.encode();
         if self.journal.append(&record).is_err() {
@@ -320,13 +330,16 @@ impl Ftl {
         let first_slot = self.rings[ring].slot_of_unit(unit);
         let first_psn = self.shape.first_psn(u.chunk) + u.sector;
         for i in 0..self.shape.unit {
-            let entry = self.rings[ring].entry(first_slot + i);
+            let entry = *self.rings[ring].entry(first_slot + i);
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
             self.touch_page_of(lba);
             if let Location::Buffer(slot) = self.map.get(lba)
                 && slot != first_slot + i
             {
                 let newer = self.entry_mut(slot);
+                if newer.trim == entry.trim {
+                    newer.trim = 0;
+                }
                 if newer.under_sequence <= u.sequence {
                     (newer.under, newer.under_sequence) = (first_psn + i, u.sequence);
                 }
@@ -352,7 +365,7 @@ impl Ftl {
         self.unlink(name, chunk);
         let first_psn = self.shape.first_psn(chunk) + self.unit_mut(name).sector;
         for psn in first_psn..first_psn + self.shape.unit {
-            self.map.set_reverse(psn, None, false);
+            self.reverse.set(psn, None, false);
         }
         self.retry.push_back(parts(name));
     }

@@ -9,6 +9,8 @@ use crate::snapshot::Snapshot;
 
 /// Names the layer in its journal, together with [`FtlConfig::name`].
 const OWNER: u32 = 0x006c_7466;
+/// The same, of a drive that keeps the map.
+const OWNER_DRIVE_MAP: u32 = 0x6d6c_7466;
 
 /// Division of 32-bit numbers by a number fixed at start-up, by multiplication (exact: Lemire,
 /// Kaser, Kurz, "Faster remainder by direct computation", 2019).
@@ -206,9 +208,10 @@ pub struct Layout {
 
 impl Layout {
     /// What the layer wants of its journal.
-    pub(crate) fn journal_config(&self) -> JournalConfig {
+    pub(crate) fn journal_config(&self, drive_map: bool) -> JournalConfig {
         let Layout { snapshot_bytes, record_bytes, .. } = *self;
-        JournalConfig { owner: self.owner, snapshot_bytes, record_bytes }
+        let owner = if drive_map { self.owner ^ OWNER ^ OWNER_DRIVE_MAP } else { self.owner };
+        JournalConfig { owner, snapshot_bytes, record_bytes }
     }
 
     /// The layout for `counted` usable chunks of the `owned` ones that are the layer's.

@@ -19,7 +19,9 @@ pub struct FtlStats {
     pub padding: u64,
     /// Sectors of the map's pages.
     pub metadata: u64,
-    /// Checkpoints of the map.
+    /// Trimmed sectors that a drive with a map of its own was told of.
+    pub trims_told: u64,
+    /// Checkpoints of the map; with the drive's map, reservations of numbers.
     pub checkpoints: u64,
     /// Flushes.
     pub flushes: u64,
@@ -58,6 +60,7 @@ impl FtlStats {
             gc_moves: self.gc_moves + other.gc_moves,
             padding: self.padding + other.padding,
             metadata: self.metadata + other.metadata,
+            trims_told: self.trims_told + other.trims_told,
             checkpoints: self.checkpoints + other.checkpoints,
             flushes: self.flushes + other.flushes,
             programs: self.programs + other.programs,
@@ -82,6 +85,7 @@ impl FtlStats {
             gc_moves: self.gc_moves - earlier.gc_moves,
             padding: self.padding - earlier.padding,
             metadata: self.metadata - earlier.metadata,
+            trims_told: self.trims_told - earlier.trims_told,
             checkpoints: self.checkpoints - earlier.checkpoints,
             flushes: self.flushes - earlier.flushes,
             programs: self.programs - earlier.programs,

@@ -19,6 +19,18 @@ pub trait VictimPolicy: std::fmt::Debug + Send {
 
     /// Takes a line out of turn, because it must go.
     fn remove(&mut self, line: u32);
+
+    /// How often the chunks of a line have been erased, on average. Said before the line is closed,
+    /// and again when it is learnt anew; of no interest to most policies.
+    fn worn(&mut self, line: u32, erases: u32) {
+        let _ = (line, erases);
+    }
+
+    /// Whether users get nothing until space is given back, so that nothing else counts. Said before
+    /// each choice.
+    fn scarce(&mut self, scarce: bool) {
+        let _ = scarce;
+    }
 }
 
 impl VictimPolicyKind {
@@ -27,6 +39,7 @@ impl VictimPolicyKind {
             VictimPolicyKind::Greedy => Box::<Greedy>::default(),
             VictimPolicyKind::CostBenefit => Box::<CostBenefit>::default(),
             VictimPolicyKind::Fifo => Box::<Fifo>::default(),
+            VictimPolicyKind::Cost => Box::<Cost>::default(),
         }
     }
 }
@@ -224,6 +237,84 @@ impl VictimPolicy for Fifo {
     }
 }
 
+/// The line with the least cost: its share of valid sectors, and its wear above the mean of all closed
+/// lines, where [`Cost::SPREAD`] erases weigh as much as a line full of valid sectors (thesis chapter
+/// 6, section 4.3: "a cost-based approach that takes active pages and wear into account"). A little
+/// worn line is reclaimed although it is nearly full, so that its chunks take their share of
+/// the writes; what it holds goes to others, and, being cold, lets them rest.
+///
+/// While space is [scarce](VictimPolicy::scarce) wear does not count: lines that give next to nothing
+/// back, taken one after the other, would lose in padding what they give.
+///
+/// Among equals the lowest number. Looks at every closed line per choice.
+#[derive(Clone, Debug, Default)]
+pub struct Cost {
+    scarce: bool,
+    lines: Vec<Option<Candidate>>,
+    wear: Vec<u32>,
+}
+
+impl Cost {
+    /// Erases above the mean that cost as much as moving a full line.
+    pub const SPREAD: u32 = 16;
+
+    fn wear(&self, line: usize) -> u32 {
+        self.wear.get(line).copied().unwrap_or(0)
+    }
+}
+
+impl VictimPolicy for Cost {
+    fn closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
+        if self.lines.len() <= line as usize {
+            self.lines.resize(line as usize + 1, None);
+        }
+        self.lines[line as usize] = Some(Candidate { valid, sectors, at });
+    }
+
+    #[inline]
+    fn invalidated(&mut self, line: u32, valid: u32) {
+        if let Some(c) = &mut self.lines[line as usize] {
+            c.valid = valid;
+        }
+    }
+
+    fn take(&mut self, _now: u64) -> Option<u32> {
+        let closed = || (0..).zip(&self.lines).filter_map(|(i, c)| Some((i, (*c)?)));
+        let (sum, count) = closed()
+            .fold((0u64, 0u64), |(sum, count), (i, _)| (sum + u64::from(self.wear(i)), count + 1));
+        let mean = sum as f64 / count.max(1) as f64;
+        let mut best: Option<(f64, usize)> = None;
+        for (i, c) in closed().filter(|(_, c)| c.valid < c.sectors) {
+            let share = f64::from(c.valid) / f64::from(c.sectors);
+            let above = (f64::from(self.wear(i)) - mean) / f64::from(Cost::SPREAD);
+            let cost = if self.scarce { share } else { share + above };
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, i));
+            }
+        }
+        let (_, line) = best?;
+        self.lines[line] = None;
+        Some(line as u32)
+    }
+
+    fn remove(&mut self, line: u32) {
+        if let Some(slot) = self.lines.get_mut(line as usize) {
+            *slot = None;
+        }
+    }
+
+    fn worn(&mut self, line: u32, erases: u32) {
+        if self.wear.len() <= line as usize {
+            self.wear.resize(line as usize + 1, 0);
+        }
+        self.wear[line as usize] = erases;
+    }
+
+    fn scarce(&mut self, scarce: bool) {
+        self.scarce = scarce;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,10 +396,30 @@ mod tests {
     }
 
     #[test]
+    fn cost_weighs_valid_sectors_against_wear() {
+        let mut p = Cost::default();
+        assert_eq!(p.take(0), None);
+        fill(&mut p);
+        assert_eq!(p.take(100), Some(0), "without wear the emptiest");
+        p.closed(0, 4, 16, 60);
+        // 0.25 + (60 - 20) / 16 against 0.625 - 20 / 16.
+        p.worn(0, 60);
+        let mut short = p.clone();
+        short.scarce(true);
+        assert_eq!(short.take(100), Some(0), "wear does not count");
+        assert_eq!(p.take(100), Some(3), "the little worn one, although it is fuller");
+        assert_eq!(p.take(100), Some(0));
+        assert_eq!(p.take(100), None, "line 200 is fully valid, however fresh");
+    }
+
+    #[test]
     fn removed_lines_are_not_taken() {
-        for kind in
-            [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo]
-        {
+        for kind in [
+            VictimPolicyKind::Greedy,
+            VictimPolicyKind::CostBenefit,
+            VictimPolicyKind::Fifo,
+            VictimPolicyKind::Cost,
+        ] {
             let mut p = kind.build();
             fill(p.as_mut());
             p.remove(0);

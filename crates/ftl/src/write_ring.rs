@@ -20,12 +20,20 @@ pub struct Entry {
     pub(crate) under: u32,
     /// Every unit with a smaller number holds no newer copy than `under`.
     pub(crate) under_sequence: u64,
+    /// Names the trim that it comes after and that the drive's own map was not told of, as long as no
+    /// copy since is on the media; 0 for none.
+    pub(crate) trim: u64,
 }
 
 impl Entry {
     /// Padding.
-    pub(crate) const PADDING: Entry =
-        Entry { lba_plus_1: 0, poison: false, under: crate::lines::NONE, under_sequence: 0 };
+    pub(crate) const PADDING: Entry = Entry {
+        lba_plus_1: 0,
+        poison: false,
+        under: crate::lines::NONE,
+        under_sequence: 0,
+        trim: 0,
+    };
 
     /// What is written beside the sector in a write unit of this number.
     pub fn oob(&self, sequence: u64) -> crate::Oob {

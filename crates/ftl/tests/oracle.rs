@@ -55,6 +55,7 @@ impl Case {
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
             name: 0,
+            wear_levelling: seed.is_multiple_of(2),
         };
         let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a geometry that fits");
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0xf1a5);

@@ -20,6 +20,8 @@
 //! | `targets/pblk/spread` | where the sectors of a part of a request are |
 //! | [`targets/pblk/sharded`](Sharded) | a block device with an owner per core |
 //! | [`targets/pblk/error`](PblkError) | why a drive cannot be opened |
+//! | [`targets/overlap`](InOrder) | requests that overlap one in flight wait for it |
+//! | [`targets/rrpc`](Rrpc) | the thesis's sector target: the same layer, the map kept by the drive |
 //!
 //! # The path of a write
 //!
@@ -47,7 +49,9 @@ pub use targets::kv::{
     Change, ChangeNow, Cursor, Key, KeyLength, Kv, KvAnswer, KvBusy, KvCompletion, KvConfig,
     KvError, KvLayout, KvNow, KvOp, KvOpenError, KvRequest, KvStats, Room,
 };
+pub use targets::overlap::{InOrder, OverlapStats};
 pub use targets::pblk::sharded::{
     LabelError, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
 };
 pub use targets::pblk::{Pblk, PblkError};
+pub use targets::rrpc::{Rrpc, RrpcError};

@@ -1,4 +1,6 @@
 //! Targets: what the host makes of an open-channel drive.
 
 pub(crate) mod kv;
+pub(crate) mod overlap;
 pub(crate) mod pblk;
+pub(crate) mod rrpc;

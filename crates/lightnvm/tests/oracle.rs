@@ -137,6 +137,7 @@ impl Case {
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
             name: 0,
+            wear_levelling: seed.is_multiple_of(2),
         };
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
         drive.reads_first = rng.chance(0.5);

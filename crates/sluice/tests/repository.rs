@@ -29,7 +29,7 @@ fn the_demo_is_one_drive_three_ways() {
     }
     let active = ways.map(|way| match &way.drives[0].target {
         Target::None => 0,
-        Target::Pblk(pblk) => pblk.active_pus,
+        Target::Pblk(config) | Target::Rrpc(config) => config.active_pus,
     });
     assert_eq!(active, [0, 128, 4]);
 }

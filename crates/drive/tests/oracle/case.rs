@@ -141,6 +141,7 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
             name: 0,
+            wear_levelling: false,
         },
         transfers: random_transfers(nand.seed),
         ..super::super::common::drive(nand)

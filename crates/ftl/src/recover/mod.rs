@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `mod` | the phases, and the jobs that whoever owns the flash does for them |
 //! | [`job`](Job) | what is to be done on the flash |
+//! | `given` | what the drive says when it keeps the map |
 //! | `copies` | of every sector the newest copy |
 //! | `lines` | lines as they were, and what has become of their chunks |
 //!
@@ -31,6 +32,7 @@
 //! A recovery can itself be cut: it writes nothing but padding, at write pointers.
 
 mod copies;
+mod given;
 mod job;
 mod lines;
 
@@ -43,6 +45,7 @@ use job::JobKind;
 pub use job::{Job, JobDone, Work};
 
 use crate::checkpoint::Checkpoint;
+use crate::drive_map::DriveMap;
 use crate::ftl::{owned, reserved};
 use crate::issued::Issued;
 use crate::journal::{ChunkFound, JournalError, JournalFlash, JournalMedia, JournalRecovery};
@@ -51,6 +54,7 @@ use crate::map_page::MapPage;
 use crate::snapshot::{Changed, LineEntry, Opened, Snapshot, Unusable};
 use crate::{CapacityError, Ftl, FtlConfig, Layout, Location, NewFtlError, Oob, Shape};
 use copies::Copies;
+use given::Given;
 
 /// What is known of a chunk at power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +95,16 @@ pub enum RecoveryError {
     /// The drive, or the configuration, is not what it was.
     #[error("{0}: open it with the geometry and configuration that it was written with")]
     Changed(Changed),
+    /// The drive's own map cannot be: what it names was never written, or twice.
+    #[error("the drive's map has logical sector {lba} at flat sector {psn}: {what}")]
+    Map {
+        /// The logical sector.
+        lba: u32,
+        /// Where it is said to be, flat.
+        psn: u32,
+        /// What cannot be.
+        what: &'static str,
+    },
     /// Jobs have not been reported.
     #[error("the recovery was ended before all of it was done")]
     Unfinished,
@@ -181,6 +195,8 @@ pub struct Recovery {
     ours: bool,
     foreign: (u64, u32),
     error: Option<RecoveryError>,
+    /// What the drive's own map says, if it keeps one.
+    given: Option<Given>,
 }
 
 /// The journal's way to the flash: jobs.
@@ -226,12 +242,39 @@ impl Recovery {
         found: Vec<Found>,
         counted: u32,
     ) -> Result<Recovery, RecoveryError> {
+        Recovery::with(shape, config, found, counted, None)
+    }
+
+    /// A recovery of the layer of a drive that keeps the map, whose `entries` are pairs of a logical
+    /// sector and the flat physical one that has its newest copy. Nothing is read but the journal, and
+    /// open chunks are padded.
+    ///
+    /// # Errors
+    /// As [`Ftl::new`]. Entries that cannot be are reported by [`finish`](Recovery::finish).
+    pub fn from_map(
+        shape: Shape,
+        config: FtlConfig,
+        found: Vec<Found>,
+        counted: u32,
+        entries: impl IntoIterator<Item = (u32, u32)>,
+    ) -> Result<Recovery, RecoveryError> {
+        let given = Given::new(entries.into_iter().collect());
+        Recovery::with(shape, config, found, counted, Some(given))
+    }
+
+    fn with(
+        shape: Shape,
+        config: FtlConfig,
+        found: Vec<Found>,
+        counted: u32,
+        given: Option<Given>,
+    ) -> Result<Recovery, RecoveryError> {
         let layout = Layout::of(&shape, &config, owned(&found), counted);
         let layout = layout.map_err(NewFtlError::from)?;
         let reserved = reserved(&shape, &found, layout.journal);
         let chunks: Vec<(u32, ChunkFound)> =
             reserved.iter().map(|&c| (c, journal_chunk(&shape, found[c as usize]))).collect();
-        let journal = JournalRecovery::new(&shape, layout.journal_config(), &chunks)
+        let journal = JournalRecovery::new(&shape, layout.journal_config(given.is_some()), &chunks)
             .map_err(|e| NewFtlError::from(CapacityError::Journal(e)))?;
         Ok(Recovery {
             phase: Phase::Journal(Box::new(journal)),
@@ -251,6 +294,7 @@ impl Recovery {
             ours: false,
             foreign: (0, u32::MAX),
             error: None,
+            given,
             shape,
             config,
             found,
@@ -349,6 +393,9 @@ impl Recovery {
             }
         }
         self.all = self.snapshot.is_none() || recovered.truncated;
+        if self.given.is_some() {
+            return self.begin_with_map(&recovered.records);
+        }
         if !self.all {
             let opened = recovered.records.iter().map(|r| Opened::decode(r, &self.shape));
             match opened.collect::<Option<Vec<Opened>>>() {
@@ -414,6 +461,9 @@ impl Recovery {
     }
 
     fn copy_jobs(&mut self, jobs: &mut Vec<Job>) {
+        if self.given.is_some() {
+            return self.map_jobs(jobs);
+        }
         while jobs.len() < BATCH {
             let Some(&(chunk, written)) = self.to_read.get(self.cursor.0) else { break };
             let at = self.cursor.1;
@@ -440,6 +490,9 @@ impl Recovery {
             self.unreadable.insert(psn);
             return;
         };
+        if self.given.is_some() {
+            return self.label(psn, oob);
+        }
         let Some(oob) = oob else {
             self.foreign = (self.foreign.0 + 1, self.foreign.1.min(psn));
             return;
@@ -555,14 +608,21 @@ impl Recovery {
         let mut ftl = ftl.map_err(NewFtlError::from)?;
         let base = self.base().max(1);
         let oldest = self.lines.iter().map(|l| l.newest).filter(|n| *n != u64::MAX);
-        let next = self.copies.next().max(base).max(oldest.max().unwrap_or(0) + 1);
+        let next = match self.first_number() {
+            Some(next) => next,
+            None => self.copies.next().max(base).max(oldest.max().unwrap_or(0) + 1),
+        };
         ftl.issued = Issued::from(next);
         let Layout { meta, checkpoint_sectors, .. } = self.layout;
         let since = (next - base).saturating_mul(self.shape.unit.into());
         ftl.checkpoint = Checkpoint::new(meta, checkpoint_sectors, since, base);
         self.fill_map(&mut ftl);
         self.adopt_lines(&mut ftl);
-        if self.all {
+        if self.given.is_some() {
+            let map = DriveMap::new(&ftl.shape, &ftl.layout, next, &self.poison);
+            ftl.drive_map = Some(Box::new(map));
+            ftl.want_compaction();
+        } else if self.all {
             // What there is of a journal does not say what was found.
             ftl.want_compaction();
             ftl.checkpoint();
@@ -575,21 +635,21 @@ impl Recovery {
         for (lba, word) in (0..).zip(&self.words) {
             if let Some(psn) = word.checked_sub(1) {
                 ftl.map.set(lba, Location::Flash(psn));
-                ftl.map.set_reverse(psn, Some(lba), false);
+                ftl.reverse.set(psn, Some(lba), false);
             }
         }
         for &lba in &self.poison {
             if let Location::Flash(psn) = ftl.map.get(lba) {
-                ftl.map.set_reverse(psn, Some(lba), true);
+                ftl.reverse.set(psn, Some(lba), true);
             }
         }
         for &(psn, page) in &self.to_load {
             ftl.map.set(logical + page, Location::Flash(psn));
-            ftl.map.set_reverse(psn, Some(logical + page), false);
+            ftl.reverse.set(psn, Some(logical + page), false);
         }
         for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
             ftl.map.set(lba, Location::Flash(copy.psn));
-            ftl.map.set_reverse(copy.psn, Some(lba), copy.poison);
+            ftl.reverse.set(copy.psn, Some(lba), copy.poison);
             ftl.touch_page_of(lba);
         }
     }

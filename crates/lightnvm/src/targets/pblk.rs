@@ -5,7 +5,7 @@
 //! Guarantees: every request that was taken completes exactly once; doorbells are rung once per
 //! poll; nothing is allocated per request once the tables have grown to the load.
 
-mod error;
+pub(crate) mod error;
 mod memory;
 mod open;
 mod requests;
@@ -252,6 +252,10 @@ impl Component for Pblk {
                 }
                 Ended::Erase { op, status } => {
                     self.ftl.erase_done(op, status);
+                    true
+                }
+                Ended::Trim { status } => {
+                    self.ftl.forget_done(now, status, &mut self.flash);
                     true
                 }
             };

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use driver::{Completed, DriveInfo, QueueFull, QueuePair};
-use nvme::{MAX_VECTOR, Ppa, SglDescriptor, Sqe, Status};
+use nvme::{DsmRange, MAX_VECTOR, Ppa, SglDescriptor, Sqe, Status};
 use ring::{Iova, Port};
 
 use super::MemoryError;
@@ -221,6 +221,25 @@ impl VectorQueue {
         let count = ppas.len() as u8;
         let sqe = Sqe::vector_reset(self.nsid, self.scratch.list(tag.0, ppas));
         self.submit(tag.0, sqe, Flight { user, count, copies: false })
+    }
+
+    /// Makes the drive's own map forget the copies, up to a sequence number, of 1 to 256 runs of logical
+    /// sectors: `runs` descriptors of Dataset Management at `at` (`docs/format/ppa.md`, Map Trim).
+    ///
+    /// # Errors
+    /// [`QueueFull`]; nothing was submitted.
+    pub fn map_trim(
+        &mut self,
+        at: Iova,
+        runs: u16,
+        sequence: u64,
+        user: u64,
+    ) -> Result<(), QueueFull> {
+        let tag = self.queue.next_tag().ok_or(QueueFull)?;
+        let mut sqe = Sqe::map_trim(self.nsid, runs, sequence);
+        let length = u32::from(runs) * DsmRange::BYTES as u32;
+        sqe.set_sgl(SglDescriptor::DataBlock { address: at.0, length });
+        self.submit(tag.0, sqe, Flight { user, count: 1, copies: false })
     }
 
     /// Copies sectors inside the drive, out-of-band bytes included. Both sides have the same number

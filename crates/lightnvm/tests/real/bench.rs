@@ -52,6 +52,7 @@ pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig
     };
     DriveConfig {
         open_channel: drive::OpenChannelConfig::default(),
+        transfers: drive::Transfers::default(),
         name: "real".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

@@ -55,6 +55,7 @@ pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) 
         seed: 1,
     };
     DriveConfig {
+        transfers: drive::Transfers::default(),
         name: "oc0".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

@@ -267,7 +267,7 @@ fn nand_limits(plan: &DrivePlan, config: &DriveConfig, nand: &NandConfig) -> Lim
         bounds
     });
     let ftl = match &plan.target {
-        Target::Pblk(ftl) => Some(ftl),
+        Target::Pblk(ftl) | Target::Rrpc(ftl) => Some(ftl),
         Target::None => (config.personality == PersonalityKind::Block).then_some(&config.ftl),
     };
     let sustained = match (ftl, &plan.capacity) {
@@ -305,8 +305,8 @@ fn sustained(
     let wa = match ftl.victim_policy {
         VictimPolicyKind::Fifo => greedy::fifo(over_provisioning),
         // Where every sector is as likely to be written as any other, age says nothing, and
-        // cost-benefit chooses much as greedy does.
-        VictimPolicyKind::Greedy | VictimPolicyKind::CostBenefit => {
+        // cost-benefit chooses much as greedy does; and all wear alike, so that cost does, too.
+        VictimPolicyKind::Greedy | VictimPolicyKind::CostBenefit | VictimPolicyKind::Cost => {
             greedy::greedy(over_provisioning, capacity.line_sectors)
         }
     }?;

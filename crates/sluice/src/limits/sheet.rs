@@ -127,6 +127,9 @@ fn personality(config: &DriveConfig, target: &Target) -> String {
         }
         (PersonalityKind::Block, _) => "the drive manages its flash",
         (PersonalityKind::OpenChannel, Target::Pblk(_)) => "pblk on the host manages the flash",
+        (PersonalityKind::OpenChannel, Target::Rrpc(_)) => {
+            "rrpc on the host manages the flash, the drive keeps the map"
+        }
         (PersonalityKind::OpenChannel, Target::None) => "nobody manages the flash yet: raw PPAs",
     };
     let what = if config.personality == PersonalityKind::Block { "block" } else { "open-channel" };
@@ -227,7 +230,7 @@ fn capacity_lines(out: &mut String, plan: &DrivePlan, raw: u64) {
     section(out, "capacity");
     line(out, "raw", &both(raw));
     let ftl = match &plan.target {
-        Target::Pblk(ftl) => ftl,
+        Target::Pblk(ftl) | Target::Rrpc(ftl) => ftl,
         Target::None => &plan.config.ftl,
     };
     let Some(capacity) = &plan.capacity else {
@@ -250,6 +253,7 @@ fn lines(capacity: &Capacity, ftl: &FtlConfig) -> String {
         VictimPolicyKind::Greedy => "greedy",
         VictimPolicyKind::CostBenefit => "cost-benefit",
         VictimPolicyKind::Fifo => "first in, first out",
+        VictimPolicyKind::Cost => "cost of valid sectors and wear",
     };
     format!(
         "{} of {} over {} PUs, {} held back; {} chunks for the journal; victims: {policy}",

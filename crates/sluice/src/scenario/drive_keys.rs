@@ -219,11 +219,14 @@ impl DriveDraft {
         let ftl = self.ftl.config(sector_bytes);
         let target_draft = self.target.as_ref().or(target);
         let target = target_draft.map_or(Target::None, |t| t.finish(sector_bytes));
-        if let (Target::Pblk(_), Some(draft)) = (&target, target_draft)
+        let kind = if matches!(target, Target::Rrpc(_)) { "rrpc" } else { "pblk" };
+        if let (Some(_), Some(draft)) = (target.ftl(), target_draft)
             && personality != PersonalityKind::OpenChannel
         {
             return Err(draft.kind_place().error(Problem::Conflict {
-                message: "pblk manages the flash itself, but this drive does not expose it".into(),
+                message: format!(
+                    "{kind} manages the flash itself, but this drive does not expose it"
+                ),
                 help: "set personality = \"open-channel\" in the drive, or target.kind = \"none\""
                     .into(),
             }));
@@ -242,7 +245,7 @@ impl DriveDraft {
             (MediaConfig::Nand(nand), PersonalityKind::Block, _) => {
                 hosted(nand, &ftl, &|key| self.ftl.place(key).cloned())?
             }
-            (MediaConfig::Nand(nand), _, Target::Pblk(config)) => {
+            (MediaConfig::Nand(nand), _, Target::Pblk(config) | Target::Rrpc(config)) => {
                 hosted(nand, config, &|key| target_draft.and_then(|t| t.place(key)).cloned())?
             }
             _ => None,
@@ -267,6 +270,14 @@ impl DriveDraft {
             None => format!("drive{index}"),
         };
         let open_channel = self.interface.open_channel(personality, &media, &self.whole)?;
+        if let (Target::Rrpc(_), Some(draft), false) =
+            (&target, target_draft, open_channel.dual_map)
+        {
+            return Err(draft.kind_place().error(Problem::Conflict {
+                message: "rrpc recovers from the drive's own map, but this drive keeps none".into(),
+                help: "set dual_map = true in the drive, or target.kind = \"pblk\"".into(),
+            }));
+        }
         let controller =
             ControllerConfig { cmb: self.interface.cmb(&self.whole)?, ..self.controller };
         let config = DriveConfig {

@@ -14,13 +14,19 @@ pub(super) struct FtlDraft {
     places: Vec<(&'static str, Place)>,
 }
 
-const POLICIES: [(&str, VictimPolicyKind); 3] = [
+const POLICIES: [(&str, VictimPolicyKind); 4] = [
     ("greedy", VictimPolicyKind::Greedy),
     ("cost-benefit", VictimPolicyKind::CostBenefit),
     ("fifo", VictimPolicyKind::Fifo),
+    ("cost", VictimPolicyKind::Cost),
 ];
 
 impl FtlDraft {
+    /// A draft that begins with these choices.
+    pub(super) fn of(config: FtlConfig) -> FtlDraft {
+        FtlDraft { config, ..FtlDraft::default() }
+    }
+
     /// Reads the keys that the section has.
     pub(super) fn read(&mut self, section: &mut Section<'_>) -> Result<()> {
         let c = &mut self.config;
@@ -46,6 +52,10 @@ impl FtlDraft {
             (
                 "checkpoint",
                 section.set("checkpoint", &mut self.checkpoint_bytes, |v| v.size().map(Some))?,
+            ),
+            (
+                "wear_levelling",
+                section.set("wear_levelling", &mut c.wear_levelling, |v| v.boolean())?,
             ),
             ("buffer", section.set("buffer", &mut self.buffer_bytes, |v| v.size().map(Some))?),
         ];

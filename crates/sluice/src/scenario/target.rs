@@ -13,12 +13,25 @@ pub enum Target {
     None,
     /// `pblk`, a flash translation layer on the host (LightNVM paper section 4.2).
     Pblk(FtlConfig),
+    /// `rrpc`, the same over the drive's own map, in the thesis's choices (chapter 6, section 4.3).
+    Rrpc(FtlConfig),
+}
+
+impl Target {
+    /// Its translation layer on the host, if it has one.
+    pub fn ftl(&self) -> Option<&FtlConfig> {
+        match self {
+            Target::None => None,
+            Target::Pblk(config) | Target::Rrpc(config) => Some(config),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     None,
     Pblk,
+    Rrpc,
 }
 
 /// A target being read.
@@ -38,12 +51,15 @@ impl TargetDraft {
             kind_place: None,
             ftl: FtlDraft::default(),
         };
-        let kinds = [("none", Kind::None), ("pblk", Kind::Pblk)];
+        let kinds = [("none", Kind::None), ("pblk", Kind::Pblk), ("rrpc", Kind::Rrpc)];
         let Some(value) = section.get("kind") else {
-            return Err(section.missing("kind", "allowed: \"none\", \"pblk\""));
+            return Err(section.missing("kind", "allowed: \"none\", \"pblk\", \"rrpc\""));
         };
-        draft.kind = value.choice_or_later(&kinds, &["rrpc", "kv", "ppa"])?;
+        draft.kind = value.choice_or_later(&kinds, &["kv", "ppa"])?;
         draft.kind_place = Some(value.place());
+        if draft.kind == Kind::Rrpc {
+            draft.ftl = FtlDraft::of(lightnvm::Rrpc::config());
+        }
         // A target of "none" may keep its other keys, so that one line switches it off.
         draft.ftl.read(&mut section)?;
         section.finish()?;
@@ -54,6 +70,7 @@ impl TargetDraft {
         match self.kind {
             Kind::None => Target::None,
             Kind::Pblk => Target::Pblk(self.ftl.config(sector_bytes)),
+            Kind::Rrpc => Target::Rrpc(self.ftl.config(sector_bytes)),
         }
     }
 

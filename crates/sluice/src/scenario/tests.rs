@@ -312,8 +312,31 @@ fn wrong_types_and_forms_are_refused() {
 }
 
 #[test]
+fn rrpc_has_the_thesis_choices_and_needs_a_map() {
+    let drive = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n\
+                 data = \"memory\"\n";
+    let target = "[target]\nkind = \"rrpc\"\nactive_pus = 8\n";
+    let s = parse(&format!("{drive}dual_map = true\n{target}")).unwrap();
+    let plan = &s.drives[0];
+    let Target::Rrpc(rrpc) = &plan.target else { panic!("{:?}", plan.target) };
+    assert_eq!((rrpc.victim_policy, rrpc.wear_levelling), (VictimPolicyKind::Cost, true));
+    assert_eq!(rrpc.active_pus, 8);
+    assert!(plan.is_block_device() && plan.capacity.is_some());
+    let other = "victim_policy = \"greedy\"\nwear_levelling = false\n";
+    let s = parse(&format!("{drive}dual_map = true\n{target}{other}")).unwrap();
+    let Target::Rrpc(rrpc) = &s.drives[0].target else { panic!("{:?}", s.drives[0].target) };
+    assert_eq!((rrpc.victim_policy, rrpc.wear_levelling), (VictimPolicyKind::Greedy, false));
+    assert_refused(
+        &format!("{drive}{target}"),
+        6,
+        "\"rrpc\"",
+        &["this drive keeps none", "set dual_map = true"],
+    );
+}
+
+#[test]
 fn values_of_later_versions_say_so() {
-    for kind in ["rrpc", "kv", "ppa"] {
+    for kind in ["kv", "ppa"] {
         assert_refused(
             &format!("{SMALL}[target]\nkind = \"{kind}\"\n"),
             4,

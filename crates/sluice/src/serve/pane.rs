@@ -123,6 +123,7 @@ impl SeenDevice {
     pub(super) fn view(&self) -> Option<FtlView> {
         match &self.device {
             StackDevice::Pblk(pblk) => Some(FtlView::of(pblk.ftl())),
+            StackDevice::Rrpc(rrpc) => Some(FtlView::of(rrpc.ftl())),
             StackDevice::Raw(_) | StackDevice::Layered(_) => None,
         }
     }

@@ -290,6 +290,7 @@ impl Meter {
 fn describe(plan: &DrivePlan) -> String {
     let by = match plan.target {
         Target::Pblk(_) => "its flash managed by pblk on the host",
+        Target::Rrpc(_) => "its flash managed by rrpc on the host",
         Target::None => "managed by itself",
     };
     match &plan.preset {

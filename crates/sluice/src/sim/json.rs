@@ -53,6 +53,7 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
                 "trimmed_sectors": f.trimmed,
                 "padding_sectors": f.padding,
                 "metadata_sectors": f.metadata,
+                "trims_told": f.trims_told,
                 "flushes": f.flushes,
                 "free_lines": d.free_lines,
             }),

@@ -207,6 +207,7 @@ impl Lane {
     fn ftl(&self) -> Option<&ftl::Ftl> {
         match self.device() {
             Some(StackDevice::Pblk(p)) => Some(p.ftl()),
+            Some(StackDevice::Rrpc(r)) => Some(r.ftl()),
             _ => self.drive.ftl(),
         }
     }

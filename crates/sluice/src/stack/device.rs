@@ -3,7 +3,7 @@
 use block::{Busy, Completion, Device, Limits, Raw, Request};
 use clock::{Component, Nanos, Waker};
 use drive::Drive;
-use lightnvm::Pblk;
+use lightnvm::{Pblk, Rrpc};
 use ring::AddressSpace;
 
 use super::Cores;
@@ -20,6 +20,8 @@ pub enum StackDevice {
     Raw(Raw),
     /// The host: pblk over vector commands.
     Pblk(Box<Pblk>),
+    /// The host: rrpc over vector commands and the drive's own map.
+    Rrpc(Box<Rrpc>),
     /// The drive: through the block layer's queues.
     Layered(Box<Cores>),
 }
@@ -29,7 +31,7 @@ impl StackDevice {
     pub fn cores(&self) -> Option<&Cores> {
         match self {
             StackDevice::Layered(cores) => Some(cores),
-            StackDevice::Raw(_) | StackDevice::Pblk(_) => None,
+            StackDevice::Raw(_) | StackDevice::Pblk(_) | StackDevice::Rrpc(_) => None,
         }
     }
 
@@ -49,7 +51,7 @@ impl StackDevice {
     pub fn cores_mut(&mut self) -> Option<&mut Cores> {
         match self {
             StackDevice::Layered(cores) => Some(cores),
-            StackDevice::Raw(_) | StackDevice::Pblk(_) => None,
+            StackDevice::Raw(_) | StackDevice::Pblk(_) | StackDevice::Rrpc(_) => None,
         }
     }
 }
@@ -59,6 +61,7 @@ macro_rules! each {
         match $self {
             StackDevice::Raw($d) => $e,
             StackDevice::Pblk($d) => $e,
+            StackDevice::Rrpc($d) => $e,
             StackDevice::Layered($d) => $e,
         }
     };

@@ -18,7 +18,7 @@ use block::{BlockLayer, Raw};
 use clock::{Component, Nanos};
 use drive::Drive;
 use driver::{Controller, Emulated};
-use lightnvm::Pblk;
+use lightnvm::{Pblk, Rrpc};
 use ring::Port;
 
 pub use cores::Cores;
@@ -89,6 +89,15 @@ pub enum StackError {
         /// Why.
         #[source]
         source: lightnvm::PblkError,
+    },
+    /// The same, rrpc.
+    #[error("drive {name}: {source}")]
+    Rrpc {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: lightnvm::RrpcError,
     },
     /// No memory.
     #[error("drive {name}: {source}")]
@@ -219,12 +228,8 @@ impl Stack {
                 .map(StackDevice::Raw)
                 .map_err(|source| StackError::Raw { name: name.clone(), source }),
             Target::Pblk(config) => {
-                let count = controller
-                    .info()
-                    .open_channel
-                    .as_ref()
-                    .map_or(0, |oc| oc.geometry.total_chunks());
-                let chunks = controller.chunks(0, count, &mut pump).map_err(failed)?;
+                let all = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
+                let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
                 Pblk::open(
                     controller.info(),
                     &chunks,
@@ -236,6 +241,17 @@ impl Stack {
                 )
                 .map(|p| StackDevice::Pblk(Box::new(p)))
                 .map_err(|source| StackError::Pblk { name: name.clone(), source })
+            }
+            Target::Rrpc(config) => {
+                let open_channel = controller.info().open_channel;
+                let all = open_channel.map_or(0, |oc| oc.geometry.total_chunks());
+                let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
+                let entries = open_channel.map_or(0, |oc| oc.extensions.map_entries.get());
+                let map = controller.dual_map(0, entries, &mut pump).map_err(failed)?;
+                let (info, parts) = (controller.info(), (queue, port.clone()));
+                Rrpc::open(info, &chunks, &map, parts, *config, &mut pump)
+                    .map(|r| StackDevice::Rrpc(Box::new(r)))
+                    .map_err(|source| StackError::Rrpc { name: name.clone(), source })
             }
         };
         Ok((device?, controller))
@@ -250,6 +266,7 @@ impl Stack {
     pub fn ftl(&self) -> Option<&ftl::Ftl> {
         match &self.device {
             StackDevice::Pblk(p) => Some(p.ftl()),
+            StackDevice::Rrpc(r) => Some(r.ftl()),
             StackDevice::Raw(_) | StackDevice::Layered(_) => self.drive.ftl(),
         }
     }

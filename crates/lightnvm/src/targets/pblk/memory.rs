@@ -1,8 +1,9 @@
-//! [`Slots`]: the registered memory of the write buffer.
+//! [`Slots`]: the registered memory of the write buffer; [`Trims`]: of a command that tells of trims.
 
 use std::sync::Arc;
 
 use ftl::WriteUnit;
+use nvme::DsmRange;
 use ring::{AddressSpace, Iova, Region};
 
 use crate::vector::{MemoryError, register};
@@ -86,5 +87,48 @@ impl Slots {
         let at = slot as usize * self.sector_bytes;
         self.data.write(at, bytes);
         self.data.fill(at + bytes.len(), self.sector_bytes - bytes.len(), 0);
+    }
+}
+
+/// Runs of a Map Trim at most.
+const RUNS: usize = 256;
+
+/// The runs of logical sectors of the one Map Trim that is under way (`docs/format/ppa.md`).
+#[derive(Debug)]
+pub(crate) struct Trims {
+    region: Arc<Region>,
+    at: Iova,
+    runs: u16,
+}
+
+impl Trims {
+    /// None yet.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub(crate) fn new(space: &AddressSpace) -> Result<Trims, MemoryError> {
+        let (region, at) = register(space, RUNS * DsmRange::BYTES, "trims")?;
+        Ok(Trims { region, at, runs: 0 })
+    }
+
+    /// Puts 1 to 256 runs, first sectors and how many, in place of the last ones.
+    pub(crate) fn put(&mut self, runs: &[(u32, u32)]) {
+        let runs = &runs[..runs.len().min(RUNS)];
+        for (i, &(first, count)) in runs.iter().enumerate() {
+            let range =
+                DsmRange { attributes: 0.into(), nlb: count.into(), slba: u64::from(first).into() };
+            self.region.write(i * DsmRange::BYTES, &range.to_bytes());
+        }
+        self.runs = runs.len() as u16;
+    }
+
+    /// Where they are.
+    pub(crate) fn at(&self) -> Iova {
+        self.at
+    }
+
+    /// How many.
+    pub(crate) fn runs(&self) -> u16 {
+        self.runs
     }
 }

@@ -19,15 +19,18 @@ use std::sync::Arc;
 use block::Limits;
 use driver::{DriveInfo, OpenChannel, QueuePair};
 use ftl::{Found, Ftl, FtlConfig, Oob, Recovery, Shape};
-use nvme::{ChunkDescriptor, ChunkState, Geometry};
+use nvme::{Address, ChunkDescriptor, ChunkState, Geometry};
 use ring::Port;
 
-use super::memory::Slots;
+use super::memory::{Slots, Trims};
 use super::requests::Requests;
 use super::scan::recover;
 use super::vectors::VectorFlash;
 use super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
 use crate::vector::{Addresses, VectorQueue};
+
+/// What a drive's own map says of each logical address.
+type DualMap<'a> = &'a [Option<Address>];
 
 /// Physical sectors that the translation layer can number.
 const MAX_PHYSICAL: u64 = 0x7000_0000;
@@ -57,6 +60,22 @@ impl Pblk {
         Pblk::open_on(info, chunks, &all, (queue, port), config, pump, keeps_data)
     }
 
+    /// As [`open`](Pblk::open), a drive that keeps the map and contents: `map` has what it says of each
+    /// logical address ([`driver::Controller::dual_map`]), all of them, read after the last write.
+    ///
+    /// # Errors
+    /// [`PblkError`].
+    pub(crate) fn open_with_map(
+        info: &DriveInfo,
+        chunks: &[ChunkDescriptor],
+        map: &[Option<Address>],
+        parts: (QueuePair, Arc<Port>),
+        config: FtlConfig,
+        pump: &mut dyn FnMut(),
+    ) -> Result<Pblk, PblkError> {
+        Pblk::open_from(info, chunks, (&|_| true, Some(map)), parts, config, pump, true)
+    }
+
     /// As [`open`](Pblk::open), on the chunks that are `owned`, by flat number: whoever asks must
     /// always be given the same, less those that it was never given.
     ///
@@ -71,6 +90,19 @@ impl Pblk {
         pump: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
+        let parts = (queue, port);
+        Pblk::open_from(info, chunks, (owned, None), parts, config, pump, keeps_data)
+    }
+
+    fn open_from(
+        info: &DriveInfo,
+        chunks: &[ChunkDescriptor],
+        (owned, map): (&dyn Fn(u32) -> bool, Option<DualMap<'_>>),
+        (queue, port): (QueuePair, Arc<Port>),
+        config: FtlConfig,
+        pump: &mut dyn FnMut(),
+        keeps_data: bool,
+    ) -> Result<Pblk, PblkError> {
         let OpenChannel { geometry, format, .. } = info
             .open_channel
             .ok_or_else(|| PblkError::NotOpenChannel { serial: info.serial.clone() })?;
@@ -80,11 +112,25 @@ impl Pblk {
         let found = Chunks::of(chunks, &addresses, owned)?;
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         let mut recovered = None;
-        let ftl = if found.written == 0 && found.grown == 0 {
+        let is_new = found.written == 0 && found.grown == 0;
+        let mut ftl = if let (Some(_), true) = (map, is_new) {
+            let from = first_number(chunks);
+            Ftl::new_with_drive_map(shape, config, |chunk| found.all[chunk as usize], from)?
+        } else if is_new {
             Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
         } else if keeps_data {
             let named = |e| PblkError::of_recovery(e, &addresses);
-            let recovery = Recovery::new(shape, config, found.all, found.counted).map_err(named)?;
+            let recovery = match map {
+                Some(map) => {
+                    let entries = (0..).zip(map).filter_map(|(lba, at)| {
+                        // In range, as addresses were checked against the geometry.
+                        Some((lba, u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX)))
+                    });
+                    Recovery::from_map(shape, config, found.all, found.counted, entries)
+                }
+                None => Recovery::new(shape, config, found.all, found.counted),
+            };
+            let recovery = recovery.map_err(named)?;
             let (ftl, stats) = recover(recovery, &mut queue, &addresses, pump)?;
             recovered = Some(stats);
             ftl
@@ -94,7 +140,11 @@ impl Pblk {
             // Nothing can be found on a drive that keeps nothing.
             Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
         };
+        ftl.learn_wear(|chunk| {
+            chunks.get(chunk as usize).map_or(0, |d| u32::from(d.wear_index) * ERASES_PER_INDEX)
+        });
         let space = port.memory();
+        let trims = if map.is_some() { Some(Trims::new(space)?) } else { None };
         let slots = if keeps_data {
             Some(Slots::new(space, ftl.slots(), geometry.sector_bytes, geometry.oob_bytes)?)
         } else {
@@ -111,7 +161,7 @@ impl Pblk {
         let requests = Requests::new(QUEUE_DEPTH);
         Ok(Pblk {
             ftl,
-            flash: VectorFlash::new(queue, addresses, slots, requests),
+            flash: VectorFlash::new(queue, addresses, slots, trims, requests),
             limits,
             recovered,
             answered: VecDeque::with_capacity(QUEUE_DEPTH as usize),
@@ -120,6 +170,20 @@ impl Pblk {
             kick: true,
         })
     }
+}
+
+/// Erases that one step of the wear index stands for: of 255 to a chunk's end at some 3,000, the rating
+/// of MLC (thesis chapter 6, section 2). The drive does not say how many its own stand; what the host
+/// counts itself is exact.
+const ERASES_PER_INDEX: u32 = 12;
+
+/// A number that no write unit had on a drive all of whose chunks are free: trims of a life before
+/// this one are not on the media. Wear says how far that life can have come: the numbers of which Map
+/// Trim has 2^48 are spread over it.
+fn first_number(chunks: &[ChunkDescriptor]) -> u64 {
+    let worn: u64 = chunks.iter().map(|d| u64::from(d.wear_index)).sum();
+    let whole = 255 * (chunks.len() as u64).max(1);
+    1 + ((u128::from(worn) << 47) / u128::from(whole)) as u64
 }
 
 /// Refuses drives that the translation layer cannot number, write or recover.

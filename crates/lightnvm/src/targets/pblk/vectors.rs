@@ -19,7 +19,7 @@ use ftl::{Flash, OpId, ReadTarget, WriteUnit};
 use nvme::{MAX_VECTOR, Status};
 use ring::{Iova, Port};
 
-use super::memory::Slots;
+use super::memory::{Slots, Trims};
 use super::requests::Requests;
 use super::split::Splits;
 use crate::vector::{Addresses, Sectors, VectorQueue};
@@ -35,6 +35,8 @@ pub(crate) enum Ended {
     Program { op: OpId, status: Status },
     /// An erase.
     Erase { op: OpId, status: Status },
+    /// Telling the drive of trims.
+    Trim { status: Status },
 }
 
 /// What a command is for: its 64 bits travel with it.
@@ -43,6 +45,7 @@ enum Flight {
     Read(OpId),
     Program(OpId),
     Erase(OpId),
+    Trim,
     /// A part of a split read, from this address of it on.
     Part {
         split: u32,
@@ -56,6 +59,7 @@ impl Flight {
             Flight::Read(op) => u64::from(op.0),
             Flight::Program(op) => 1 << 62 | u64::from(op.0),
             Flight::Erase(op) => 2 << 62 | u64::from(op.0),
+            Flight::Trim => 2 << 62 | 1 << 61,
             Flight::Part { split, first } => 3 << 62 | u64::from(first) << 32 | u64::from(split),
         }
     }
@@ -65,6 +69,7 @@ impl Flight {
         match bits >> 62 {
             0 => Flight::Read(op),
             1 => Flight::Program(op),
+            2 if bits >> 61 & 1 != 0 => Flight::Trim,
             2 => Flight::Erase(op),
             _ => Flight::Part { split: bits as u32, first: (bits >> 32) as u8 },
         }
@@ -90,6 +95,9 @@ enum Waiting {
         op: OpId,
         chunk: u32,
     },
+    Trim {
+        sequence: u64,
+    },
 }
 
 /// Flash at the other end of a queue pair.
@@ -99,6 +107,8 @@ pub(crate) struct VectorFlash {
     addresses: Addresses,
     /// The write buffer; none if contents are not kept.
     slots: Option<Slots>,
+    /// Trims on their way to the drive's own map; none if it keeps none.
+    trims: Option<Trims>,
     /// Whose memory is meant by the layer's tags.
     pub(crate) requests: Requests,
     waiting: VecDeque<Waiting>,
@@ -112,6 +122,7 @@ impl VectorFlash {
         queue: VectorQueue,
         addresses: Addresses,
         slots: Option<Slots>,
+        trims: Option<Trims>,
         requests: Requests,
     ) -> VectorFlash {
         let tags = usize::from(queue.queue().capacity());
@@ -122,6 +133,7 @@ impl VectorFlash {
             queue,
             addresses,
             slots,
+            trims,
             requests,
         }
     }
@@ -162,6 +174,7 @@ impl VectorFlash {
             Flight::Read(op) => Ended::Read { op, failed },
             Flight::Program(op) => Ended::Program { op, status },
             Flight::Erase(op) => Ended::Erase { op, status },
+            Flight::Trim => Ended::Trim { status },
             Flight::Part { split, first } => match self.splits.end(split, failed << first) {
                 Some((op, failed)) => Ended::Read { op, failed },
                 None => Ended::Part,
@@ -190,6 +203,7 @@ impl VectorFlash {
                     self.send_program(op, chunk, sector, first_slot)
                 }
                 Waiting::Erase { op, chunk } => self.send_erase(op, chunk),
+                Waiting::Trim { sequence } => self.send_trim(sequence),
             };
             if !sent {
                 return;
@@ -279,6 +293,12 @@ impl VectorFlash {
         self.queue.reset(chunk, Flight::Erase(op).to_bits()).is_ok()
     }
 
+    fn send_trim(&mut self, sequence: u64) -> bool {
+        let Some(trims) = &self.trims else { return true };
+        let (at, runs) = (trims.at(), trims.runs());
+        self.queue.map_trim(at, runs, sequence, Flight::Trim.to_bits()).is_ok()
+    }
+
     /// Where sector number `sector` of a request is, if it is in memory and contents are kept.
     #[inline]
     fn place(&self, request: u64, sector: u32) -> Option<(&Slots, Iova)> {
@@ -319,6 +339,15 @@ impl Flash for VectorFlash {
         if !self.waiting.is_empty() || !self.send_erase(op, chunk) {
             self.waiting.push_back(Waiting::Erase { op, chunk });
         }
+    }
+
+    fn forget(&mut self, _now: Nanos, _op: OpId, runs: &[(u32, u32)], sequence: u64) -> bool {
+        let Some(trims) = &mut self.trims else { return false };
+        trims.put(runs);
+        if !self.waiting.is_empty() || !self.send_trim(sequence) {
+            self.waiting.push_back(Waiting::Trim { sequence });
+        }
+        true
     }
 
     #[inline]
@@ -363,6 +392,7 @@ mod tests {
             Flight::Read(OpId(u32::MAX)),
             Flight::Program(OpId(1)),
             Flight::Erase(OpId(0)),
+            Flight::Trim,
             Flight::Part { split: 7, first: 63 },
         ] {
             assert_eq!(Flight::from_bits(flight.to_bits()), flight);

@@ -1,0 +1,168 @@
+//! [`Rrpc`]: the thesis's sector-based target (chapter 6, section 4.3): round robin over parallel
+//! units, cost-based garbage collection on valid sectors and wear, overlapping requests in order, and
+//! a map that the drive keeps.
+//!
+//! It is choices of what there is, no layer of its own: [`Pblk`] over a drive with a dual map, with
+//! [`VictimPolicyKind::Cost`](ftl::VictimPolicyKind) and wear levelling unless the configuration says
+//! otherwise ([`Rrpc::config`]), behind [`InOrder`]. Guarantees: as [`Pblk`]; requests that overlap
+//! take effect in the order in which they were submitted. Opening reads the drive's map, the journal
+//! and nothing else, but pads open chunks.
+//!
+//! A flush tells the drive of trims (Map Trim) in place of writing pages of the map. A drive that was
+//! written by `pblk` is refused, and the other way round: the journal says whose it is.
+//!
+//! Resetting all chunks behind the target's back leaves trims in the drive's map. Opening then numbers
+//! write units behind what wear says there can have been; a drive that is wiped twice within one step
+//! of its wear index should have its map made anew, too.
+
+use std::sync::Arc;
+
+use block::{Busy, Completion, Device, Limits, Request};
+use clock::{Component, Nanos, Waker};
+use driver::{DriveInfo, QueuePair};
+use ftl::{Ftl, FtlConfig, FtlStats, RecoveryStats, VictimPolicyKind};
+use nvme::{Address, ChunkDescriptor, Extensions};
+use ring::{AddressSpace, Port};
+
+use super::overlap::{InOrder, OverlapStats};
+use super::pblk::{Pblk, PblkError};
+
+/// Why a drive cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum RrpcError {
+    /// The drive keeps no map.
+    #[error(
+        "drive {serial} keeps no map of its own, which rrpc recovers from: set dual_map = true in the \
+         drive, or use pblk"
+    )]
+    NoMap {
+        /// The drive.
+        serial: String,
+    },
+    /// Not the whole map.
+    #[error("{given} entries of a map of {entries} logical addresses")]
+    MapLength {
+        /// Entries given.
+        given: usize,
+        /// Entries of the drive's map.
+        entries: u64,
+    },
+    /// As pblk.
+    #[error(transparent)]
+    Pblk(#[from] PblkError),
+}
+
+/// A block device whose flash the host manages and whose map the drive keeps. [`Rrpc::open`] makes
+/// one.
+#[derive(Debug)]
+pub struct Rrpc {
+    device: InOrder<Pblk>,
+}
+
+impl Rrpc {
+    /// What the thesis chooses; the rest as ever.
+    pub fn config() -> FtlConfig {
+        FtlConfig {
+            victim_policy: VictimPolicyKind::Cost,
+            wear_levelling: true,
+            ..FtlConfig::default()
+        }
+    }
+
+    /// Opens the drive that `info` describes and `port` leads to, as [`Pblk::open`] does; `map` is what
+    /// the drive says of each logical address, all of them ([`driver::Controller::dual_map`]), read
+    /// after the last command that wrote.
+    ///
+    /// # Errors
+    /// [`RrpcError`].
+    pub fn open(
+        info: &DriveInfo,
+        chunks: &[ChunkDescriptor],
+        map: &[Option<Address>],
+        (queue, port): (QueuePair, Arc<Port>),
+        config: FtlConfig,
+        pump: &mut dyn FnMut(),
+    ) -> Result<Rrpc, RrpcError> {
+        if let Some(open_channel) = &info.open_channel {
+            let extensions = &open_channel.extensions;
+            if !extensions.has(Extensions::DUAL_MAP) {
+                return Err(RrpcError::NoMap { serial: info.serial.clone() });
+            }
+            let entries = extensions.map_entries.get();
+            if map.len() as u64 != entries {
+                return Err(RrpcError::MapLength { given: map.len(), entries });
+            }
+        }
+        let pblk = Pblk::open_with_map(info, chunks, map, (queue, port), config, pump)?;
+        Ok(Rrpc { device: InOrder::new(pblk) })
+    }
+
+    /// Counters of the translation layer.
+    pub fn stats(&self) -> &FtlStats {
+        self.device.device().stats()
+    }
+
+    /// How often requests overlapped.
+    pub fn overlaps(&self) -> &OverlapStats {
+        self.device.stats()
+    }
+
+    /// What was read when the device was opened, if there was something to be recovered.
+    pub fn recovered(&self) -> Option<&RecoveryStats> {
+        self.device.device().recovered()
+    }
+
+    /// The translation layer, for what can be asked about it.
+    pub fn ftl(&self) -> &Ftl {
+        self.device.device().ftl()
+    }
+
+    /// The queue pair, for its counters.
+    pub fn queue(&self) -> &QueuePair {
+        self.device.device().queue()
+    }
+
+    /// Whether nothing is outstanding: no request, and no command on the drive.
+    pub fn is_idle(&self) -> bool {
+        self.device.is_empty() && self.device.device().is_idle()
+    }
+
+    /// Gives the device up, as [`Pblk::into_queue`].
+    pub fn into_queue(self) -> (QueuePair, Vec<Completion>) {
+        self.device.give_up(Pblk::into_queue)
+    }
+}
+
+impl Component for Rrpc {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.device.poll(now)
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.device.deadline()
+    }
+}
+
+impl Device for Rrpc {
+    fn limits(&self) -> &Limits {
+        self.device.limits()
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        self.device.submit(now, request)
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        self.device.reap()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.device.memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.device.set_waker(waker);
+    }
+}

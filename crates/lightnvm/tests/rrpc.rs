@@ -1,0 +1,227 @@
+//! `rrpc` on the real drive with a dual map: what is refused, what opening reads, trims, lost sectors,
+//! wear; and random requests that overlap, with failures and power cuts, against an oracle.
+//!
+//! A failing seed is printed; replay it with
+//! `SLUICE_SEED=n cargo test -p sluice-lightnvm --test rrpc`. `SLUICE_CASES` sets how many seeds are
+//! tried, from `SLUICE_FIRST` on.
+
+#[path = "rrpc/bench.rs"]
+mod bench;
+#[path = "rrpc/oracle.rs"]
+mod oracle;
+
+use bench::{Bench, SECTOR, Shape, config};
+use block::{Device, Payload, Request};
+use ftl::{FtlConfig, VictimPolicyKind};
+use lightnvm::{Pblk, PblkError, Rrpc, RrpcError};
+use media::{ChunkId, Fault, Psn};
+use nvme::Status;
+use rng::Rng;
+
+const SMALL: Shape = Shape { channels: 2, pus: 2, chunks: 30, pages: 8, sectors: 2, pair: 2 };
+
+#[test]
+fn a_drive_without_a_map_is_refused() {
+    let mut b = Bench::new(config(SMALL, false));
+    let (info, chunks, map, parts) = b.attach();
+    assert!(map.is_none());
+    let e = Rrpc::open(&info, &chunks, &[], parts, Rrpc::config(), &mut || {}).unwrap_err();
+    assert!(matches!(&e, RrpcError::NoMap { .. }), "{e}");
+    assert!(e.to_string().contains("dual_map = true"), "{e}");
+    let mut b = Bench::new(config(SMALL, true));
+    let (info, chunks, map, parts) = b.attach();
+    let short = &map.unwrap()[1..];
+    let e = Rrpc::open(&info, &chunks, short, parts, Rrpc::config(), &mut || {}).unwrap_err();
+    assert!(matches!(e, RrpcError::MapLength { given: 1919, entries: 1920 }), "{e}");
+}
+
+#[test]
+fn what_one_target_wrote_the_other_refuses() {
+    let mut b = Bench::new(config(SMALL, true));
+    b.open(Rrpc::config());
+    b.write(0, 40, 7);
+    b.flush();
+    b.power_cycle();
+    let (info, chunks, _, (queue, port)) = b.attach();
+    let drive = &mut b.drive;
+    let now = &mut b.now;
+    let mut pump = || bench::turn(drive, now);
+    let config = Rrpc::config();
+    let e = Pblk::open(&info, &chunks, queue, port, config, &mut pump, true).unwrap_err();
+    assert!(matches!(&e, PblkError::Recovery(_)), "{e}");
+    assert!(e.to_string().contains("owner"), "{e}");
+}
+
+#[test]
+fn opening_asks_the_drive_and_reads_next_to_nothing() {
+    let mut b = Bench::new(config(SMALL, true));
+    b.open(Rrpc::config());
+    let sectors = b.rrpc().limits().sectors;
+    b.write(0, sectors as u32, 1_000);
+    b.discard(10, 20);
+    b.write(15, 1, 5);
+    b.flush();
+    assert_eq!(b.rrpc().stats().metadata, 0, "no pages of the map");
+    assert!(b.rrpc().stats().trims_told >= 19);
+    b.power_cycle();
+    b.open(Rrpc::config());
+    let stats = *b.rrpc().recovered().unwrap();
+    // The journal, and nothing of what was written.
+    assert!(stats.from_checkpoint && stats.oob_sectors == 0 && stats.lines_read == 0, "{stats:?}");
+    assert!(stats.data_sectors < 40, "{stats:?}");
+    for lba in 0..sectors {
+        let expected = match lba {
+            15 => 5,
+            10..30 => 0,
+            _ => 1_000 + lba,
+        };
+        assert_eq!(b.read(lba), Ok(expected), "sector {lba}");
+    }
+    assert_eq!(b.rrpc().ftl().mapped(), sectors - 19);
+    assert!(b.rrpc().is_idle());
+}
+
+#[test]
+fn a_trim_that_was_flushed_does_not_take_what_came_after() {
+    // Trims and writes of the same sectors in flight together, and a flush at every moment of it.
+    for round in 0..24u64 {
+        let mut b = Bench::new(config(SMALL, true));
+        b.open(Rrpc::config());
+        b.write(0, 64, 100);
+        b.flush();
+        b.send(Request::discard(0, 64, 1));
+        b.steps(round % 5);
+        b.put(0, 32, 200);
+        b.send(Request { fua: round % 2 == 0, ..Request::write(0, 32, b.payload(), 2) });
+        b.steps(round / 5);
+        b.send(Request::flush(3));
+        // To the end of the flush; the write may be under way.
+        b.until_ended(3);
+        let written = b.has_ended(2);
+        b.power_cycle();
+        b.open(Rrpc::config());
+        for lba in 0..64u64 {
+            let found = b.read(lba).unwrap();
+            let trimmed = b.flush_covered_trim;
+            let new = if lba < 32 { 200 + lba } else { 0 };
+            let fua = round % 2 == 0 && written && lba < 32;
+            let fine = found == new || !fua && (found == 0 || !trimmed && found == 100 + lba);
+            assert!(fine, "round {round}, sector {lba} is {found}");
+        }
+    }
+}
+
+#[test]
+fn what_was_lost_stays_lost_after_a_restart() {
+    let (few, looked_at) = lose_every(160);
+    assert!(looked_at <= 2 * few, "{looked_at} looked at for {few}");
+    // More than the journal can name: everything is looked at.
+    let (many, looked_at) = lose_every(40);
+    assert!(looked_at > 20 * many, "{looked_at} looked at for {many}");
+}
+
+/// Loses one sector in so many, and checks what is left. Returns how many were lost, and how many
+/// out-of-band areas were read to find that out.
+fn lose_every(step: u64) -> (u64, u64) {
+    let mut b = Bench::new(config(SMALL, true));
+    let config = Rrpc::config();
+    b.open(config);
+    let sectors = b.rrpc().limits().sectors;
+    b.write(0, sectors as u32, 1_000);
+    b.flush();
+    // Where sectors are, from the drive's own map.
+    let mut lost = Vec::new();
+    for lba in (3..sectors).step_by(step as usize) {
+        let psn = b.place_of(lba);
+        b.drive.nand_mut().unwrap().inject(Fault::Uncorrectable { psn: Psn(psn) }).unwrap();
+        lost.push(lba);
+    }
+    // Every other sector again and again, so that what is lost is moved.
+    let mut rng = Rng::new(5);
+    for _ in 0..20_000 {
+        let lba = rng.below(sectors);
+        if lba % step != 3 {
+            b.write(lba, 1, 1_000 + lba);
+        }
+    }
+    b.flush();
+    let moved = b.rrpc().stats().lost;
+    assert!(moved as usize > lost.len() / 2, "{moved} of {} were moved", lost.len());
+    b.power_cycle();
+    b.open(config);
+    let looked_at = b.rrpc().recovered().unwrap().oob_sectors;
+    assert!(looked_at >= moved.min(lost.len() as u64 / 2), "{looked_at}");
+    for lba in 0..sectors {
+        let found = b.read(lba);
+        if lost.contains(&lba) {
+            assert_eq!(found, Err(Status::UNRECOVERED_READ), "sector {lba}");
+        } else {
+            assert_eq!(found, Ok(1_000 + lba), "sector {lba}");
+        }
+    }
+    b.write(3, 1, 77);
+    assert_eq!(b.read(3), Ok(77));
+    (lost.len() as u64, looked_at)
+}
+
+/// Fills the drive, then writes: nine in ten to a tenth of the sectors. Returns the difference of the
+/// most and the least worn chunk of what the layer uses, the standard deviation, and write
+/// amplification.
+fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
+    let mut b = Bench::new(bench::config(SMALL, true));
+    b.drive.set_instant(true);
+    b.open(config);
+    let sectors = b.rrpc().limits().sectors;
+    b.write(0, sectors as u32, 1);
+    let mut rng = Rng::new(11);
+    for _ in 0..120_000 {
+        let span = if rng.chance(0.97) { sectors / 10 } else { sectors };
+        b.write(rng.below(span), 1, 1);
+    }
+    b.flush();
+    let nand = b.drive.nand_mut().unwrap();
+    let layout = *b.rrpc.as_ref().unwrap().ftl().layout();
+    // Without the journal's chunks, the first ones of each parallel unit.
+    let skip = layout.journal.div_ceil(4);
+    let all = (0..4 * SMALL.chunks).filter(|c| c % SMALL.chunks >= skip);
+    let wear: Vec<u32> = all.map(|c| nand.chunk_info(ChunkId(c)).unwrap().wear).collect();
+    let mean = wear.iter().sum::<u32>() as f64 / wear.len() as f64;
+    let variance = wear.iter().map(|w| (f64::from(*w) - mean).powi(2)).sum::<f64>();
+    let spread = wear.iter().max().unwrap() - wear.iter().min().unwrap();
+    let amplification = b.rrpc().stats().write_amplification().unwrap();
+    (spread, (variance / wear.len() as f64).sqrt(), amplification)
+}
+
+#[test]
+fn the_wear_term_narrows_the_spread_of_wear() {
+    let plain = FtlConfig { over_provisioning: 0.2, ..FtlConfig::default() };
+    let greedy = wear_of(plain);
+    let levelled = wear_of(FtlConfig { wear_levelling: true, ..plain });
+    let cost =
+        wear_of(FtlConfig { victim_policy: VictimPolicyKind::Cost, wear_levelling: true, ..plain });
+    println!("spread, standard deviation, write amplification:");
+    println!("greedy {greedy:?}, with levelling {levelled:?}, cost and levelling {cost:?}");
+    assert!(cost.0 * 2 < greedy.0 && cost.1 * 2.0 < greedy.1);
+    assert!(cost.2 < greedy.2 * 1.5, "{} for {}", cost.2, greedy.2);
+}
+
+#[test]
+fn overlapping_requests_wait_and_are_counted() {
+    let mut b = Bench::new(config(SMALL, true));
+    b.open(Rrpc::config());
+    b.put(0, 8, 50);
+    b.send(Request { fua: true, ..Request::write(0, 8, b.payload(), 1) });
+    b.send(Request::read(4, 1, b.second(), 2));
+    b.send(Request::discard(4, 2, 3));
+    b.send(Request::read(5, 1, Payload::BitBucket, 4));
+    b.send(Request::read(100, 1, Payload::BitBucket, 5));
+    for tag in [5, 1, 2, 3, 4] {
+        b.until_ended(tag);
+    }
+    assert_eq!(b.second_value(), 54, "the read that waited for the write");
+    let stats = *b.rrpc().overlaps();
+    assert_eq!((stats.tracked, stats.waited), (5, 3), "{stats:?}");
+    assert_eq!(b.read(4), Ok(0));
+    assert_eq!(b.order.first(), Some(&5), "who overlaps nobody passes");
+    assert_eq!(SECTOR, 512);
+}

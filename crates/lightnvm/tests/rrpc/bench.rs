@@ -1,0 +1,306 @@
+//! A drive with a dual map, `rrpc` on it, and values that fill sectors.
+
+use std::sync::Arc;
+
+use block::{Completion, Device, Payload, Request};
+use clock::{Component, Nanos};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
+    WriteBuffer,
+};
+use driver::{Controller, DriveInfo, QueuePair};
+use ftl::FtlConfig;
+use lightnvm::{Rrpc, RrpcError};
+use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use nvme::{Address, ChunkDescriptor, Extensions, Status};
+use ring::{Iova, Port, Region};
+
+pub(crate) const SECTOR: usize = 512;
+const BYTES: usize = 4096 * SECTOR;
+/// Where the second buffer is.
+const SECOND: usize = 4000 * SECTOR;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) channels: u32,
+    pub(crate) pus: u32,
+    pub(crate) chunks: u32,
+    pub(crate) pages: u32,
+    pub(crate) sectors: u32,
+    pub(crate) pair: u32,
+}
+
+pub(crate) fn config(shape: Shape, dual_map: bool) -> DriveConfig {
+    let Shape { channels, pus, chunks, pages, sectors, pair } = shape;
+    let geometry = NandGeometry {
+        channels,
+        pus,
+        planes: 1,
+        chunks,
+        pages,
+        page_bytes: sectors * SECTOR as u32,
+        sector_bytes: SECTOR as u32,
+        oob_bytes: 16,
+    };
+    let micros = Nanos::from_micros;
+    let nand = NandConfig {
+        geometry,
+        cell: Cell::Mlc,
+        one_shot: false,
+        pair_distance: pair,
+        timing: NandTiming::uniform(micros(50), micros(500), micros(3_000), 400_000_000),
+        errors: ErrorModel::default(),
+        data: DataStore::Memory,
+        seed: 1,
+    };
+    DriveConfig {
+        open_channel: OpenChannelConfig { dual_map, ..OpenChannelConfig::default() },
+        transfers: drive::Transfers::default(),
+        name: "rrpc".into(),
+        personality: PersonalityKind::OpenChannel,
+        media: MediaConfig::Nand(nand),
+        controller: ControllerConfig::default(),
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        cache_program: true,
+        write_buffer: WriteBuffer::None,
+        ftl: FtlConfig::default(),
+        null: NullConfig::default(),
+    }
+}
+
+/// Lets the drive do what it can, or time pass to its next instant.
+pub(crate) fn turn(drive: &mut Drive, now: &mut Nanos) {
+    if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
+        *now = (*now).max(drive.deadline());
+    }
+}
+
+/// What a panic in the pump carries when power goes during an opening.
+struct Gone;
+
+pub(crate) type Attached =
+    (DriveInfo, Vec<ChunkDescriptor>, Option<Vec<Option<Address>>>, (QueuePair, Arc<Port>));
+
+pub(crate) struct Bench {
+    pub(crate) drive: Drive,
+    pub(crate) rrpc: Option<Rrpc>,
+    pub(crate) now: Nanos,
+    pub(crate) depth: u16,
+    memory: Arc<Region>,
+    at: Iova,
+    ended: Vec<Completion>,
+    /// Tags in the order in which requests have ended.
+    pub(crate) order: Vec<u64>,
+    /// Whether the last flush was sent when tag 1 had ended.
+    pub(crate) flush_covered_trim: bool,
+}
+
+impl Bench {
+    pub(crate) fn new(config: DriveConfig) -> Bench {
+        Bench {
+            drive: Drive::new(config).unwrap(),
+            rrpc: None,
+            now: Nanos(0),
+            depth: 256,
+            memory: Region::anonymous(BYTES).unwrap(),
+            at: Iova(0),
+            ended: Vec::new(),
+            order: Vec::new(),
+            flush_covered_trim: false,
+        }
+    }
+
+    /// What there is to open a target with.
+    pub(crate) fn attach(&mut self) -> Attached {
+        let port = self.drive.attach().unwrap();
+        let (drive, now) = (&mut self.drive, &mut self.now);
+        let mut pump = || turn(drive, now);
+        let mut c = Controller::attach(port.clone(), &mut pump, 100_000).unwrap();
+        let open_channel = c.info().open_channel.unwrap();
+        let all = open_channel.geometry.total_chunks();
+        let chunks = c.chunks(0, all, &mut pump).unwrap();
+        let has = open_channel.extensions.has(Extensions::DUAL_MAP);
+        let entries = open_channel.extensions.map_entries.get();
+        let map = has.then(|| c.dual_map(0, entries, &mut pump).unwrap());
+        let queue = c.create_queue_pair(self.depth, None, &mut pump).unwrap();
+        (c.info().clone(), chunks, map, (queue, port))
+    }
+
+    pub(crate) fn try_open(&mut self, config: FtlConfig) -> Result<(), RrpcError> {
+        let (info, chunks, map, parts) = self.attach();
+        let (drive, now) = (&mut self.drive, &mut self.now);
+        let mut pump = || turn(drive, now);
+        let rrpc = Rrpc::open(&info, &chunks, &map.unwrap(), parts, config, &mut pump)?;
+        self.at = rrpc.memory().register(&self.memory).unwrap();
+        self.rrpc = Some(rrpc);
+        Ok(())
+    }
+
+    pub(crate) fn open(&mut self, config: FtlConfig) {
+        self.try_open(config).unwrap();
+    }
+
+    /// Opens, but the power goes after so many turns of the drive, unless it is done by then.
+    pub(crate) fn open_cut(&mut self, config: FtlConfig, turns: u64) {
+        let (info, chunks, map, parts) = self.attach();
+        let (drive, now) = (&mut self.drive, &mut self.now);
+        let mut left = turns;
+        let mut pump = || {
+            if left == 0 {
+                std::panic::resume_unwind(Box::new(Gone));
+            }
+            left -= 1;
+            turn(drive, now);
+        };
+        let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Rrpc::open(&info, &chunks, &map.unwrap(), parts, config, &mut pump).map(|_| ())
+        }));
+        match opened {
+            Ok(done) => done.unwrap(),
+            Err(panic) if panic.is::<Gone>() => {}
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    pub(crate) fn power_cycle(&mut self) {
+        self.rrpc = None;
+        self.ended.clear();
+        let old =
+            std::mem::replace(&mut self.drive, Drive::new(config(crate::SMALL, false)).unwrap());
+        self.drive = old.power_cut().power_on().unwrap();
+    }
+
+    pub(crate) fn rrpc(&self) -> &Rrpc {
+        self.rrpc.as_ref().unwrap()
+    }
+
+    /// One turn of everybody. Returns whether something moved.
+    pub(crate) fn step(&mut self) -> bool {
+        let rrpc = self.rrpc.as_mut().unwrap();
+        let mut moved = rrpc.poll(self.now);
+        while let Some(done) = rrpc.reap() {
+            self.order.push(done.tag);
+            self.ended.push(done);
+            moved = true;
+        }
+        moved |= self.drive.poll(self.now);
+        if !moved && self.drive.deadline() < Nanos::MAX {
+            self.now = self.now.max(self.drive.deadline());
+            moved = true;
+        }
+        moved
+    }
+
+    pub(crate) fn steps(&mut self, n: u64) {
+        for _ in 0..n {
+            self.step();
+        }
+    }
+
+    pub(crate) fn send(&mut self, request: Request) {
+        if request.op == block::Op::Flush {
+            self.flush_covered_trim = self.has_ended(1);
+        }
+        let now = self.now;
+        self.rrpc.as_mut().unwrap().submit(now, request).unwrap();
+    }
+
+    pub(crate) fn has_ended(&self, tag: u64) -> bool {
+        self.ended.iter().any(|c| c.tag == tag)
+    }
+
+    pub(crate) fn take_ended(&mut self) -> Vec<Completion> {
+        std::mem::take(&mut self.ended)
+    }
+
+    pub(crate) fn until_ended(&mut self, tag: u64) -> Status {
+        for _ in 0..2_000_000 {
+            if let Some(done) = self.ended.iter().find(|c| c.tag == tag) {
+                return done.status;
+            }
+            self.step();
+        }
+        panic!("request {tag} never ends: {}", self.rrpc().ftl().debug_state());
+    }
+
+    fn run(&mut self, request: Request) -> Status {
+        self.send(Request { tag: u64::MAX, ..request });
+        let status = self.until_ended(u64::MAX);
+        self.ended.retain(|c| c.tag != u64::MAX);
+        status
+    }
+
+    pub(crate) fn payload(&self) -> Payload {
+        Payload::At(self.at)
+    }
+
+    pub(crate) fn payload_at(&self, offset: usize) -> Payload {
+        Payload::At(self.at.offset(offset as u64))
+    }
+
+    pub(crate) fn second(&self) -> Payload {
+        self.payload_at(SECOND)
+    }
+
+    pub(crate) fn second_value(&self) -> u64 {
+        self.value_at(SECOND)
+    }
+
+    /// Fills sectors of the memory from a byte on with values, one after the other; 0 is zeros.
+    pub(crate) fn put(&self, offset: usize, sectors: u32, value: u64) {
+        for i in 0..sectors as usize {
+            let value = if value == 0 { 0 } else { value + i as u64 };
+            for word in 0..SECTOR / 8 {
+                let bits = if value == 0 { 0 } else { value | (word as u64) << 48 };
+                self.memory.write(offset + i * SECTOR + word * 8, &bits.to_le_bytes());
+            }
+        }
+    }
+
+    pub(crate) fn scribble(&self, offset: usize, sectors: u32) {
+        self.memory.fill(offset, sectors as usize * SECTOR, 0xee);
+    }
+
+    pub(crate) fn value_at(&self, offset: usize) -> u64 {
+        let mut bytes = [0; SECTOR];
+        self.memory.read(offset, &mut bytes);
+        let (words, _) = bytes.as_chunks::<8>();
+        let value = u64::from_le_bytes(words[0]);
+        for (i, word) in words.iter().enumerate() {
+            let expected = if value == 0 { 0 } else { value | (i as u64) << 48 };
+            assert_eq!(u64::from_le_bytes(*word), expected, "a sector that is mixed from several");
+        }
+        value
+    }
+
+    pub(crate) fn write(&mut self, lba: u64, sectors: u32, value: u64) {
+        self.put(0, sectors, value);
+        let status = self.run(Request::write(lba, sectors, self.payload(), 0));
+        assert!(status.is_success(), "{status}");
+    }
+
+    pub(crate) fn discard(&mut self, lba: u64, sectors: u32) {
+        assert!(self.run(Request::discard(lba, sectors, 0)).is_success());
+    }
+
+    pub(crate) fn flush(&mut self) {
+        let status = self.run(Request::flush(0));
+        assert!(status.is_success(), "{status}");
+    }
+
+    pub(crate) fn read(&mut self, lba: u64) -> Result<u64, Status> {
+        self.scribble(0, 1);
+        match self.run(Request::read(lba, 1, self.payload(), 0)) {
+            status if status.is_success() => Ok(self.value_at(0)),
+            status => Err(status),
+        }
+    }
+
+    /// Where the drive's map has a sector, as its flat number. Attaches anew: the target goes on.
+    pub(crate) fn place_of(&mut self, lba: u64) -> u32 {
+        let (info, _, map, _) = self.attach();
+        let geometry = info.open_channel.unwrap().geometry;
+        geometry.flat(map.unwrap()[lba as usize].unwrap()) as u32
+    }
+}
