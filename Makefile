@@ -7,7 +7,7 @@ CARGO ?= cargo
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace
 
-.PHONY: help demo test test-long test-loom test-sanitizer test-packages bench fmt lint docs
+.PHONY: help demo test test-long test-loom test-sanitizer test-packages bench instructions fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
 	@for group in sim live ring block uring hiops lightnvm; do \
 	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || exit 1; \
 	done
+
+instructions: ## count what pblk does per request, instruction by instruction; fails over a bound
+	$(CARGO) bench --package sluice-lightnvm --bench instructions
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -132,16 +132,13 @@ impl QueuePair {
     /// # Errors
     /// [`QueueFull`]; the command was not taken.
     #[inline]
-    pub fn submit(&mut self, sqe: Sqe, user: u64) -> Result<Tag, QueueFull> {
-        let tag = self.tags.take().ok_or(QueueFull)?;
-        match self.push(tag, sqe, user, Nanos::ZERO) {
-            Ok(()) => Ok(tag),
-            Err(full) => {
-                // Taken above, so it can be given back.
-                let _ = self.tags.release(tag);
-                Err(full)
-            }
-        }
+    pub fn submit(&mut self, mut sqe: Sqe, user: u64) -> Result<Tag, QueueFull> {
+        let next = self.tags.peek().ok_or(QueueFull)?;
+        sqe.cid = next.0.into();
+        self.sq.push(&sqe).map_err(|_| QueueFull)?;
+        self.pushed += 1;
+        // The same tag: nobody else takes any.
+        self.tags.take_bound(user, Nanos::ZERO).ok_or(QueueFull)
     }
 
     /// Puts a command into the submission ring under a tag that was taken from
@@ -191,8 +188,7 @@ impl QueuePair {
     pub fn reap(&mut self) -> Option<Completed> {
         let event = self.fetch()?;
         // The event is that of a bound tag.
-        let user = self.tags.detach(event.tag).ok()?.user;
-        self.tags.release(event.tag).ok()?;
+        let user = self.tags.free_bound(event.tag).ok()?.user;
         Some(Completed { user, result: event.result, status: event.status })
     }
 
@@ -234,8 +230,7 @@ impl QueuePair {
     /// left. What the drive still writes for them counts as stray.
     pub fn abandon(&mut self, status: Status) -> Option<Completed> {
         let (tag, _) = self.tags.bound_tags().next()?;
-        let user = self.tags.detach(tag).ok()?.user;
-        self.tags.release(tag).ok()?;
+        let user = self.tags.free_bound(tag).ok()?.user;
         Some(Completed { user, result: 0, status })
     }
 

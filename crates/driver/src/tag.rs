@@ -161,6 +161,36 @@ impl TagSet {
         Ok(())
     }
 
+    /// Takes a free tag and binds it at once; `None` if all are in use.
+    #[inline]
+    pub fn take_bound(&mut self, user: u64, now: Nanos) -> Option<Tag> {
+        let tag = self.peek()?;
+        *self.slots.get_mut(usize::from(tag.0))? =
+            Slot { user, bound_at: now, state: TagState::Bound };
+        self.free_count -= 1;
+        self.bound += 1;
+        Some(tag)
+    }
+
+    /// Detaches the command of a bound tag and gives the tag back: [`detach`](TagSet::detach) and
+    /// [`release`](TagSet::release) in one.
+    ///
+    /// # Errors
+    /// [`TagError`]
+    #[inline]
+    pub fn free_bound(&mut self, tag: Tag) -> Result<Detached, TagError> {
+        let slot = self.slot(tag, TagState::Bound)?;
+        slot.state = TagState::Free;
+        let detached = Detached { user: slot.user, bound_at: slot.bound_at };
+        self.bound -= 1;
+        // As in `release`.
+        if let Some(top) = self.free.get_mut(usize::from(self.free_count)) {
+            *top = tag;
+            self.free_count += 1;
+        }
+        Ok(detached)
+    }
+
     /// Shows `look` the memory behind this struct that taking, binding, detaching or releasing `tag`
     /// writes to.
     pub fn touches(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
@@ -222,5 +252,26 @@ mod tests {
         assert_eq!((tags.peek(), tags.free(), tags.bound()), (Some(Tag(1)), 1, 0));
         assert_eq!(tags.state(Tag(1)), Some(TagState::Free));
         assert_eq!(tags.state(Tag(9)), None);
+    }
+    #[test]
+    fn taking_and_binding_at_once_is_both() {
+        let (mut one, mut two) = (TagSet::new(2), TagSet::new(2));
+        for user in [7, 8] {
+            let tag = one.take().unwrap();
+            one.bind(tag, user, Nanos(user)).unwrap();
+            assert_eq!(two.take_bound(user, Nanos(user)), Some(tag));
+        }
+        assert_eq!(two.take_bound(9, Nanos(9)), None);
+        for tag in [Tag(0), Tag(1), Tag(0), Tag(5)] {
+            let ended = one.detach(tag);
+            if ended.is_ok() {
+                one.release(tag).unwrap();
+            }
+            assert_eq!(two.free_bound(tag), ended);
+            assert_eq!(
+                (two.peek(), two.free(), two.bound()),
+                (one.peek(), one.free(), one.bound())
+            );
+        }
     }
 }

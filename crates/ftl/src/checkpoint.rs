@@ -57,6 +57,8 @@ pub(crate) struct Checkpoint {
     fast: bool,
     /// The journal has no room for records until it gets a snapshot.
     compact: bool,
+    /// The journal wanted a snapshot when it last changed.
+    wanted: bool,
     /// Where the last snapshot is in the journal.
     snapshot_at: Position,
 }
@@ -78,6 +80,7 @@ impl Checkpoint {
             asked: false,
             fast: false,
             compact: false,
+            wanted: false,
             snapshot_at: Position(0),
         }
     }
@@ -188,7 +191,10 @@ impl Ftl {
         } else {
             self.advance_checkpoint(flash)
         };
-        if self.drive_map.is_none() && (self.checkpoint.compact || self.journal.wants_snapshot()) {
+        if !self.journal.is_still() {
+            self.checkpoint.wanted = self.journal.wants_snapshot();
+        }
+        if self.drive_map.is_none() && (self.checkpoint.compact || self.checkpoint.wanted) {
             moved |= self.compact();
         }
         let first_slot = self.slots() - Ftl::journal_slots(&self.shape);

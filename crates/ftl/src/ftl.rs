@@ -35,6 +35,9 @@ pub struct Done {
 pub(crate) const USER: usize = 0;
 pub(crate) const GC: usize = 1;
 
+/// Requests whose map words are looked at together.
+const LOOK_AHEAD: usize = 32;
+
 /// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of a whole drive stops nobody.
 const TRIM_SLICE: u32 = 1 << 16;
 
@@ -88,6 +91,8 @@ pub struct Ftl {
     pub(crate) stats: FtlStats,
     pub(crate) issued: Issued,
     pending: VecDeque<Pending>,
+    /// Of them, those in front whose map words have been looked at.
+    looked_at: usize,
     reads: Vec<UserRead>,
     free_reads: Vec<u32>,
     /// Requests that wait for a position of the user's ring to become durable, in order of it.
@@ -199,6 +204,7 @@ impl Ftl {
             stats: FtlStats::default(),
             issued: Issued::from(1),
             pending: VecDeque::new(),
+            looked_at: 0,
             reads: Vec::new(),
             free_reads: Vec::new(),
             waiting: VecDeque::new(),
@@ -336,10 +342,36 @@ impl Ftl {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         self.stats.user_reads += u64::from(sectors);
-        let index = self.free_reads.pop().unwrap_or_else(|| {
-            self.reads.push(UserRead { tag, outstanding: 0, status: Status::SUCCESS });
-            (self.reads.len() - 1) as u32
-        });
+        if sectors == 1
+            && let Location::Flash(psn) = self.map.get(lba as u32)
+            && !self.reverse.poisoned(psn)
+        {
+            let index = self.begin_read(tag, 1);
+            let op = OpId::new(OpKind::UserRead, index);
+            return flash.read(now, op, &[(psn, 0)], ReadTarget::Request(tag));
+        }
+        self.read_many(now, tag, lba, sectors, flash);
+    }
+
+    /// Notes a read of so many operations.
+    #[inline]
+    fn begin_read(&mut self, tag: u64, outstanding: u32) -> u32 {
+        let read = UserRead { tag, outstanding, status: Status::SUCCESS };
+        match self.free_reads.pop() {
+            Some(index) => {
+                self.reads[index as usize] = read;
+                index
+            }
+            None => {
+                self.reads.push(read);
+                (self.reads.len() - 1) as u32
+            }
+        }
+    }
+
+    /// A read of anything.
+    fn read_many(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
+        let index = self.begin_read(tag, 0);
         let op = OpId::new(OpKind::UserRead, index);
         let mut read = UserRead { tag, outstanding: 0, status: Status::SUCCESS };
         let mut addresses = std::mem::take(&mut self.addresses);
@@ -424,16 +456,15 @@ impl Ftl {
     /// Puts one sector into the user's ring and points the map at it.
     #[inline]
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
-        let old = self.map.get(lba);
+        let slot = self.rings[USER].next_slot();
+        let old = self.map.set(lba, Location::Buffer(slot));
         if let Location::Flash(psn) = old {
             self.lines.invalidate(psn, Some(self.rings[USER].position() + 1));
         }
         let (under, under_sequence) = self.newest_on_media(old);
         let trim = self.trim_before(lba, old);
         let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence, trim };
-        let slot = self.rings[USER].push(entry, false);
-        self.map.set(lba, Location::Buffer(slot));
-        slot
+        self.rings[USER].push(entry, false)
     }
 
     /// The newest copy on the media of a sector that is here, or [`NONE`]; and the number below
@@ -478,17 +509,48 @@ impl Ftl {
         }
     }
 
+    /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
+    /// the cache misses overlap, there each would be waited for.
+    #[inline]
+    pub fn look_at(&self, lbas: impl Iterator<Item = u64>) {
+        let mut seen = 0;
+        for lba in lbas {
+            seen ^= self.map.look(lba).unwrap_or(0);
+        }
+        std::hint::black_box(seen);
+    }
+
+    /// The same for what is about to be admitted, and for the lines that it is to be taken from.
+    #[inline]
+    fn look_at_pending(&mut self) {
+        let mut seen = 0;
+        let end = self.pending.len().min(LOOK_AHEAD);
+        for p in self.pending.range(self.looked_at.min(end)..end) {
+            if let Some(psn) = self.map.look((p.lba + p.done).into()) {
+                seen ^= self.lines.line_of[self.shape.chunk_of(psn) as usize];
+            }
+        }
+        self.looked_at = end;
+        std::hint::black_box(seen);
+    }
+
     fn admit_pending(&mut self, flash: &mut impl Flash) -> bool {
         let mut moved = false;
-        while let Some(mut p) = self.pending.pop_front() {
+        if self.pending.is_empty() {
+            return false;
+        }
+        // Nothing here changes any of these but what is admitted, by as much.
+        let (mut free, mut slots) = (self.free_sectors(), self.rings[USER].free());
+        let idle = !self.collector.is_moving();
+        while let Some(&(mut p)) = self.pending.front() {
+            if self.looked_at == 0 {
+                self.look_at_pending();
+            }
             let left = p.sectors - p.done;
             let took = match p.kind {
                 PendingKind::Trim => self.trim_slice(p.lba + p.done, left.min(TRIM_SLICE)),
                 PendingKind::Write | PendingKind::Zeroes => {
-                    let free = self.free_sectors();
-                    let room = left.min(self.rings[USER].free());
-                    let idle = !self.collector.is_moving();
-                    let n = self.limiter.admits(room, free, idle);
+                    let n = self.limiter.admits(left.min(slots), free, idle);
                     for i in p.done..p.done + n {
                         let slot = self.admit(p.lba + i);
                         match p.kind {
@@ -497,6 +559,7 @@ impl Ftl {
                         }
                     }
                     self.limiter.spend(n, free);
+                    (free, slots) = (free.saturating_sub(n.into()), slots - n);
                     self.stats.user_writes += u64::from(n);
                     n
                 }
@@ -504,10 +567,12 @@ impl Ftl {
             p.done += took;
             moved |= took > 0;
             if p.done < p.sectors {
-                self.pending.push_front(p);
+                self.pending[0] = p;
                 // A trim goes on next time round; a write waits for room.
                 return moved;
             }
+            self.pending.pop_front();
+            self.looked_at -= 1;
             if p.durable {
                 self.wait_durable(Waiter::Request(p.tag), Trims::None);
             } else {
@@ -585,6 +650,7 @@ impl Ftl {
             }
             let tag = p.tag;
             self.pending.pop_front();
+            self.looked_at = self.looked_at.saturating_sub(1);
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
         for i in (0..self.waiting.len()).rev() {

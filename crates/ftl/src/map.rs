@@ -48,6 +48,12 @@ impl Map {
         }
     }
 
+    /// The physical sector of a logical one, if it has one and there is one: a look ahead.
+    #[inline]
+    pub(crate) fn look(&self, lba: u64) -> Option<u32> {
+        self.l2p.get(lba as usize).filter(|word| **word & BUFFER == 0)?.checked_sub(1)
+    }
+
     /// Points a logical sector somewhere and returns where it pointed before.
     #[inline]
     pub(crate) fn set(&mut self, lba: u32, to: Location) -> Location {

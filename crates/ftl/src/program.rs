@@ -420,10 +420,11 @@ impl Ftl {
         let mut valid = 0;
         for (i, entry) in self.rings[ring].entries(unit).iter().enumerate() {
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            if self.map.get(lba) == Location::Buffer(first_slot + i as u32) {
+            let now = self.map.get(lba);
+            if now == Location::Buffer(first_slot + i as u32) {
                 self.map.set(lba, Location::Flash(first_psn + i as u32));
                 valid += 1;
-            } else if self.map.get(lba) == Location::Unmapped {
+            } else if now == Location::Unmapped {
                 self.lines.lines[line as usize].trimmed = true;
             } else {
                 // Overwritten in the buffer: until the new copy is durable this one counts.

@@ -78,6 +78,8 @@ pub(crate) struct WriteRing {
     /// The unit being filled, and how far.
     head: u64,
     fill: u32,
+    /// Its place in the ring: `head % count`, which is a division that every sector would pay for.
+    filling: u32,
     /// The next unit to map, the first not persisted, the first not released.
     mapped: u64,
     persisted: u64,
@@ -102,6 +104,7 @@ impl WriteRing {
             units: vec![blank; units as usize].into(),
             head: 0,
             fill: 0,
+            filling: 0,
             mapped: 0,
             persisted: 0,
             released: 0,
@@ -137,23 +140,33 @@ impl WriteRing {
         self.persisted * u64::from(self.unit)
     }
 
+    /// The slot that [`push`](WriteRing::push) fills next.
+    #[inline]
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.base + self.filling * self.unit + self.fill
+    }
+
     /// Fills the next slot; `pending` if its data is still to be read. The caller has checked
     /// [`free`](WriteRing::free).
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry, pending: bool) -> u32 {
         debug_assert!(self.free() > 0);
-        let unit = (self.head % self.count) as usize;
-        let at = unit as u32 * self.unit + self.fill;
+        let at = self.filling * self.unit + self.fill;
         self.entries[at as usize] = entry;
+        let unit = &mut self.units[self.filling as usize];
         if self.fill == 0 {
-            self.units[unit].state = UnitState::Filling;
-            self.units[unit].pending = 0;
+            unit.state = UnitState::Filling;
+            unit.pending = 0;
         }
-        self.units[unit].pending += u32::from(pending);
+        unit.pending += u32::from(pending);
         self.fill += 1;
         if self.fill == self.unit {
             self.fill = 0;
             self.head += 1;
+            self.filling += 1;
+            if u64::from(self.filling) == self.count {
+                self.filling = 0;
+            }
         }
         self.base + at
     }

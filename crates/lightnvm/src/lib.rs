@@ -33,7 +33,8 @@
 //!
 //! # The path of a read
 //!
-//! The layer looks every sector up. Holes and slots are answered on the spot; the rest is one vector
+//! The next poll looks every sector up, those of all reads together, because that is where they would
+//! wait for memory one after the other. Holes and slots are answered on the spot; the rest is one vector
 //! read, whose data pointer lets each sector land where it belongs in the request's memory.
 
 #![forbid(unsafe_code)]

@@ -296,6 +296,9 @@ fn a_full_table_is_busy_and_a_batch_is_one_doorbell() {
     assert_eq!(b.pblk.submit(NOW, more), Err(Busy));
     assert_eq!(b.complete(depth as usize).len(), depth as usize);
     b.pblk.submit(NOW, more).unwrap();
+    // What was submitted goes to the queue with the next poll.
+    assert_eq!(b.pblk.queue().outstanding(), 0);
+    b.pblk.poll(NOW);
     // Given up with one request outstanding.
     let (queue, completions) = b.pblk.into_queue();
     assert_eq!(queue.outstanding(), 1);

@@ -50,6 +50,8 @@ pub struct Journal {
     pub(super) failed: Option<JournalError>,
     pub(super) stats: JournalStats,
     scratch: Vec<u8>,
+    /// Nothing was given to it and nothing has ended since a kick that started nothing.
+    still: bool,
 }
 
 /// How a recovered journal goes on.
@@ -132,6 +134,7 @@ impl Journal {
                 ..JournalStats::default()
             },
             scratch: Vec::with_capacity(capacity.unit_bytes),
+            still: false,
             pool,
         };
         if from.generation == 0 {
@@ -162,6 +165,7 @@ impl Journal {
     /// room, or cannot be continued; what [`failed`](Journal::failed) says. Nothing was added then.
     pub fn append(&mut self, record: &[u8]) -> Result<Position, JournalError> {
         self.alive()?;
+        self.still = false;
         let (frames, room) = (self.backlog.frames_of_record(record.len()), self.room());
         let (bytes, longest) = (record.len() as u64, u64::from(u32::MAX));
         if frames > room || bytes > longest {
@@ -180,6 +184,7 @@ impl Journal {
     /// Has everything appended so far programmed, in a frame that is not full if need be, and returns
     /// the position to wait for.
     pub fn flush(&mut self) -> Position {
+        self.still = false;
         self.backlog.seal();
         self.position()
     }
@@ -192,6 +197,7 @@ impl Journal {
     /// being written; what [`failed`](Journal::failed) says. Nothing was changed then.
     pub fn snapshot(&mut self, bytes: Vec<u8>) -> Result<Position, JournalError> {
         self.alive()?;
+        self.still = false;
         let (size, max) = (bytes.len() as u64, self.config.snapshot_bytes);
         if size > max {
             return Err(JournalError::SnapshotTooLarge { bytes: size, max });
@@ -248,8 +254,18 @@ impl Journal {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
+    /// Whether nothing has changed since a [`kick`](Journal::kick) that started nothing: another would
+    /// start nothing, and [`wants_snapshot`](Journal::wants_snapshot) says what it said.
+    #[inline]
+    pub fn is_still(&self) -> bool {
+        self.still
+    }
+
     /// Starts what can be started; says whether anything was.
     pub fn kick(&mut self, now: Nanos, flash: &mut impl JournalFlash) -> bool {
+        if self.still {
+            return false;
+        }
         let mut any = false;
         while self.failed.is_none() {
             let mut moved = self.start_erases(now, flash);
@@ -262,6 +278,7 @@ impl Journal {
             }
             any = true;
         }
+        self.still = !any;
         any
     }
 
@@ -343,6 +360,7 @@ impl Journal {
 
     /// A program has ended. [`kick`](Journal::kick) afterwards.
     pub fn program_done(&mut self, op: u32, status: Status) {
+        self.still = false;
         let Some(Op::Program { lane, epoch, seq, slot }) = self.take_op(op) else {
             debug_assert!(false, "operation {op} is no program");
             return;
@@ -363,6 +381,7 @@ impl Journal {
 
     /// An erase has ended. [`kick`](Journal::kick) afterwards.
     pub fn erase_done(&mut self, op: u32, status: Status) {
+        self.still = false;
         let Some(Op::Erase { slot }) = self.take_op(op) else {
             debug_assert!(false, "operation {op} is no erase");
             return;

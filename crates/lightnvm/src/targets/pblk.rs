@@ -41,12 +41,22 @@ pub struct Pblk {
     limits: Limits,
     /// What the recovery has read, if there was something to be recovered.
     recovered: Option<RecoveryStats>,
+    /// Reads that are looked up by the next poll, all at once.
+    lookups: Vec<Lookup>,
     /// Requests that were answered without the layer and not reaped yet.
     answered: VecDeque<Completion>,
     /// Whether a request was taken since the last poll.
     taken: bool,
     /// Whether the layer has something to start.
     kick: bool,
+}
+
+/// A read that was taken and not looked up yet.
+#[derive(Clone, Copy, Debug)]
+struct Lookup {
+    place: u64,
+    lba: u64,
+    sectors: u32,
 }
 
 impl Pblk {
@@ -114,23 +124,27 @@ impl Pblk {
     /// # Errors
     /// [`Busy`]; the request was not taken.
     #[inline]
-    fn begin(&mut self, now: Nanos, request: Request, spread: Spread) -> Result<(), Busy> {
+    fn begin(&mut self, now: Nanos, request: &Request, spread: Spread) -> Result<(), Busy> {
         self.has_room()?;
         if request.op == Op::Extents {
-            let count = self.list_extents(&request);
+            let count = self.list_extents(request);
             self.answer(request.tag, Status::SUCCESS, count);
             return Ok(());
         }
-        let Request { op, lba, sectors, data, fua, may_unmap, tag } = request;
+        let Request { op, lba, sectors, data, fua, may_unmap, tag } = *request;
         let place = self.flash.requests.put(tag, data, spread).ok_or(Busy)?;
         self.taken = true;
         match op {
             Op::Read => {
-                self.ftl.read(now, place, lba, sectors, &mut self.flash);
+                self.lookups.push(Lookup { place, lba, sectors });
                 return Ok(());
             }
             Op::Write => self.ftl.write(place, lba, sectors, fua),
-            Op::Flush => self.ftl.flush(now, place, &mut self.flash),
+            Op::Flush => {
+                // Which starts what came before, so that those are looked up first.
+                self.look_up(now);
+                self.ftl.flush(now, place, &mut self.flash);
+            }
             // A trim is not durable by itself, so that zeros that must be are written.
             Op::WriteZeroes if !may_unmap || fua => {
                 self.ftl.write_zeroes(place, lba, sectors, fua);
@@ -139,6 +153,19 @@ impl Pblk {
         }
         self.kick = true;
         Ok(())
+    }
+
+    /// Starts the reads since the last time: first a look at all of their map words, so that their cache
+    /// misses overlap.
+    #[inline]
+    fn look_up(&mut self, now: Nanos) {
+        if self.lookups.len() > 1 {
+            self.ftl.look_at(self.lookups.iter().map(|lookup| lookup.lba));
+        }
+        for &Lookup { place, lba, sectors } in &self.lookups {
+            self.ftl.read(now, place, lba, sectors, &mut self.flash);
+        }
+        self.lookups.clear();
     }
 
     /// Completes a request without the layer.
@@ -209,7 +236,7 @@ impl Device for Pblk {
             self.answer(request.tag, status, 0);
             return Ok(());
         }
-        self.begin(now, request, Spread::NONE)
+        self.begin(now, &request, Spread::NONE)
     }
 
     #[inline]
@@ -239,6 +266,7 @@ impl Component for Pblk {
         let taken = std::mem::take(&mut self.taken);
         let mut kick = std::mem::take(&mut self.kick);
         let mut reaped = false;
+        self.look_up(now);
         // A drive that completes faster than this reaps does not keep it here.
         for _ in 0..self.flash.queue().capacity() {
             let Some(ended) = self.flash.reap() else { break };

@@ -164,6 +164,7 @@ impl Pblk {
             flash: VectorFlash::new(queue, addresses, slots, trims, requests),
             limits,
             recovered,
+            lookups: Vec::with_capacity(QUEUE_DEPTH as usize),
             answered: VecDeque::with_capacity(QUEUE_DEPTH as usize),
             // The journal begins, or goes on.
             taken: true,

@@ -16,7 +16,7 @@ use block::Payload;
 use clock::Nanos;
 use driver::QueuePair;
 use ftl::{Flash, OpId, ReadTarget, WriteUnit};
-use nvme::{MAX_VECTOR, Status};
+use nvme::{MAX_VECTOR, Ppa, Status};
 use ring::{Iova, Port};
 
 use super::memory::{Slots, Trims};
@@ -212,7 +212,32 @@ impl VectorFlash {
         }
     }
 
+    #[inline]
     fn send_read(&mut self, flight: Flight, addresses: &[(u32, u32)], target: ReadTarget) -> bool {
+        match (addresses, target) {
+            (&[(psn, sector)], ReadTarget::Request(request)) => {
+                self.send_one(flight, psn, request, sector)
+            }
+            _ => self.send_many(flight, addresses, target),
+        }
+    }
+
+    /// One sector, into a request's memory.
+    #[inline]
+    fn send_one(&mut self, flight: Flight, psn: u32, request: u64, sector: u32) -> bool {
+        let data = match self.requests.data(request) {
+            (Payload::At(base), spread) => {
+                let bytes = u64::from(spread.place(sector)) * u64::from(self.queue.sector_bytes());
+                Sectors::Run(base.offset(bytes))
+            }
+            // Scattered payloads were refused.
+            _ => Sectors::Nowhere,
+        };
+        let ppa = std::iter::once(self.addresses.sector(psn));
+        self.queue.read(ppa, data, None, flight.to_bits()).is_ok()
+    }
+
+    fn send_many(&mut self, flight: Flight, addresses: &[(u32, u32)], target: ReadTarget) -> bool {
         let mut places = [0; MAX_VECTOR as usize];
         let (mut data, mut oob) = (Sectors::Nowhere, None);
         match (target, &self.slots) {
@@ -250,7 +275,7 @@ impl VectorFlash {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn start_read(&mut self, flight: Flight, addresses: &[(u32, u32)], target: ReadTarget) {
         if !self.waiting.is_empty() || !self.send_read(flight, addresses, target) {
             self.waiting.push_back(Waiting::Read { flight, count: addresses.len(), target });
@@ -278,7 +303,9 @@ impl VectorFlash {
     fn send_program(&mut self, op: OpId, chunk: u32, sector: u32, first_slot: u32) -> bool {
         let shape = self.addresses.shape();
         let (unit, first) = (shape.unit, shape.first_psn(chunk) + sector);
-        let ppas = (0..unit as usize).map(|i| self.addresses.sector(first + i as u32));
+        // A unit is within a chunk, and a sector's number is in the lowest bits of its address.
+        let base = self.addresses.sector(first).0;
+        let ppas = (0..unit as usize).map(|i| Ppa(base + i as u64));
         let (data, oob) = match &self.slots {
             Some(slots) => {
                 (Sectors::Run(slots.data_at(first_slot)), Some(slots.oob_at(first_slot)))

@@ -184,7 +184,7 @@ impl ShardHandle {
     ) -> Result<(), Busy> {
         if shard == self.shard {
             request.tag = part_tag(shard, place);
-            self.pblk.begin(now, request, spread)?;
+            self.pblk.begin(now, &request, spread)?;
             self.stats.local += 1;
             return Ok(());
         }
@@ -350,9 +350,10 @@ impl ShardHandle {
         for peer in 0..self.stripes.shards() {
             let pblk = &mut self.pblk;
             let Some(link) = &mut self.links[peer as usize] else { continue };
+            link.publish();
             let served = link.errands(|errand| {
                 let tag = part_tag(peer, errand.request.tag as u32);
-                pblk.begin(now, Request { tag, ..errand.request }, errand.spread).is_ok()
+                pblk.begin(now, &Request { tag, ..errand.request }, errand.spread).is_ok()
             });
             self.stats.served += served;
             moved |= served > 0;

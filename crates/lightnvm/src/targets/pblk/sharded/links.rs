@@ -3,8 +3,9 @@
 //! For every pair of cores there are two rings in each direction: parts of requests to the shard's
 //! owner, and answers back. Each ring has one producer and one consumer (`rtrb`, wait-free, no
 //! allocation) and as many places as the submitting core can have requests, each of which has one
-//! part on a shard, so that a place is always free. What is sent is published at once; who it is
-//! for is woken once per poll, and only if it is parked.
+//! part on a shard, so that a place is always free. What is sent is collected and published by the
+//! next poll all at once, so that the ring's lines pass between the cores once per batch and not once
+//! per entry; who it is for is woken once per poll, and only if it is parked.
 
 use std::sync::{Arc, OnceLock};
 
@@ -35,10 +36,16 @@ pub(crate) struct Answer {
 pub(crate) struct Link {
     /// Parts for the peer's shard, and their answers.
     errands_out: Producer<Errand>,
+    /// Parts that are not published yet.
+    new_errands: Vec<Errand>,
+    /// How many places the ring for parts has at least, those of parts not published included.
+    places: usize,
     answers_in: Consumer<Answer>,
     /// Parts for this core's shard, and their answers.
     errands_in: Consumer<Errand>,
     answers_out: Producer<Answer>,
+    /// Answers that are not published yet.
+    new_answers: Vec<Answer>,
     /// Whether something was sent since the peer was last woken.
     sent: bool,
     /// Parts that the peer has and has not answered.
@@ -60,37 +67,56 @@ impl Drop for Peer {
 }
 
 impl Link {
-    /// Sends a part. `false` if there is no place, or nobody will ever look.
+    /// Sends a part with the next [`publish`](Link::publish). `false` if there is no place: nobody
+    /// will ever look.
     #[inline]
     pub(crate) fn send(&mut self, errand: Errand) -> bool {
-        let sent = self.errands_out.push(errand).is_ok();
-        self.away += u32::from(sent);
-        self.sent |= sent;
-        sent
+        if self.new_errands.len() >= self.places {
+            // The peer's line, looked at only when those that were known are used up.
+            self.places = self.errands_out.slots();
+            if self.new_errands.len() >= self.places {
+                return false;
+            }
+        }
+        self.new_errands.push(errand);
+        self.away += 1;
+        self.sent = true;
+        true
     }
 
-    /// Sends an answer.
+    /// Sends an answer with the next [`publish`](Link::publish).
     #[inline]
     pub(crate) fn answer(&mut self, answer: Answer) {
-        // The sender has room for the answers of all its requests, or is gone.
-        let sent = self.answers_out.push(answer);
-        debug_assert!(sent.is_ok() || self.answers_out.is_abandoned());
+        self.new_answers.push(answer);
         self.sent = true;
+    }
+
+    /// Shows the peer what was sent.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if !self.new_errands.is_empty() {
+            let (sent, unsent) = self.errands_out.push_partial_slice(&self.new_errands);
+            debug_assert!(unsent.is_empty(), "places were counted");
+            self.places -= sent.len();
+            self.new_errands.clear();
+        }
+        if !self.new_answers.is_empty() {
+            // The sender has room for the answers of all its requests, or is gone.
+            let (_, unsent) = self.answers_out.push_partial_slice(&self.new_answers);
+            debug_assert!(unsent.is_empty() || self.answers_out.is_abandoned());
+            self.new_answers.clear();
+        }
     }
 
     /// Hands parts of the peer's requests to `carry_out`, which says whether it took one.
     #[inline]
     pub(crate) fn errands(&mut self, mut carry_out: impl FnMut(&Errand) -> bool) -> u64 {
-        let mut taken = 0;
         // A peer that sends faster than this takes does not keep it here.
-        for _ in 0..self.errands_in.slots() {
-            let took = self.errands_in.peek().is_ok_and(&mut carry_out);
-            if !took || self.errands_in.pop().is_err() {
-                break;
-            }
-            taken += 1;
-        }
-        taken
+        let Ok(chunk) = self.errands_in.read_chunk(self.errands_in.slots()) else { return 0 };
+        let (first, second) = chunk.as_slices();
+        let taken = first.iter().chain(second).take_while(|errand| carry_out(errand)).count();
+        chunk.commit(taken);
+        taken as u64
     }
 
     /// The next answer of the peer.
@@ -117,9 +143,11 @@ impl Link {
         self.sent
     }
 
-    /// Wakes the peer, if it sleeps and there is something for it. Returns whether there was.
+    /// Publishes what was sent, and wakes the peer, if it sleeps and there is something for it. Returns
+    /// whether there was.
     #[inline]
     pub(crate) fn tell(&mut self) -> bool {
+        self.publish();
         let sent = std::mem::take(&mut self.sent);
         if sent && let Some(waker) = self.peer.0.get() {
             waker.wake();
@@ -144,9 +172,12 @@ pub(crate) fn mesh(cores: u32, requests: u32) -> Vec<Ends> {
         let (answer_b, answers_of_a) = RingBuffer::new(requests as usize);
         let link = |errands_out, answers_in, errands_in, answers_out, peer: usize| Link {
             errands_out,
+            new_errands: Vec::with_capacity(requests as usize),
+            places: 0,
             answers_in,
             errands_in,
             answers_out,
+            new_answers: Vec::with_capacity(requests as usize),
             sent: false,
             away: 0,
             peer: Peer(wakers[peer].clone()),
@@ -184,14 +215,66 @@ mod tests {
                 });
                 assert_eq!((taken, seen), (1, Some(tag)));
                 here.answer(Answer { place: 5, status: Status::SUCCESS, result: tag });
+                assert!(here.has_news() && here.tell() && !here.has_news());
                 let there = ends[a].0[b].as_mut().unwrap();
                 assert_eq!(there.take_answer().map(|a| a.result), Some(tag));
                 assert_eq!((there.away, there.is_lost()), (0, false));
             }
         }
-        let request = Request::flush(0);
-        assert!(ends[0].0[1].as_mut().unwrap().send(Errand { request, spread: Spread::NONE }));
+        let errand = Errand { request: Request::flush(0), spread: Spread::NONE };
+        assert!(ends[0].0[1].as_mut().unwrap().send(errand));
         drop(ends.remove(1));
-        assert!(ends[0].0[1].as_ref().unwrap().is_lost());
+        let there = ends[0].0[1].as_mut().unwrap();
+        assert!(there.is_lost());
+        // Nobody empties the ring any more: four places, however many are published.
+        let took: Vec<bool> = (0..5)
+            .map(|i| {
+                if i == 2 {
+                    there.publish();
+                }
+                there.send(errand)
+            })
+            .collect();
+        assert_eq!(took, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn batches_arrive_whole_and_in_order_round_the_ring_many_times() {
+        let mut rng = rng::Rng::new(1);
+        let (mut ends, [mut sent, mut seen, mut answered]) = (mesh(2, 8), [0; 3]);
+        while seen < 10_000 {
+            let there = ends[0].0[1].as_mut().unwrap();
+            let batch = rng.below(9).min(8 - (sent - answered));
+            for _ in 0..batch {
+                let request = Request::flush(sent);
+                assert!(there.send(Errand { request, spread: Spread::NONE }));
+                sent += 1;
+            }
+            if rng.below(3) > 0 {
+                there.publish();
+            }
+            let here = ends[1].0[0].as_mut().unwrap();
+            let most = rng.below(9);
+            let mut taken = Vec::new();
+            let count = here.errands(|errand| {
+                let takes = (taken.len() as u64) < most;
+                if takes {
+                    taken.push(errand.request.tag);
+                }
+                takes
+            });
+            assert_eq!(taken, (seen..seen + count).collect::<Vec<_>>());
+            for tag in taken {
+                here.answer(Answer { place: 0, status: Status::SUCCESS, result: tag });
+                seen += 1;
+            }
+            here.tell();
+            let there = ends[0].0[1].as_mut().unwrap();
+            while let Some(answer) = there.take_answer() {
+                assert_eq!(answer.result, answered);
+                answered += 1;
+            }
+            assert_eq!(u64::from(there.away), sent - answered);
+        }
     }
 }
