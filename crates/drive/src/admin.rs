@@ -13,7 +13,7 @@ use clock::Nanos;
 use nvme::feature::{self, ErrorRecovery, QueueCounts, capability};
 use nvme::{
     ChunkDescriptor, ErrorEntry, Extensions, FeatureSelect, FirmwareLog, GeometryError,
-    GeometryPage, HealthLog, IDENTIFY_BYTES, NamespaceList, Status, cns, log_page,
+    GeometryPage, HealthLog, IDENTIFY_BYTES, MapLog, NamespaceList, Status, cns, log_page,
 };
 
 mod facts;
@@ -135,7 +135,7 @@ impl AdminState {
     /// Answers Get Log Page with up to `bytes` bytes from `offset` on, fewer at the end of the
     /// page.
     /// `chunk` describes the n-th chunk of an open-channel drive, in the order of addresses; `map` is
-    /// where its own map has the n-th logical address.
+    /// where its own map has the n-th logical address, and what that holds in sum.
     pub(crate) fn log_page(
         &self,
         (lid, nsid): (u8, u32),
@@ -143,7 +143,7 @@ impl AdminState {
         bytes: u64,
         health: &HealthCounters,
         chunk: &mut dyn FnMut(u64) -> ChunkDescriptor,
-        map: &mut dyn FnMut(u64) -> u64,
+        (map, totals): (&mut dyn FnMut(u64) -> u64, &dyn Fn() -> MapLog),
     ) -> Result<Vec<u8>, Status> {
         let page = match lid {
             log_page::ERROR => self.error_log(),
@@ -168,6 +168,12 @@ impl AdminState {
                 }
                 let addresses = self.facts.extensions.map_entries.get();
                 return entries(addresses, offset, bytes, &mut |n| map(n).to_le_bytes());
+            }
+            log_page::MAP_TOTALS if self.facts.extensions.has(Extensions::DUAL_MAP) => {
+                if nsid != NSID {
+                    return Err(Status::INVALID_NAMESPACE);
+                }
+                totals().to_bytes().into()
             }
             _ => return Err(Status::INVALID_LOG_PAGE),
         };

@@ -3,7 +3,8 @@
 
 use clock::Nanos;
 use nvme::{
-    AdminCommand, ChunkDescriptor, ChunkNotification, LbaStatusDescriptor, Sqe, Status, log_page,
+    AdminCommand, ChunkDescriptor, ChunkNotification, LbaStatusDescriptor, MapLog, Sqe, Status,
+    log_page,
 };
 use ring::{CompletionDrive, Iova, SubmissionDrive};
 
@@ -62,13 +63,17 @@ impl Drive {
                     Personality::OpenChannel(d) => d.newest_copy(n as u32),
                     _ => log_page::UNMAPPED,
                 };
+                let totals = || match personality {
+                    Personality::OpenChannel(d) => d.map_totals(),
+                    _ => MapLog::default(),
+                };
                 let page = self.admin.log_page(
                     (lid, nsid),
                     offset,
                     bytes,
                     &health,
                     &mut chunk,
-                    &mut map,
+                    (&mut map, &totals),
                 )?;
                 self.answer(port, sqe, &page, bytes)
             }

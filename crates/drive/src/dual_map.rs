@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use ftl::Oob;
 use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
-use nvme::{DsmRange, Status};
+use nvme::{DsmRange, MapLog, Status};
 use ring::Region;
 
 use crate::error::DriveError;
@@ -164,6 +164,25 @@ impl DualMap {
             Entry::Mapped(psn) if lba < self.entries => Some(psn),
             _ => None,
         }
+    }
+
+    /// What it holds, in sum. Looks at every entry.
+    pub(crate) fn totals(&self, nand: &Nand) -> MapLog {
+        let (mut mapped, mut trimmed, mut newest) = (0u64, 0u64, 0);
+        for lba in 0..self.entries {
+            match self.get(lba) {
+                Entry::Unwritten => {}
+                Entry::Mapped(psn) => {
+                    mapped += 1;
+                    newest = newest.max(label(nand, psn).map_or(0, |(_, sequence)| sequence));
+                }
+                Entry::Trimmed { sequence } => {
+                    trimmed += 1;
+                    newest = newest.max(sequence);
+                }
+            }
+        }
+        MapLog { mapped: mapped.into(), trimmed: trimmed.into(), newest: newest.into() }
     }
 
     /// A write unit has been programmed: `count` sectors from `first` on.

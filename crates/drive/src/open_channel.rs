@@ -8,7 +8,7 @@
 use clock::Nanos;
 use media::{ChunkId, ChunkState, DataStore, Psn};
 use nvme::{
-    ChunkDescriptor, DsmRange, Geometry, Hints, IoCommand, Ppa, PpaFormat, PpaList, Status,
+    ChunkDescriptor, DsmRange, Geometry, Hints, IoCommand, MapLog, Ppa, PpaFormat, PpaList, Status,
     log_page,
 };
 
@@ -73,6 +73,11 @@ impl OpenChannelDrive {
     pub(crate) fn newest_copy(&self, lba: u32) -> u64 {
         let psn = self.map.as_ref().and_then(|map| map.look_up(lba));
         psn.map_or(log_page::UNMAPPED, |psn| self.ppa(psn).0)
+    }
+
+    /// What the drive's own map holds, as the log page tells it.
+    pub(crate) fn map_totals(&self) -> MapLog {
+        self.map.as_ref().map_or(MapLog::default(), |map| map.totals(&self.array.nand))
     }
 
     /// Starts a command.

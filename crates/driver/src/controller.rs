@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nvme::feature::{self, QueueCounts};
 use nvme::{
     Address, AdminCommand, ChunkDescriptor, Extensions, FeatureSelect, GeometryPage, HealthLog,
-    IdentifyController, IdentifyNamespace, NamespaceList, Ppa, QueuePriority, Status, cns,
+    IdentifyController, IdentifyNamespace, MapLog, NamespaceList, Ppa, QueuePriority, Status, cns,
     log_page,
 };
 use ring::{Iova, MAX_QUEUES, Port};
@@ -222,9 +222,10 @@ impl Controller {
             return Err(DriverError::Command { command, queue: 0, status: Status::INVALID_FIELD });
         }
         let nsid = match lid {
-            log_page::CHUNK_INFORMATION | log_page::CHUNK_NOTIFICATION | log_page::DUAL_MAP => {
-                self.info.nsid
-            }
+            log_page::CHUNK_INFORMATION
+            | log_page::CHUNK_NOTIFICATION
+            | log_page::DUAL_MAP
+            | log_page::MAP_TOTALS => self.info.nsid,
             _ => ALL_NAMESPACES,
         };
         self.admin.log_page(lid, nsid, offset, into, pump)
@@ -293,6 +294,20 @@ impl Controller {
             }),
         };
         (first..).zip(words).map(place).collect()
+    }
+
+    /// Reads what the drive's own map holds in sum.
+    ///
+    /// # Errors
+    /// [`DriverError::Lacks`] if the drive keeps no map, or that of
+    /// [`log_page`](Controller::log_page).
+    pub fn map_totals(&mut self, pump: &mut dyn FnMut()) -> Result<MapLog, DriverError> {
+        if !self.open_channel()?.extensions.has(Extensions::DUAL_MAP) {
+            return Err(DriverError::Lacks { what: "map of its own" });
+        }
+        let mut bytes = [0; MapLog::BYTES];
+        self.log_page(log_page::MAP_TOTALS, 0, &mut bytes, pump)?;
+        Ok(MapLog::from_bytes(bytes))
     }
 
     fn open_channel(&self) -> Result<OpenChannel, DriverError> {

@@ -31,6 +31,10 @@ pub(crate) struct Collector {
     addresses: Vec<(u32, u32)>,
     /// Lines whose sectors are all read but not all durable elsewhere.
     draining: u32,
+    /// Victims taken since users last changed something or space was won, and the most free sectors
+    /// that there were since.
+    in_vain: u32,
+    most_free: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +61,15 @@ impl Collector {
             window: layout.gc_units,
             addresses: Vec::with_capacity(64),
             draining: 0,
+            in_vain: 0,
+            most_free: 0,
         }
+    }
+
+    /// Users have written or trimmed: there may be more to be won than before.
+    #[inline]
+    pub(crate) fn renew(&mut self) {
+        (self.in_vain, self.most_free) = (0, 0);
     }
 
     /// Whether sectors are being found or read, so that users will earn quota.
@@ -118,6 +130,9 @@ impl Ftl {
         if !hurt && !stuck && !self.limiter.collects(free + coming) {
             return false;
         }
+        if !hurt && self.is_in_vain(free) {
+            return false;
+        }
         // A further victim only if its data fits beside what is on its way: else the space would be
         // spread over victims none of which gets done.
         let on_its_way = self.rings[GC].unmapped() + u64::from(self.layout.line_sectors);
@@ -138,8 +153,21 @@ impl Ftl {
             self.lines.take_victim()
         };
         let Some(line) = line else { return false };
+        self.collector.in_vain += 1;
         self.collector.victims.push_back(Scan { line, unit: 0, member: 0 });
         true
+    }
+
+    /// Whether collecting wins nothing: every line has been through it, twice, and there is no write
+    /// unit more than before. On flash that has lost nearly all of its spare space, padding takes what
+    /// victims give; without an end to it the flash would be worn out in vain, and whoever waits for
+    /// space would wait for ever in place of being told that there is none ([`Ftl::fail_if_full`]).
+    fn is_in_vain(&mut self, free: u64) -> bool {
+        let c = &mut self.collector;
+        if free >= c.most_free + u64::from(self.shape.unit) {
+            (c.in_vain, c.most_free) = (0, free);
+        }
+        c.in_vain as usize > 2 * self.lines.lines.len()
     }
 
     /// Looks at one write unit of the oldest victim and reads what is valid in it.

@@ -561,6 +561,9 @@ impl Ftl {
                     self.limiter.spend(n, free);
                     (free, slots) = (free.saturating_sub(n.into()), slots - n);
                     self.stats.user_writes += u64::from(n);
+                    if n > 0 {
+                        self.collector.renew();
+                    }
                     n
                 }
             };
@@ -584,6 +587,7 @@ impl Ftl {
     }
 
     fn trim_slice(&mut self, lba: u32, sectors: u32) -> u32 {
+        self.collector.renew();
         let page = MapPage::count(&self.shape);
         let mut at = lba;
         while at < lba + sectors {

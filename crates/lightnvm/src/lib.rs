@@ -8,6 +8,7 @@
 //! | [`core`] | the subsystem: partition table, chunk ownership, health |
 //! | [`ssd`](Ssd) | an open-channel drive that a host has attached to |
 //! | [`ppa`] | the library for applications: addresses, sessions, virtual blocks |
+//! | [`pu_set`](ppa::PuSet) | a set of parallel units, `0,4,8-11` |
 //! | [`vector`] | a queue pair that takes vector commands |
 //! | [`targets/pblk`](Pblk) | a block device: the translation layer of [`ftl`], run by the host |
 //! | `targets/pblk/open` | start: what the chunks say, and which way to go from there |
@@ -41,6 +42,7 @@
 
 pub mod core;
 pub mod ppa;
+mod pu_set;
 mod ssd;
 mod targets;
 pub mod vector;
@@ -55,4 +57,4 @@ pub use targets::pblk::sharded::{
     LabelError, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
 };
 pub use targets::pblk::{Pblk, PblkError};
-pub use targets::rrpc::{Rrpc, RrpcError};
+pub use targets::rrpc::{DualMap, Rrpc, RrpcError};

@@ -469,3 +469,74 @@ fn a_die_that_fails_takes_one_copy_of_the_table() {
         (0..24).filter(|c| !s.reserve().contains(*c)).count()
     );
 }
+
+#[test]
+fn all_chunks_at_once_can_be_cut_and_repeated() {
+    let (mut cut, mut whole) = (0, 0);
+    for pumps in (0..400).step_by(9) {
+        let rig = small(2);
+        let mut s = rig.register(core_config()).unwrap();
+        let limits = Limits { max_chunks: Some(30), rate: None };
+        let kv = NewTarget { kind: TargetKind::Kv, limits, ..spec("kv", "0-1", Sharing::Shared) };
+        let id = s.create(kv, &mut || rig.pump()).unwrap();
+        s.open_target("kv").unwrap();
+        rig.left.set(pumps);
+        let filled = s.fill(id, &mut || rig.pump());
+        drop(s);
+        let rig = rig.cut();
+        let mut s = rig.register(core_config()).unwrap();
+        // What it was granted is its own, though nothing is written: nobody else can have it.
+        let before = s.holding(id);
+        assert_eq!(before.owned, before.handed, "{pumps} pumps");
+        match filled {
+            Ok(given) => {
+                assert_eq!((given, before.owned), (30, 30), "{pumps} pumps");
+                whole += 1;
+            }
+            Err(_) => cut += 1,
+        }
+        s.open_target("kv").unwrap();
+        let given = s.fill(id, &mut || rig.pump()).unwrap();
+        let after = s.holding(id);
+        assert_eq!((given + before.owned, after.owned, after.handed), (30, 30, 30));
+        assert_eq!(s.fill(id, &mut || rig.pump()).unwrap(), 0, "it has them");
+    }
+    assert!(cut > 3 && whole > 3, "{cut} cut, {whole} whole");
+}
+
+#[test]
+fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
+    let rig = small(0);
+    let mut s = rig.register(core_config()).unwrap();
+    let shared = |name: &str, kind, max_chunks, rate| NewTarget {
+        kind,
+        limits: Limits { max_chunks, rate },
+        ..spec(name, "0-1", Sharing::Shared)
+    };
+    for (new, parts) in [
+        (shared("free", TargetKind::Pblk, None, None), &["free", "oc0", "--max-chunks"][..]),
+        (shared("slow", TargetKind::Kv, Some(9), Rate::new(1, 1)), &["slow", "kv", "oc0"]),
+        (shared("big", TargetKind::Pblk, Some(99), None), &["big", "99 more", "0-1", "some (20"]),
+    ] {
+        let some = s.target("some").map(|t| t.id);
+        if some.is_err() {
+            let new = shared("some", TargetKind::Pblk, Some(20), None);
+            let id = s.create(new, &mut || rig.pump()).unwrap();
+            s.open_target("some").unwrap();
+            assert_eq!(s.fill(id, &mut || rig.pump()).unwrap(), 20);
+        }
+        let name = new.name.clone();
+        let id = s.create(new, &mut || rig.pump()).unwrap();
+        s.open_target(&name).unwrap();
+        let table = s.table().clone();
+        let error = s.fill(id, &mut || rig.pump()).unwrap_err();
+        assert!(error.is_usage(), "{error}");
+        let told = error.to_string();
+        for part in parts {
+            assert!(told.contains(part), "`{part}` is missing in: {told}");
+        }
+        assert_eq!(*s.table(), table);
+    }
+    let alone = s.create(spec("alone", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    assert_eq!(s.fill(alone, &mut || rig.pump()).unwrap(), 0, "it has all there are");
+}

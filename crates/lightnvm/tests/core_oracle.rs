@@ -283,7 +283,7 @@ impl Case {
         let Some(name) = self.any_name() else { return };
         let known = &self.targets[&name];
         let pus: lightnvm::core::PuSet = known.pus.parse().unwrap();
-        let pu = pus.iter().nth(self.rng.below(pus.len().into()) as usize).unwrap();
+        let pu = pus.iter().nth(self.rng.below(pus.len()) as usize).unwrap().0;
         let now = self.rig().now.get();
         match s.acquire(now, known.id, pu, Heat::Hot) {
             Ok(chunk) => {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Nanos;
 use lightnvm::core::{
-    ChunkUse, Denied, Erased, Heat, Limits, NewTarget, Pool, PoolConfig, PuSet, Rate, Record,
+    ChunkUse, Denied, Erased, Heat, Limits, NewTarget, Pool, PoolConfig, Pu, PuSet, Rate, Record,
     Sharing, Table, Target, TargetId, TargetKind, TargetOptions, Uid, WearPolicy,
 };
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
@@ -110,7 +110,8 @@ impl Case {
     fn create(&mut self) {
         let pus = self.geometry.total_pus();
         let first = self.rng.below(pus.into()) as u32;
-        let pus = PuSet::range(first, first + 1 + self.rng.below((pus - first).into()) as u32);
+        let pus =
+            PuSet::range(Pu(first), Pu(first + 1 + self.rng.below((pus - first).into()) as u32));
         let sharing = [Sharing::Exclusive, Sharing::Shared][usize::from(self.rng.chance(0.7))];
         let limits = Limits {
             max_chunks: self.rng.chance(0.5).then(|| 1 + self.rng.below(12) as u32),
@@ -165,7 +166,7 @@ impl Case {
         match self.pool.acquire(self.now, id, pu, heat) {
             Ok(chunk) => {
                 self.handed += 1;
-                assert!(spec.pus.contains(pu) && self.pool.table().pu_of(chunk) == pu);
+                assert!(spec.pus.contains(Pu(pu)) && self.pool.table().pu_of(chunk) == pu);
                 assert!(spec.limits.max_chunks.is_none_or(|max| holds < max));
                 let cell = &mut self.media[chunk as usize];
                 let own = self.pool.table().target(id).unwrap().uid;
@@ -184,7 +185,7 @@ impl Case {
                     self.now = until;
                 }
             }
-            Err(Denied::OtherUnit { .. }) => assert!(!spec.pus.contains(pu)),
+            Err(Denied::OtherUnit { .. }) => assert!(!spec.pus.contains(Pu(pu))),
             Err(Denied::Full { .. }) => {
                 // Every good chunk of the unit is in somebody's hands, or on its way there.
                 assert_eq!(self.pool.free_on(pu), (0, 0));
@@ -469,7 +470,7 @@ fn the_least_worn_free_chunk_is_handed_out_and_the_most_worn_for_cold_data() {
         let spec = NewTarget {
             name: "t".into(),
             kind: TargetKind::Kv,
-            pus: PuSet::range(0, 1),
+            pus: PuSet::range(Pu(0), Pu(1)),
             sharing: Sharing::Shared,
             options: TargetOptions::default(),
             limits: Limits::default(),

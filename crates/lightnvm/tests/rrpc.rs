@@ -13,9 +13,10 @@ mod oracle;
 use bench::{Bench, SECTOR, Shape, config};
 use block::{Device, Payload, Request};
 use ftl::{FtlConfig, VictimPolicyKind};
+use lightnvm::vector::VectorQueue;
 use lightnvm::{Pblk, PblkError, Rrpc, RrpcError};
 use media::{ChunkId, Fault, Psn};
-use nvme::Status;
+use nvme::{MapLog, Status};
 use rng::Rng;
 
 const SMALL: Shape = Shape { channels: 2, pus: 2, chunks: 30, pages: 8, sectors: 2, pair: 2 };
@@ -25,13 +26,16 @@ fn a_drive_without_a_map_is_refused() {
     let mut b = Bench::new(config(SMALL, false));
     let (info, chunks, map, parts) = b.attach();
     assert!(map.is_none());
-    let e = Rrpc::open(&info, &chunks, &[], parts, Rrpc::config(), &mut || {}).unwrap_err();
+    let e = Rrpc::open(&info, &chunks, (&[], MapLog::default()), parts, Rrpc::config(), &mut || {})
+        .unwrap_err();
     assert!(matches!(&e, RrpcError::NoMap { .. }), "{e}");
     assert!(e.to_string().contains("dual_map = true"), "{e}");
     let mut b = Bench::new(config(SMALL, true));
     let (info, chunks, map, parts) = b.attach();
-    let short = &map.unwrap()[1..];
-    let e = Rrpc::open(&info, &chunks, short, parts, Rrpc::config(), &mut || {}).unwrap_err();
+    let (places, totals) = map.unwrap();
+    let short = &places[1..];
+    let e =
+        Rrpc::open(&info, &chunks, (short, totals), parts, Rrpc::config(), &mut || {}).unwrap_err();
     assert!(matches!(e, RrpcError::MapLength { given: 1919, entries: 1920 }), "{e}");
 }
 
@@ -224,4 +228,152 @@ fn overlapping_requests_wait_and_are_counted() {
     assert_eq!(b.read(4), Ok(0));
     assert_eq!(b.order.first(), Some(&5), "who overlaps nobody passes");
     assert_eq!(SECTOR, 512);
+}
+
+/// Lets the target end what is under way, and closes it.
+fn give_up(b: &mut Bench) {
+    while !b.rrpc().is_idle() {
+        b.step();
+    }
+    b.rrpc = None;
+}
+
+/// Resets every chunk that is written, by vector commands, as somebody else's program would; with
+/// `only`, those of them that it says.
+fn reset_chunks(b: &mut Bench, only: impl Fn(u32) -> bool) {
+    let (info, chunks, _, (queue, port)) = b.attach();
+    let media = info.open_channel.unwrap();
+    let mut queue = VectorQueue::new(queue, port, &info).unwrap();
+    for (chunk, d) in (0u32..).zip(&chunks).filter(|(c, d)| only(*c) && d.wp.get() > 0) {
+        let address =
+            media.geometry.from_flat(u64::from(chunk) * u64::from(media.geometry.sectors));
+        assert_ne!(d.chunk_state(), None);
+        queue.reset([media.format.pack(address.unwrap())].into_iter(), 0).unwrap();
+        queue.ring(true);
+        while queue.reap().is_none() {
+            bench::turn(&mut b.drive, &mut b.now);
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_is_wiped_behind_the_target_is_new_however_often() {
+    // Trims with high numbers, then writes with low ones: the map must take them all the same.
+    let mut b = Bench::new(config(SMALL, true));
+    for life in 1..=4u64 {
+        b.open(Rrpc::config());
+        assert!(b.rrpc().recovered().is_none() && b.rrpc().ftl().mapped() == 0, "life {life}");
+        b.write(0, 100, 1_000 * life);
+        b.flush();
+        b.power_cycle();
+        b.open(Rrpc::config());
+        for lba in 0..110 {
+            let expected = if lba < 100 { 1_000 * life + lba } else { 0 };
+            assert_eq!(b.read(lba), Ok(expected), "life {life}, sector {lba}");
+        }
+        for round in 0..6 {
+            b.write(0, 400, 100_000 * life + round);
+        }
+        b.discard(0, 400);
+        b.flush();
+        give_up(&mut b);
+        reset_chunks(&mut b, |_| true);
+    }
+}
+
+#[test]
+fn without_its_journal_everything_is_found_again() {
+    let mut b = Bench::new(config(SMALL, true));
+    b.open(Rrpc::config());
+    b.write(0, 300, 1_000);
+    b.discard(20, 30);
+    b.flush();
+    let (shape, journal) = (*b.rrpc().ftl().shape(), b.rrpc().ftl().layout().journal);
+    // The journal's are the first chunks, in striping order.
+    let striped = |i| shape.striped_pu(i % shape.pus) * shape.chunks + i / shape.pus;
+    let of_journal: Vec<u32> = (0..journal).map(striped).collect();
+    give_up(&mut b);
+    reset_chunks(&mut b, |chunk| of_journal.contains(&chunk));
+    b.open(Rrpc::config());
+    assert!(!b.rrpc().recovered().unwrap().from_checkpoint);
+    for round in 0..2 {
+        for lba in 0..300 {
+            let expected = if (20..50).contains(&lba) { 0 } else { 1_000 + lba };
+            let expected = if round > 0 && lba < 30 { 5_000 + lba } else { expected };
+            assert_eq!(b.read(lba), Ok(expected), "sector {lba}");
+        }
+        // Also over what was trimmed.
+        b.write(0, 30, 5_000);
+        b.flush();
+        b.power_cycle();
+        b.open(Rrpc::config());
+    }
+}
+
+#[test]
+fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("drive.img");
+    let mut on_file = config(SMALL, true);
+    let media::MediaConfig::Nand(nand) = &mut on_file.media else { panic!("it is NAND") };
+    nand.data = media::DataStore::File(image.clone());
+    let mut b = Bench::new(on_file.clone());
+    b.open(Rrpc::config());
+    // An empty device has an empty map, and that is no error; nor is one that has been trimmed.
+    for _ in 0..3 {
+        b.power_cycle();
+        b.open(Rrpc::config());
+    }
+    b.write(0, 100, 1_000);
+    b.flush();
+    b.discard(0, 100);
+    b.flush();
+    b.power_cycle();
+    b.open(Rrpc::config());
+    assert_eq!(b.read(7), Ok(0));
+    b.write(0, 100, 2_000);
+    b.flush();
+    give_up(&mut b);
+    drop(b);
+    let map = dir.path().join("drive.img.map");
+    let whole = std::fs::read(&map).unwrap();
+    std::fs::remove_file(&map).unwrap();
+    let refused = |expected: &str| {
+        let mut b = Bench::new(on_file.clone());
+        let before = written_chunks(&mut b);
+        let e = b.try_open(Rrpc::config()).unwrap_err();
+        assert!(matches!(e, RrpcError::Pblk(PblkError::Recovery(_))), "{e}");
+        assert!(e.to_string().contains(expected), "{e}");
+        assert_eq!(written_chunks(&mut b), before, "nothing was written but padding");
+    };
+    refused("the drive's map is empty, but");
+    // With its map again it is what it was.
+    std::fs::write(&map, whole).unwrap();
+    let mut b = Bench::new(on_file.clone());
+    b.open(Rrpc::config());
+    assert_eq!(b.read(7), Ok(2_007));
+    // Formatted, and written by another target, in whose labels the map finds its way as well.
+    give_up(&mut b);
+    reset_chunks(&mut b, |_| true);
+    let (info, chunks, _, (queue, port)) = b.attach();
+    let (drive, now) = (&mut b.drive, &mut b.now);
+    let mut pump = || bench::turn(drive, now);
+    let mut pblk =
+        Pblk::open(&info, &chunks, queue, port, Rrpc::config(), &mut pump, true).unwrap();
+    pblk.submit(b.now, Request::write(0, 64, Payload::BitBucket, 1)).unwrap();
+    pblk.submit(b.now, Request::flush(2)).unwrap();
+    let mut ended = 0;
+    while ended < 2 || !pblk.is_idle() {
+        clock::Component::poll(&mut pblk, b.now);
+        ended += std::iter::from_fn(|| pblk.reap()).count();
+        bench::turn(&mut b.drive, &mut b.now);
+    }
+    drop((pblk, b));
+    refused("owner");
+}
+
+/// Of every chunk whether something is written.
+fn written_chunks(b: &mut Bench) -> Vec<bool> {
+    let (_, chunks, ..) = b.attach();
+    chunks.iter().map(|d| d.wp.get() > 0).collect()
 }

@@ -59,7 +59,7 @@ pub use identify::{
     cns,
 };
 pub use io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR, PpaList};
-pub use log_page::{ErrorEntry, FirmwareLog, HealthLog};
+pub use log_page::{ErrorEntry, FirmwareLog, HealthLog, MapLog};
 pub use notification::{AsyncEvent, ChunkNotification, MediaNotice, MediaScope};
 pub use ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use range::{DsmRange, LbaStatusDescriptor};

@@ -23,6 +23,8 @@ pub const CHUNK_NOTIFICATION: u8 = 0xd0;
 pub const DUAL_MAP: u8 = 0xc1;
 /// In [`DUAL_MAP`], a logical address that has no copy.
 pub const UNMAPPED: u64 = u64::MAX;
+/// What the drive's own map holds, in sum (vendor specific): [`MapLog`].
+pub const MAP_TOTALS: u8 = 0xc2;
 
 /// SMART and health, 512 bytes (NVMe section 5.14.1.2).
 #[derive(
@@ -185,6 +187,33 @@ impl FirmwareLog {
         log
     }
 }
+
+/// What a drive's own map holds, 24 bytes.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct MapLog {
+    /// Logical addresses that have a copy (bytes 7:0).
+    pub mapped: U64,
+    /// Logical addresses that were trimmed and have had no newer copy since (bytes 15:8).
+    pub trimmed: U64,
+    /// The largest sequence number of those copies and trims: what is numbered above it is taken
+    /// (bytes 23:16).
+    pub newest: U64,
+}
+
+wire!(MapLog, 24);
 
 #[cfg(test)]
 mod tests {

@@ -28,7 +28,7 @@ fn the_demo_is_one_drive_three_ways() {
         assert_eq!(limits.random_read, Limits::of(&ways[0].drives[0]).random_read);
     }
     let active = ways.map(|way| match &way.drives[0].target {
-        Target::None => 0,
+        Target::None | Target::Named(_) => 0,
         Target::Pblk(config) | Target::Rrpc(config) => config.active_pus,
     });
     assert_eq!(active, [0, 128, 4]);

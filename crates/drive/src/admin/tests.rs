@@ -3,7 +3,8 @@
 use nvme::feature::{self, ErrorRecovery, QueueCounts, capability};
 use nvme::{
     ChunkDescriptor, ErrorEntry, FeatureSelect, Geometry, GeometryPage, HealthLog,
-    IdentifyController, IdentifyNamespace, MediaTiming, NamespaceList, Status, cns, log_page,
+    IdentifyController, IdentifyNamespace, MapLog, MediaTiming, NamespaceList, Status, cns,
+    log_page,
 };
 
 use super::*;
@@ -62,7 +63,7 @@ fn log(a: &AdminState, page: (u8, u32), offset: u64, bytes: u64) -> Result<Vec<u
         bytes,
         &HealthCounters::default(),
         &mut |n| ChunkDescriptor { wp: n.into(), ..ChunkDescriptor::default() },
-        &mut |n| n * 3,
+        (&mut |n| n * 3, &MapLog::default),
     )
 }
 
@@ -136,7 +137,7 @@ fn health_warns() {
     };
     let page = {
         let health = (log_page::HEALTH, ALL);
-        a.log_page(health, 0, 512, &counters, &mut chunk, &mut |_| 0).unwrap()
+        a.log_page(health, 0, 512, &counters, &mut chunk, (&mut |_| 0, &MapLog::default)).unwrap()
     };
     assert_eq!(page[0], 0b1101);
     let (log, _) = page.as_chunks::<{ HealthLog::BYTES }>();

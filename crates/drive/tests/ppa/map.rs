@@ -7,7 +7,7 @@ use drive::{Drive, DriveConfig, OpenChannelConfig};
 use driver::{Controller, DriverError};
 use ftl::Oob;
 use media::{DataStore, Fault, MediaConfig, NandConfig};
-use nvme::{Address, DsmRange, Extensions, Ppa, SglDescriptor, Sqe, Status, log_page};
+use nvme::{Address, DsmRange, Extensions, MapLog, Ppa, SglDescriptor, Sqe, Status, log_page};
 use ring::PAGE;
 use rng::Rng;
 
@@ -71,6 +71,18 @@ fn read_map(r: &mut Rig) -> Vec<Option<Address>> {
     r.controller.dual_map(0, ALL, &mut pump).unwrap()
 }
 
+fn read_totals(r: &mut Rig) -> MapLog {
+    let Open { drive, now, .. } = &mut r.open;
+    let mut pump = || {
+        drive.poll(*now);
+    };
+    r.controller.map_totals(&mut pump).unwrap()
+}
+
+fn totals(mapped: u64, trimmed: u64, newest: u64) -> MapLog {
+    MapLog { mapped: mapped.into(), trimmed: trimmed.into(), newest: newest.into() }
+}
+
 fn pair(d: &Open, pu: u32, chunk: u32, unit: u32) -> Vec<Ppa> {
     (unit * UNIT..(unit + 1) * UNIT).map(|s| d.ppa(0, pu, chunk, s)).collect()
 }
@@ -131,12 +143,15 @@ fn trimmed_addresses_do_not_come_back() {
         assert_eq!(run(r, sqe), Status::SUCCESS);
         read_map(r)[lba as usize].is_some()
     };
+    assert_eq!(read_totals(&mut r), MapLog::default());
     assert!(put_one(&mut r, 7, 10));
     assert!(put_one(&mut r, 8, 20));
+    assert_eq!(read_totals(&mut r), totals(2, 0, 20));
     let sqe = trim(&r.open, &[DsmRange::new(6, 4)], 15);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     let map = read_map(&mut r);
     assert_eq!((map[7], map[8].is_some()), (None, true), "newer than the trim");
+    assert_eq!(read_totals(&mut r), totals(1, 3, 20));
     assert!(!put_one(&mut r, 7, 15), "as old as the trim");
     assert!(!put_one(&mut r, 9, 3), "trimmed before it came");
     assert!(put_one(&mut r, 7, 16));
@@ -148,6 +163,7 @@ fn trimmed_addresses_do_not_come_back() {
     let sqe = trim(&r.open, &[DsmRange::new(7, 1), DsmRange::new(20, 2)], 40);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     let mut r = Rig::of(r.open.drive.power_cut().power_on().unwrap());
+    assert_eq!(read_totals(&mut r).newest.get(), 40);
     assert!(!put_one(&mut r, 7, 40));
     assert!(!put_one(&mut r, 21, 39));
     assert!(put_one(&mut r, 21, 41));
@@ -211,6 +227,8 @@ fn the_page_is_read_in_pieces_and_not_past_its_end() {
     let page = read(&mut plain.controller, 0, &mut half, &mut pump);
     assert_eq!(page, Err(Some(Status::INVALID_LOG_PAGE)));
     let error = plain.controller.dual_map(0, 1, &mut pump).unwrap_err();
+    assert!(matches!(error, DriverError::Lacks { .. }));
+    let error = plain.controller.map_totals(&mut pump).unwrap_err();
     assert!(matches!(error, DriverError::Lacks { .. }));
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Read are the journal and the out-of-band bytes of sectors that may be lost. If the journal is
 //! damaged those of everything are, to find what is lost; numbers then go on far behind the largest.
+//! They are, too, if the map knows of nothing: with data of the layer on the media it was wiped.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +22,22 @@ pub(super) struct Given {
     suspects: Vec<u32>,
     /// The largest number that was seen.
     largest: u64,
+    /// The map knows of nothing, not even of a trim.
+    blank: bool,
+    /// The journal does not tell which numbers were given away.
+    untold: bool,
     checked: bool,
 }
 
 impl Given {
-    /// These entries, which nobody has looked at.
-    pub(super) fn new(entries: Vec<(u32, u32)>) -> Given {
-        Given { entries, ..Given::default() }
+    /// These entries, which nobody has looked at, of a map whose newest entry has this number.
+    pub(super) fn new(entries: Vec<(u32, u32)>, newest: u64) -> Given {
+        Given {
+            blank: entries.is_empty() && newest == 0,
+            largest: newest,
+            entries,
+            ..Given::default()
+        }
     }
 }
 
@@ -38,6 +48,10 @@ impl Recovery {
         let suspects: Option<BTreeSet<u32>> = self.snapshot.as_ref().and_then(known);
         self.all |= suspects.is_none();
         if let Some(given) = &mut self.given {
+            given.untold = self.all;
+            // A map that knows of nothing is that of a target that has written nothing, or was wiped:
+            // what is written tells.
+            self.all |= given.blank;
             given.suspects = suspects.into_iter().flatten().collect();
         }
         self.stats.from_checkpoint = !self.all;
@@ -155,6 +169,9 @@ impl Recovery {
         self.ours = true;
         if let Some(given) = &mut self.given {
             given.largest = given.largest.max(oob.sequence);
+            if let (true, Some(lba)) = (given.blank, oob.lba) {
+                self.error = Some(RecoveryError::MapLost { lba, psn });
+            }
         }
         if let Some(lba) = oob.lba.filter(|lba| oob.poison && *lba < self.layout.logical)
             && self.words[lba as usize] == psn + 1
@@ -167,7 +184,8 @@ impl Recovery {
     pub(super) fn first_number(&self) -> Option<u64> {
         let given = self.given.as_ref()?;
         let reserved = self.snapshot.as_ref().map_or(1, |s| s.base);
-        let behind = if self.all { given.largest.max(reserved).saturating_add(SKIP) } else { 0 };
+        let behind =
+            if given.untold { given.largest.max(reserved).saturating_add(SKIP) } else { 0 };
         Some(reserved.max(behind))
     }
 }

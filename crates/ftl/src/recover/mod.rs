@@ -105,6 +105,17 @@ pub enum RecoveryError {
         /// What cannot be.
         what: &'static str,
     },
+    /// The drive's own map knows of nothing, but there is data.
+    #[error(
+        "the drive's map is empty, but flat sector {psn} holds logical sector {lba}: the map was lost, \
+         or this was written without one; restore it, or reset the chunks if what is there is not needed"
+    )]
+    MapLost {
+        /// A logical sector.
+        lba: u32,
+        /// Where it is, flat.
+        psn: u32,
+    },
     /// Jobs have not been reported.
     #[error("the recovery was ended before all of it was done")]
     Unfinished,
@@ -246,8 +257,8 @@ impl Recovery {
     }
 
     /// A recovery of the layer of a drive that keeps the map, whose `entries` are pairs of a logical
-    /// sector and the flat physical one that has its newest copy. Nothing is read but the journal, and
-    /// open chunks are padded.
+    /// sector and the flat physical one that has its newest copy, and of whose entries, trims included,
+    /// `newest` is the largest number. Nothing is read but the journal, and open chunks are padded.
     ///
     /// # Errors
     /// As [`Ftl::new`]. Entries that cannot be are reported by [`finish`](Recovery::finish).
@@ -257,8 +268,9 @@ impl Recovery {
         found: Vec<Found>,
         counted: u32,
         entries: impl IntoIterator<Item = (u32, u32)>,
+        newest: u64,
     ) -> Result<Recovery, RecoveryError> {
-        let given = Given::new(entries.into_iter().collect());
+        let given = Given::new(entries.into_iter().collect(), newest);
         Recovery::with(shape, config, found, counted, Some(given))
     }
 

@@ -53,7 +53,7 @@ impl Writer {
     }
 
     pub(super) fn pus(&mut self, pus: &PuSet) {
-        self.runs(pus.iter());
+        self.runs(pus.iter().map(|pu| pu.0));
     }
 
     /// Ascending chunks, all below `u32::MAX`.
@@ -128,9 +128,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn pus(&mut self) -> Option<PuSet> {
-        let mut set = PuSet::default();
-        self.runs(PU_MAX, |run| run.for_each(|pu| set.insert(pu)))?;
-        Some(set)
+        let mut runs = Vec::new();
+        self.runs(PU_MAX, |run| runs.push(run))?;
+        Some(PuSet::of_runs(runs))
     }
 
     /// Ascending chunks of a drive that has `total`.
@@ -150,6 +150,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use rng::Rng;
 
+    use super::super::Pu;
     use super::*;
 
     #[test]
@@ -157,7 +158,7 @@ mod tests {
         let mut rng = Rng::new(3);
         for _ in 0..2000 {
             let n = rng.next_u64() >> rng.below(64);
-            let pus: PuSet = (0..rng.below(20)).map(|_| rng.below(300) as u32).collect();
+            let pus: PuSet = (0..rng.below(20)).map(|_| Pu(rng.below(300) as u32)).collect();
             let mut chunks: Vec<u32> = (0..rng.below(9)).map(|_| rng.below(999) as u32).collect();
             chunks.sort_unstable();
             chunks.dedup();

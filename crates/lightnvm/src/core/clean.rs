@@ -20,7 +20,7 @@ impl Pool {
     /// Wants every dirty chunk of these units erased, from now until none is left.
     pub fn clean_all(&mut self, pus: &PuSet) {
         for pu in pus.iter() {
-            if let Some(lists) = self.pus.get_mut(pu as usize) {
+            if let Some(lists) = self.pus.get_mut(pu.0 as usize) {
                 lists.clean_all = !lists.dirty.is_empty() || lists.erasing.is_some();
             }
         }
@@ -28,7 +28,7 @@ impl Pool {
 
     /// Whether no unit of these has a dirty chunk.
     pub fn is_clean(&self, pus: &PuSet) -> bool {
-        pus.iter().all(|pu| self.free_on(pu).1 == 0)
+        pus.iter().all(|pu| self.free_on(pu.0).1 == 0)
     }
 
     /// The next chunk to be erased; [`erase_done`](Pool::erase_done) says how that ended.

@@ -243,6 +243,39 @@ pub enum CoreError {
         /// Its units.
         pus: String,
     },
+    /// A target that takes all of its chunks at once was not told how many those are.
+    #[error(
+        "target {name} of drive {drive} shares its parallel units and is of kind {kind}: it takes all \
+         of its chunks when it is first opened, and so needs --max-chunks when it is made, and no \
+         --chunks-per-second"
+    )]
+    Unbounded {
+        /// The drive.
+        drive: String,
+        /// The target.
+        name: String,
+        /// Its kind.
+        kind: TargetKind,
+    },
+    /// There are not as many chunks left as a target is to have.
+    #[error(
+        "target {name} of drive {drive} is to have {wanted} more chunks of parallel units {pus}, but \
+         {free} are left; others have the rest: {others}"
+    )]
+    TooFewChunks {
+        /// The drive.
+        drive: String,
+        /// The target.
+        name: String,
+        /// Its units.
+        pus: String,
+        /// Chunks that it lacks.
+        wanted: u32,
+        /// Chunks that are nobody's.
+        free: u32,
+        /// Who shares these units, for people.
+        others: String,
+    },
     /// The target is open.
     #[error(
         "target {name} of drive {drive} cannot be removed: it is open {opens} times in this \
@@ -318,6 +351,8 @@ impl CoreError {
                 | CoreError::Option { .. }
                 | CoreError::TooMany { .. }
                 | CoreError::NothingFree { .. }
+                | CoreError::Unbounded { .. }
+                | CoreError::TooFewChunks { .. }
                 | CoreError::InUse { .. }
         )
     }

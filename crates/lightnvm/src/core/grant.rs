@@ -9,7 +9,7 @@
 use clock::Nanos;
 
 use super::pool::{Batch, CLEAN, HANDED};
-use super::{ChunkUse, Heat, Pool, Record, Sharing, TableError, TargetId};
+use super::{ChunkUse, Heat, Pool, Pu, Record, Sharing, TableError, TargetId};
 
 /// Why a target gets no chunk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -132,7 +132,7 @@ impl Pool {
             return Err(Denied::NotOpen { target });
         }
         let (name, pus) = (&entry.spec.name, &entry.spec.pus);
-        if !pus.contains(pu) {
+        if !pus.contains(Pu(pu)) {
             return Err(Denied::OtherUnit { name: name.clone(), pus: pus.to_string(), pu });
         }
         if entry.spec.sharing == Sharing::Exclusive {

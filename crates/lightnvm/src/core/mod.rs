@@ -3,13 +3,13 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | [`pus`](PuSet) | a set of parallel units |
 //! | [`target`](Target) | an entry of the table, and what is asked for when one is made |
 //! | [`table`](Table) | the partition table as pure data |
 //! | [`record`](Record) | one change of it |
 //! | `snapshot`, `bytes` | how both are encoded: `docs/format/partition-table.md` |
 //! | [`pool`](Pool) | the chunks and who has them, in memory |
 //! | `grant` | [`Pool::acquire`], [`Pool::release`], and why a target gets nothing ([`Denied`]) |
+//! | [`fill`](Subsystem::fill) | all chunks at once, for a target that does not ask again |
 //! | `reconcile` | what a drive reports against what the table says |
 //! | `clean` | erasing between two owners |
 //! | [`ration`](Ration) | how many chunks a target may hold, and take per second |
@@ -40,12 +40,12 @@
 mod bytes;
 mod clean;
 mod error;
+mod fill;
 mod flash;
 mod grant;
 mod health;
 mod partition;
 mod pool;
-mod pus;
 mod ration;
 mod reading;
 mod reconcile;
@@ -60,18 +60,20 @@ mod target;
 mod turn;
 mod wear;
 
+pub use crate::ppa::Pu;
+pub use crate::pu_set::{PuSet, PuSetError};
+
 pub use clean::Erased;
 pub use error::{CoreError, TableError};
 pub use grant::{Denied, ReleaseError};
 pub use health::{ChunkCounts, DriveCounters, Endurance, Health, WEAR_BINS, Warranty, WearSpread};
 pub use pool::{Holding, Pool, PoolConfig, PoolStats};
-pub use pus::{PU_MAX, PuSet, PuSetError};
 pub use ration::{Limits, Rate, Ration};
 pub use record::Record;
 pub use reserve::{JOURNAL_OWNER, Reserve, WINDOW_CHUNKS_MAX};
 pub use scrub::{Reason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearOf};
 pub use subsystem::{CoreConfig, MoveChunk, Subsystem};
-pub use table::{CHUNKS_MAX, ChunkEntry, ChunkUse, TABLE_VERSION, TARGETS_MAX, Table};
+pub use table::{CHUNKS_MAX, ChunkEntry, ChunkUse, PU_MAX, TABLE_VERSION, TARGETS_MAX, Table};
 pub use target::{
     NAME_BYTES_MAX, NewTarget, NoSuchKind, Sharing, Target, TargetId, TargetKind, TargetOptions,
     Uid, is_name,

@@ -10,7 +10,7 @@
 use rng::Rng;
 
 use super::registration::random_uid;
-use super::{CoreError, NewTarget, Sharing, Subsystem, TARGETS_MAX, Target, TargetId, is_name};
+use super::{CoreError, NewTarget, Pu, Sharing, Subsystem, TARGETS_MAX, Target, TargetId, is_name};
 
 /// Over-provisioning of at most so many times the capacity.
 const OVER_PROVISIONING_MAX: f64 = 100.0;
@@ -108,7 +108,7 @@ impl Subsystem {
             return Err(CoreError::Exists { drive, name, kind, pus });
         }
         let total = self.table().pus();
-        if pus.is_empty() || pus.last() >= Some(total) {
+        if pus.is_empty() || pus.last() >= Some(Pu(total)) {
             let pus = if pus.is_empty() { "none".into() } else { pus.to_string() };
             return Err(CoreError::NoSuchUnits { drive, name, pus, last: total - 1 });
         }
@@ -129,7 +129,7 @@ impl Subsystem {
             let allowed = format!("it can be 0 to {OVER_PROVISIONING_MAX}");
             return option("over-provisioning", op.to_string(), allowed);
         }
-        if let Some(active) = options.active_pus.filter(|n| *n > pus.len()) {
+        if let Some(active) = options.active_pus.filter(|n| u64::from(*n) > pus.len()) {
             let allowed = format!("it has {} of them ({pus})", pus.len());
             return option("active parallel units", active.to_string(), allowed);
         }
@@ -144,7 +144,8 @@ impl Subsystem {
         if targets >= TARGETS_MAX {
             return Err(CoreError::TooMany { drive, name, targets });
         }
-        let any = pus.iter().map(|pu| self.pool.free_on(pu)).any(|(free, dirty)| free + dirty > 0);
+        let any =
+            pus.iter().map(|pu| self.pool.free_on(pu.0)).any(|(free, dirty)| free + dirty > 0);
         if *sharing == Sharing::Exclusive && !any {
             return Err(CoreError::NothingFree { drive, name, pus: pus.to_string() });
         }

@@ -285,7 +285,7 @@ impl Pool {
     pub fn create(&mut self, target: Target) -> Result<(), TableError> {
         let mut chunks = Vec::new();
         if target.spec.sharing == Sharing::Exclusive {
-            let pus = || target.spec.pus.iter().filter_map(|pu| self.pus.get(pu as usize));
+            let pus = || target.spec.pus.iter().filter_map(|pu| self.pus.get(pu.0 as usize));
             if pus().any(|lists| !lists.dirty.is_empty() || lists.erasing.is_some()) {
                 let name = &target.spec.name;
                 let what = format!("chunks of target {name} are dirty: they must be erased first");
@@ -298,7 +298,7 @@ impl Pool {
         self.make(Record::Created { target: Box::new(target), chunks: chunks.clone() })?;
         if !chunks.is_empty() {
             for pu in pus.iter() {
-                self.pus[pu as usize].free.clear();
+                self.pus[pu.0 as usize].free.clear();
             }
         }
         let count = chunks.len() as u32;

@@ -7,13 +7,14 @@
 //! | dirty | free | clean: it was erased, and power cut before that was recorded |
 //! | dirty | closed early | retired: a program has failed in it |
 //! | free | open, closed | a stray |
-//! | owned, of a target that shares | free | not handed out, or erased by its owner: in its stash |
+//! | owned, of a `ppa` that shares | free | not handed out, or erased by its owner: in its stash |
+//! | owned, of others | free | handed out |
 //! | owned | open, closed | handed out |
 
 use nvme::{ChunkDescriptor, ChunkState};
 
 use super::pool::{CLEAN, HANDED, STRAY};
-use super::{ChunkUse, Pool, Record, Sharing, TableError};
+use super::{ChunkUse, Pool, Record, TableError};
 
 impl Pool {
     /// Lets table and report agree.
@@ -63,8 +64,7 @@ impl Pool {
                     lists.dirty.insert((key, chunk));
                 }
                 (ChunkUse::Owned, Some(owner)) => {
-                    let shares = self.table.target(owner).map(|t| t.spec.sharing);
-                    if shares == Some(Sharing::Exclusive) {
+                    if self.table.target(owner).is_some_and(|t| t.spec.keeps_chunks()) {
                         *flags |= HANDED;
                     }
                     let handed = *flags & HANDED != 0;

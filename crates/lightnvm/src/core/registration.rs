@@ -308,7 +308,7 @@ impl Subsystem {
         }
     }
 
-    fn timeout(&self) -> CoreError {
+    pub(super) fn timeout(&self) -> CoreError {
         CoreError::Timeout {
             drive: self.drive.clone(),
             outstanding: self.flash.outstanding(),

@@ -8,12 +8,15 @@
 
 use nvme::Geometry;
 
-use super::{NewTarget, Record, Sharing, TableError, Target, TargetId, Uid, is_name};
+use super::{NewTarget, Pu, Record, Sharing, TableError, Target, TargetId, Uid, is_name};
 
 /// Targets of a drive at most.
 pub const TARGETS_MAX: usize = 64;
 /// Chunks of a drive at most: what a flat number has room for.
 pub const CHUNKS_MAX: u64 = 1 << 28;
+
+/// Parallel units of a drive at most.
+pub const PU_MAX: u32 = 1 << 16;
 /// The version written and read.
 pub const TABLE_VERSION: u16 = 1;
 
@@ -264,7 +267,7 @@ impl Table {
                 ));
             }
             let pu = self.pu_of(*chunk);
-            if let Some(on) = on.filter(|on| !on.pus.contains(pu)) {
+            if let Some(on) = on.filter(|on| !on.pus.contains(Pu(pu))) {
                 return wrong(format!(
                     "a record gives chunk {chunk} of parallel unit {pu} to target {}, which has {}",
                     on.name, on.pus
@@ -287,7 +290,7 @@ impl Table {
         if !is_name(name) || self.named(name).is_some() {
             return wrong(format!("target {name} has a name that is none, or is taken"));
         }
-        if pus.is_empty() || pus.last() >= Some(self.pus()) {
+        if pus.is_empty() || pus.last() >= Some(Pu(self.pus())) {
             return wrong(format!("target {name} has units {pus} of a drive with {}", self.pus()));
         }
         if let Some((other, common)) = self.overlap(&new.spec) {
@@ -302,7 +305,7 @@ impl Table {
         let both_share =
             |t: &Target| t.spec.sharing == Sharing::Shared && new.sharing == Sharing::Shared;
         let met = self.targets.iter().filter(|t| !both_share(t));
-        met.map(|t| (t, t.spec.pus.common(&new.pus))).find(|(_, common)| !common.is_empty())
+        met.map(|t| (t, t.spec.pus.intersection(&new.pus))).find(|(_, common)| !common.is_empty())
     }
 }
 
@@ -318,7 +321,7 @@ pub(super) fn bounds_of(g: &Geometry) -> Bounds {
 
 pub(super) fn total_chunks(geometry: &Geometry) -> Result<u32, TableError> {
     let total = geometry.total_chunks();
-    let fits = total <= CHUNKS_MAX && geometry.total_pus() <= super::PU_MAX;
+    let fits = total <= CHUNKS_MAX && geometry.total_pus() <= PU_MAX;
     if fits {
         Ok(total as u32)
     } else {

@@ -127,6 +127,15 @@ impl TargetOptions {
     }
 }
 
+impl NewTarget {
+    /// Whether a target keeps every chunk that it was granted from one opening to the next, written or
+    /// not: who has its units for itself, and who takes all of its chunks when it is first opened
+    /// ([`Subsystem::fill`](super::Subsystem::fill)).
+    pub fn keeps_chunks(&self) -> bool {
+        self.sharing == Sharing::Exclusive || self.kind != TargetKind::Ppa
+    }
+}
+
 /// What is asked for when a target is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewTarget {
@@ -246,6 +255,7 @@ impl Target {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::Pu;
     use super::*;
 
     pub(in super::super) fn full() -> Target {
@@ -255,7 +265,7 @@ pub(super) mod tests {
             spec: NewTarget {
                 name: "a".repeat(NAME_BYTES_MAX),
                 kind: TargetKind::Ppa,
-                pus: (0..64).map(|i| 2 * i).collect(),
+                pus: (0..64).map(|i| Pu(2 * i)).collect(),
                 sharing: Sharing::Shared,
                 options: TargetOptions {
                     over_provisioning: Some(0.11),
@@ -276,7 +286,7 @@ pub(super) mod tests {
                 sharing: Sharing::Exclusive,
                 kind: TargetKind::Pblk,
                 name: "x".into(),
-                pus: PuSet::range(0, 4),
+                pus: PuSet::range(Pu(0), Pu(4)),
                 options: TargetOptions::default(),
                 limits: Limits::default(),
             },

@@ -4,7 +4,6 @@
 //! | file | noun |
 //! |---|---|
 //! | [`space`](Space) | addresses: generic, device, flat; counting with them |
-//! | [`pu_set`](PuSet) | a set of parallel units, `0,4,8-11` |
 //! | [`buffer`](Buffer) | registered memory for data and out-of-band bytes |
 //! | [`bits`](Bits) | which addresses of a vector |
 //! | [`vector`](Ended) | what is asked of a session, and how it ended |
@@ -24,13 +23,14 @@ mod blocking;
 mod buffer;
 mod error;
 mod free_chunks;
-mod pu_set;
 mod requests;
 mod session;
 mod space;
 mod vector;
 
 pub use nvme::{Address, Ppa};
+
+pub use crate::pu_set::{PuSet, PuSetError};
 
 pub use bits::Bits;
 pub use block::{
@@ -41,7 +41,6 @@ pub use blocking::Blocking;
 pub use buffer::{Buffer, BufferRange, Buffers};
 pub use error::{PpaError, Refused, RefusedBecause, VectorError};
 pub use free_chunks::FreeChunks;
-pub use pu_set::{PuSet, PuSetError};
 pub use session::Session;
 pub use space::{AddressError, Flat, Pu, Space};
 pub use vector::{Ended, MAX_ADDRESSES, Options, SessionConfig, SessionStats, Ticket, VectorKind};

@@ -11,9 +11,13 @@
 //! A flush tells the drive of trims (Map Trim) in place of writing pages of the map. A drive that was
 //! written by `pblk` is refused, and the other way round: the journal says whose it is.
 //!
-//! Resetting all chunks behind the target's back leaves trims in the drive's map. Opening then numbers
-//! write units behind what wear says there can have been; a drive that is wiped twice within one step
-//! of its wear index should have its map made anew, too.
+//! What happens behind its back: chunks that are all reset are a new drive, whose write units are
+//! numbered behind every trim that the map still knows; a map that is wiped while data is there, or that
+//! names what was never written or is somebody else's, is refused. Of some chunks that are reset nobody
+//! knows: with them the map forgets what was there, as with a trim.
+//!
+//! A drive has one map, so that it has one target that writes labels of logical addresses: `rrpc`, or
+//! any number of `pblk`.
 
 use std::sync::Arc;
 
@@ -21,11 +25,16 @@ use block::{Busy, Completion, Device, Limits, Request};
 use clock::{Component, Nanos, Waker};
 use driver::{DriveInfo, QueuePair};
 use ftl::{Ftl, FtlConfig, FtlStats, RecoveryStats, VictimPolicyKind};
-use nvme::{Address, ChunkDescriptor, Extensions};
+use nvme::{Address, ChunkDescriptor, Extensions, MapLog};
 use ring::{AddressSpace, Port};
 
 use super::overlap::{InOrder, OverlapStats};
 use super::pblk::{Pblk, PblkError};
+
+/// What a drive's own map says: of each logical address, all of them
+/// ([`driver::Controller::dual_map`]), and in sum ([`driver::Controller::map_totals`]), read after the
+/// last command that wrote.
+pub type DualMap<'a> = (&'a [Option<Address>], MapLog);
 
 /// Why a drive cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -69,17 +78,32 @@ impl Rrpc {
         }
     }
 
-    /// Opens the drive that `info` describes and `port` leads to, as [`Pblk::open`] does; `map` is what
-    /// the drive says of each logical address, all of them ([`driver::Controller::dual_map`]), read
-    /// after the last command that wrote.
+    /// Opens the drive that `info` describes and `port` leads to, as [`Pblk::open`] does, with what its
+    /// own map says.
     ///
     /// # Errors
     /// [`RrpcError`].
     pub fn open(
         info: &DriveInfo,
         chunks: &[ChunkDescriptor],
-        map: &[Option<Address>],
-        (queue, port): (QueuePair, Arc<Port>),
+        map: DualMap<'_>,
+        parts: (QueuePair, Arc<Port>),
+        config: FtlConfig,
+        pump: &mut dyn FnMut(),
+    ) -> Result<Rrpc, RrpcError> {
+        Rrpc::open_on(info, chunks, (&|_| true, map), parts, config, pump)
+    }
+
+    /// As [`open`](Rrpc::open), on the chunks that are `owned`, by flat number, as
+    /// [`Pblk::open_on`] does. Nobody else on the drive may label sectors as `pblk` and this do.
+    ///
+    /// # Errors
+    /// [`RrpcError`].
+    pub fn open_on(
+        info: &DriveInfo,
+        chunks: &[ChunkDescriptor],
+        (owned, map): (&dyn Fn(u32) -> bool, DualMap<'_>),
+        parts: (QueuePair, Arc<Port>),
         config: FtlConfig,
         pump: &mut dyn FnMut(),
     ) -> Result<Rrpc, RrpcError> {
@@ -89,11 +113,11 @@ impl Rrpc {
                 return Err(RrpcError::NoMap { serial: info.serial.clone() });
             }
             let entries = extensions.map_entries.get();
-            if map.len() as u64 != entries {
-                return Err(RrpcError::MapLength { given: map.len(), entries });
+            if map.0.len() as u64 != entries {
+                return Err(RrpcError::MapLength { given: map.0.len(), entries });
             }
         }
-        let pblk = Pblk::open_with_map(info, chunks, map, (queue, port), config, pump)?;
+        let pblk = Pblk::open_with_map(info, chunks, (owned, map), parts, config, pump)?;
         Ok(Rrpc { device: InOrder::new(pblk) })
     }
 

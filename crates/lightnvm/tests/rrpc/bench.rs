@@ -12,7 +12,7 @@ use driver::{Controller, DriveInfo, QueuePair};
 use ftl::FtlConfig;
 use lightnvm::{Rrpc, RrpcError};
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
-use nvme::{Address, ChunkDescriptor, Extensions, Status};
+use nvme::{Address, ChunkDescriptor, Extensions, MapLog, Status};
 use ring::{Iova, Port, Region};
 
 pub(crate) const SECTOR: usize = 512;
@@ -79,8 +79,8 @@ pub(crate) fn turn(drive: &mut Drive, now: &mut Nanos) {
 /// What a panic in the pump carries when power goes during an opening.
 struct Gone;
 
-pub(crate) type Attached =
-    (DriveInfo, Vec<ChunkDescriptor>, Option<Vec<Option<Address>>>, (QueuePair, Arc<Port>));
+pub(crate) type Map = (Vec<Option<Address>>, MapLog);
+pub(crate) type Attached = (DriveInfo, Vec<ChunkDescriptor>, Option<Map>, (QueuePair, Arc<Port>));
 
 pub(crate) struct Bench {
     pub(crate) drive: Drive,
@@ -122,7 +122,10 @@ impl Bench {
         let chunks = c.chunks(0, all, &mut pump).unwrap();
         let has = open_channel.extensions.has(Extensions::DUAL_MAP);
         let entries = open_channel.extensions.map_entries.get();
-        let map = has.then(|| c.dual_map(0, entries, &mut pump).unwrap());
+        let map = has.then(|| {
+            let places = c.dual_map(0, entries, &mut pump).unwrap();
+            (places, c.map_totals(&mut pump).unwrap())
+        });
         let queue = c.create_queue_pair(self.depth, None, &mut pump).unwrap();
         (c.info().clone(), chunks, map, (queue, port))
     }
@@ -131,7 +134,8 @@ impl Bench {
         let (info, chunks, map, parts) = self.attach();
         let (drive, now) = (&mut self.drive, &mut self.now);
         let mut pump = || turn(drive, now);
-        let rrpc = Rrpc::open(&info, &chunks, &map.unwrap(), parts, config, &mut pump)?;
+        let (places, totals) = map.unwrap();
+        let rrpc = Rrpc::open(&info, &chunks, (&places, totals), parts, config, &mut pump)?;
         self.at = rrpc.memory().register(&self.memory).unwrap();
         self.rrpc = Some(rrpc);
         Ok(())
@@ -154,7 +158,8 @@ impl Bench {
             turn(drive, now);
         };
         let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            Rrpc::open(&info, &chunks, &map.unwrap(), parts, config, &mut pump).map(|_| ())
+            let (places, totals) = map.unwrap();
+            Rrpc::open(&info, &chunks, (&places, totals), parts, config, &mut pump).map(|_| ())
         }));
         match opened {
             Ok(done) => done.unwrap(),
@@ -301,6 +306,6 @@ impl Bench {
     pub(crate) fn place_of(&mut self, lba: u64) -> u32 {
         let (info, _, map, _) = self.attach();
         let geometry = info.open_channel.unwrap().geometry;
-        geometry.flat(map.unwrap()[lba as usize].unwrap()) as u32
+        geometry.flat(map.unwrap().0[lba as usize].unwrap()) as u32
     }
 }

@@ -325,8 +325,7 @@ impl Case {
                     let (lba, n) = self.range();
                     self.read(lba, n);
                 }
-                // A drive of 24 chunks has none to spare for more.
-                990..996 if self.failing && self.counts.failures < 2 => self.fail(),
+                990..996 if self.failing => self.fail(),
                 990..996 => {}
                 _ => self.cut_power(),
             }

@@ -270,6 +270,10 @@ pub struct KvBenchArgs {
     /// A scenario whose drive to use: open-channel, with data. Without one, the LightNVM paper's
     /// drive, scaled down.
     pub scenario: Option<PathBuf>,
+    /// Run on this target of the drive's partition table, of kind kv and empty: it keeps what the
+    /// workload has put. The drive has an image (data = "file").
+    #[arg(long, value_name = "NAME", requires = "scenario")]
+    pub name: Option<String>,
     /// What to run: a YCSB workload from a to f; `puts`, values of a chunk against pblk; or `all`.
     #[arg(long, value_name = "a..f|puts|all", default_value = "all")]
     pub workload: KvWorkload,

@@ -8,9 +8,11 @@ use workload::ycsb::YcsbWorkload;
 
 use super::Failure;
 use super::args::{KvArgs, KvBenchArgs, KvWorkload};
+use crate::bench::kv::rig::{NamedRigError, Rig};
 use crate::bench::kv::{puts, ycsb};
 use crate::bench::{Effort, Format, Sink};
 use crate::scenario::Scenario;
+use crate::stack::named::NamedError;
 
 /// The drive of the YCSB workloads, unless a scenario gives one.
 const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n";
@@ -34,6 +36,22 @@ fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
         let count = scenario.drives.len();
         return Err(Failure::Usage(format!("kv bench takes one drive, not {count}")));
     }
+    let named = plan.target.name();
+    if let (Some(asked), Some(name)) = (&args.name, named)
+        && asked != name
+    {
+        let drive = &plan.config.name;
+        return Err(Failure::Usage(format!(
+            "--name says target {asked} of drive {drive}, and the scenario's [target] says {name}"
+        )));
+    }
+    let target = args.name.as_deref().or(named);
+    if let (Some(name), KvWorkload::All | KvWorkload::Puts) = (target, args.workload) {
+        return Err(Failure::Usage(format!(
+            "target {name} keeps what a workload puts, and each begins with an empty one: say which, \
+             --workload a to f"
+        )));
+    }
     let defaults = KvConfig::default();
     let config = KvConfig {
         active_pus: args.active_pus,
@@ -49,7 +67,6 @@ fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
         depth: args.depth,
         real: args.real,
         seed: args.seed.unwrap_or(scenario.as_ref().map_or(own.seed, |s| s.seed)),
-        config,
     };
     let mut out = io::stdout().lock();
     let mut sink = Sink::new(&mut out, if args.json { Format::Json } else { Format::Table });
@@ -59,7 +76,16 @@ fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
         KvWorkload::One(workload) => &[workload],
     };
     for workload in workloads {
-        ycsb::run(plan, *workload, &run, &mut sink)?;
+        let rig = match target {
+            Some(name) => Rig::named(plan, name, config).map_err(|error| match error {
+                NamedRigError::Named(NamedError::Scenario(e)) => Failure::Scenario(e),
+                NamedRigError::Named(e) if e.is_usage() => Failure::Usage(e.to_string()),
+                NamedRigError::NotEmpty { .. } => Failure::Usage(error.to_string()),
+                error => Failure::Other(error.to_string()),
+            })?,
+            None => Rig::build(plan, config)?,
+        };
+        ycsb::run(rig, *workload, &run, &mut sink)?;
     }
     if matches!(args.workload, KvWorkload::All | KvWorkload::Puts) {
         let given = scenario.as_ref().map(|s| &s.drives[0]);

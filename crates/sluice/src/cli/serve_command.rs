@@ -7,6 +7,8 @@ use super::args::ServeArgs;
 use super::{Failure, print};
 use crate::scenario::Scenario;
 use crate::serve::{Event, ServeError, ServeOptions, keeps_data, serve, to_json};
+use crate::stack::StackError;
+use crate::stack::named::NamedError;
 use crate::text::{bytes_binary, count};
 
 /// Between two lines of statistics on a terminal, unless said otherwise.
@@ -14,6 +16,9 @@ const STATS_EVERY: Duration = Duration::from_secs(5);
 
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Failure {
+        if let ServeError::Stack(StackError::Named(NamedError::Scenario(error))) = error {
+            return Failure::Scenario(error);
+        }
         if error.is_usage() {
             Failure::Usage(error.to_string())
         } else {

@@ -12,9 +12,14 @@ use super::{Failure, print};
 use crate::report::{Report, html, table};
 use crate::scenario::Scenario;
 use crate::sim::{SimError, SimOptions, Stage, simulate, to_json, to_way};
+use crate::stack::StackError;
+use crate::stack::named::NamedError;
 
 impl From<SimError> for Failure {
     fn from(error: SimError) -> Failure {
+        if let SimError::Stack(StackError::Named(NamedError::Scenario(error))) = error {
+            return Failure::Scenario(error);
+        }
         if error.is_usage() {
             Failure::Usage(error.to_string())
         } else {

@@ -9,7 +9,7 @@ use clock::{Component, Nanos};
 use drive::Drive;
 use driver::Controller;
 use lightnvm::core::{
-    CoreConfig, CoreError, Limits, NewTarget, Rate, Sharing, Subsystem, TargetOptions, Warranty,
+    CoreError, Limits, NewTarget, Rate, Sharing, Subsystem, TargetOptions, Warranty,
 };
 use lightnvm::vector::VectorQueue;
 use media::{DataStore, MediaConfig};
@@ -21,6 +21,7 @@ use super::args::{
 use super::{Failure, print, target_sheet};
 use crate::scenario::{DrivePlan, Scenario};
 use crate::serve::image;
+use crate::stack::named::core_config;
 
 /// Polls of the drive that a command may take.
 const PATIENCE: u64 = 10_000_000;
@@ -207,12 +208,7 @@ fn with_drive<T>(
     let mut drive = Drive::new(plan.config.clone()).map_err(|e| failed(&e))?;
     let port = drive.attach().map_err(|e| failed(&e))?;
     drive.set_instant(true);
-    let rated_cycles = match &plan.config.media {
-        MediaConfig::Nand(nand) if nand.errors.endurance > 0 => nand.errors.endurance,
-        MediaConfig::Nand(nand) => nand.cell.rated_cycles(),
-        MediaConfig::Pcm(_) | MediaConfig::Null { .. } => lightnvm::core::RATED_CYCLES,
-    };
-    let config = CoreConfig { rated_cycles, seed, ..CoreConfig::default() };
+    let config = core_config(plan, seed);
     let mut pump = || {
         drive.poll(Nanos::ZERO);
     };

@@ -268,6 +268,7 @@ fn nand_limits(plan: &DrivePlan, config: &DriveConfig, nand: &NandConfig) -> Lim
     });
     let ftl = match &plan.target {
         Target::Pblk(ftl) | Target::Rrpc(ftl) => Some(ftl),
+        Target::Named(_) => None,
         Target::None => (config.personality == PersonalityKind::Block).then_some(&config.ftl),
     };
     let sustained = match (ftl, &plan.capacity) {

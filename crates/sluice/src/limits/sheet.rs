@@ -130,6 +130,9 @@ fn personality(config: &DriveConfig, target: &Target) -> String {
         (PersonalityKind::OpenChannel, Target::Rrpc(_)) => {
             "rrpc on the host manages the flash, the drive keeps the map"
         }
+        (PersonalityKind::OpenChannel, Target::Named(named)) => {
+            return format!("open-channel: target {} of its partition table", named.name);
+        }
         (PersonalityKind::OpenChannel, Target::None) => "nobody manages the flash yet: raw PPAs",
     };
     let what = if config.personality == PersonalityKind::Block { "block" } else { "open-channel" };
@@ -231,7 +234,7 @@ fn capacity_lines(out: &mut String, plan: &DrivePlan, raw: u64) {
     line(out, "raw", &both(raw));
     let ftl = match &plan.target {
         Target::Pblk(ftl) | Target::Rrpc(ftl) => ftl,
-        Target::None => &plan.config.ftl,
+        Target::None | Target::Named(_) => &plan.config.ftl,
     };
     let Some(capacity) = &plan.capacity else {
         return;

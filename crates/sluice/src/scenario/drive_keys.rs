@@ -5,7 +5,7 @@ use drive::{
     SuspendConfig, Transfers, WriteBuffer,
 };
 use ftl::FtlConfig;
-use media::{MediaConfig, NandConfig};
+use media::{DataStore, MediaConfig, NandConfig};
 use toml::de::DeTable;
 
 use super::capacity::Capacity;
@@ -219,16 +219,32 @@ impl DriveDraft {
         let ftl = self.ftl.config(sector_bytes);
         let target_draft = self.target.as_ref().or(target);
         let target = target_draft.map_or(Target::None, |t| t.finish(sector_bytes));
-        let kind = if matches!(target, Target::Rrpc(_)) { "rrpc" } else { "pblk" };
-        if let (Some(_), Some(draft)) = (target.ftl(), target_draft)
+        if let (true, Some(draft)) = (target != Target::None, target_draft)
             && personality != PersonalityKind::OpenChannel
         {
             return Err(draft.kind_place().error(Problem::Conflict {
                 message: format!(
-                    "{kind} manages the flash itself, but this drive does not expose it"
+                    "{} manages the flash itself, but this drive does not expose it",
+                    target.label()
                 ),
                 help: "set personality = \"open-channel\" in the drive, or target.kind = \"none\""
                     .into(),
+            }));
+        }
+        if let (Target::Named(named), Some(place)) =
+            (&target, target_draft.and_then(TargetDraft::name_place))
+            && !matches!(&media, MediaConfig::Nand(nand) if matches!(nand.data, DataStore::File(_)))
+        {
+            let name = &named.name;
+            return Err(place.error(Problem::Conflict {
+                message: format!(
+                    "target {name} is to be in the drive's partition table, but the drive \
+                                  forgets it with every run"
+                ),
+                help:
+                    "set data = \"file\" and a path in the drive, and make the target with `sluice \
+                       target create`; or remove `name`"
+                        .into(),
             }));
         }
         let hosted =

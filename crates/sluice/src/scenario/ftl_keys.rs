@@ -1,6 +1,7 @@
 //! The keys of a flash translation layer, which `[drive.ftl]` and `[target]` share.
 
 use ftl::{FtlConfig, VictimPolicyKind};
+use lightnvm::core::TargetOptions;
 
 use super::section::{Result, Section};
 use super::source::Place;
@@ -66,6 +67,16 @@ impl FtlDraft {
     /// Where a key was last set, if it was.
     pub(super) fn place(&self, key: &str) -> Option<&Place> {
         self.places.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
+    }
+
+    /// The value of `over_provisioning`, `active_pus` and `hot_cold`, where they were set.
+    pub(super) fn options(&self) -> TargetOptions {
+        let c = &self.config;
+        TargetOptions {
+            over_provisioning: self.place("over_provisioning").map(|_| c.over_provisioning),
+            active_pus: self.place("active_pus").map(|_| c.active_pus),
+            hot_cold: self.place("hot_cold").map(|_| c.hot_cold),
+        }
     }
 
     /// Forgets where keys were: they come from a preset.

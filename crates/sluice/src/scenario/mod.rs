@@ -8,6 +8,7 @@
 //! | [`drive_keys`](DrivePlan) | `[drive]`, `[[drive]]` |
 //! | `media_keys`, `ftl_keys` | `[drive.geometry]`, `[drive.timing]`, `[drive.ftl]` … |
 //! | [`target`](Target) | `[target]` |
+//! | [`named`](NamedTarget) | a target of the drive's partition table |
 //! | [`host`](PathConfig) | `[path]`, `[host]`, `[precondition]` |
 //! | [`layer_keys`](LayerPlan), `scheduler_keys` | `[path]`'s block layer, `[[path.limit]]` |
 //! | [`job`](JobTable) | `[[job]]` |
@@ -22,6 +23,7 @@ mod interface_keys;
 mod job;
 mod layer_keys;
 mod media_keys;
+mod named;
 mod scheduler_keys;
 mod section;
 mod source;
@@ -41,6 +43,7 @@ pub use error::{Invalid, Problem, ScenarioError};
 pub use host::{BlockLayer, CompletionMethod, Fill, HostConfig, PathConfig, Precondition};
 pub use job::JobTable;
 pub use layer_keys::LayerPlan;
+pub use named::NamedTarget;
 pub use target::Target;
 
 use drive_keys::{DriveDraft, parse_toml};
@@ -225,8 +228,9 @@ impl Scenario {
             if drive.target != Target::None {
                 return Err(block.place().error(Problem::Conflict {
                     message: format!(
-                        "the flash of drive {name} is managed by pblk, which takes requests itself \
-                         and goes past the block layer"
+                        "the flash of drive {name} is managed by {}, which takes requests itself and \
+                         goes past the block layer",
+                        drive.target.label()
                     ),
                     help: "set block = \"raw\", or target.kind = \"none\" and the drive's \
                            personality = \"block\""

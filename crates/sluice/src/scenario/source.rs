@@ -7,14 +7,14 @@ use std::sync::Arc;
 use super::error::{Problem, ScenarioError};
 
 /// A scenario's text, or a preset's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) text: Arc<str>,
 }
 
 /// A place in a text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
     pub(super) source: Source,
     pub(super) span: Range<usize>,

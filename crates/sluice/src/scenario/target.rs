@@ -1,8 +1,11 @@
-//! `[target]`: who manages the flash of an open-channel drive.
+//! `[target]`: who manages the flash of an open-channel drive: a target over the whole drive, or a named
+//! one of its partition table.
 
 use ftl::FtlConfig;
+use lightnvm::core::TargetKind;
 
 use super::ftl_keys::FtlDraft;
+use super::named::NamedTarget;
 use super::section::{Result, Section};
 use super::source::Place;
 
@@ -15,14 +18,34 @@ pub enum Target {
     Pblk(FtlConfig),
     /// `rrpc`, the same over the drive's own map, in the thesis's choices (chapter 6, section 4.3).
     Rrpc(FtlConfig),
+    /// A target of the drive's partition table, which says what it is.
+    Named(Box<NamedTarget>),
 }
 
 impl Target {
     /// Its translation layer on the host, if it has one.
     pub fn ftl(&self) -> Option<&FtlConfig> {
         match self {
-            Target::None => None,
+            Target::None | Target::Named(_) => None,
             Target::Pblk(config) | Target::Rrpc(config) => Some(config),
+        }
+    }
+
+    /// Who it is, for messages.
+    pub fn label(&self) -> String {
+        match self {
+            Target::None => "nobody on the host".into(),
+            Target::Pblk(_) => "pblk".into(),
+            Target::Rrpc(_) => "rrpc".into(),
+            Target::Named(named) => format!("target {}", named.name),
+        }
+    }
+
+    /// Its name in the drive's partition table, if that is where it is from.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Target::Named(named) => Some(&named.name),
+            Target::None | Target::Pblk(_) | Target::Rrpc(_) => None,
         }
     }
 }
@@ -32,6 +55,8 @@ enum Kind {
     None,
     Pblk,
     Rrpc,
+    Kv,
+    Ppa,
 }
 
 /// A target being read.
@@ -40,7 +65,10 @@ pub(super) struct TargetDraft {
     whole: Place,
     kind: Kind,
     kind_place: Option<Place>,
+    name: Option<(String, Place)>,
     ftl: FtlDraft,
+    /// The same over the choices of `rrpc`.
+    rrpc: FtlDraft,
 }
 
 impl TargetDraft {
@@ -49,29 +77,77 @@ impl TargetDraft {
             whole: section.place(),
             kind: Kind::None,
             kind_place: None,
+            name: None,
             ftl: FtlDraft::default(),
+            rrpc: FtlDraft::of(lightnvm::Rrpc::config()),
         };
-        let kinds = [("none", Kind::None), ("pblk", Kind::Pblk), ("rrpc", Kind::Rrpc)];
-        let Some(value) = section.get("kind") else {
-            return Err(section.missing("kind", "allowed: \"none\", \"pblk\", \"rrpc\""));
-        };
-        draft.kind = value.choice_or_later(&kinds, &["kv", "ppa"])?;
-        draft.kind_place = Some(value.place());
-        if draft.kind == Kind::Rrpc {
-            draft.ftl = FtlDraft::of(lightnvm::Rrpc::config());
+        let kinds = [
+            ("none", Kind::None),
+            ("pblk", Kind::Pblk),
+            ("rrpc", Kind::Rrpc),
+            ("kv", Kind::Kv),
+            ("ppa", Kind::Ppa),
+        ];
+        if let Some(value) = section.get("name") {
+            let name = value.string()?;
+            if !lightnvm::core::is_name(name) {
+                let allowed =
+                    "1 to 32 letters, digits, `-`, `_` and `.`, the first a letter or digit";
+                return Err(value.refuse(allowed));
+            }
+            draft.name = Some((name.to_owned(), value.place()));
+        }
+        match (section.get("kind"), &draft.name) {
+            (None, Some(_)) => {}
+            (None, None) => {
+                let help = "allowed: \"none\", \"pblk\", \"rrpc\"; or give it the `name` of a target \
+                            that `sluice target create` has made";
+                return Err(section.missing("kind", help));
+            }
+            (Some(value), name) => {
+                // Who has no block device can only be named, for those who ask for what it is.
+                let (now, later) = if name.is_some() { (5, 5) } else { (3, 3) };
+                let later: Vec<&str> = kinds[later..].iter().map(|(word, _)| *word).collect();
+                draft.kind = value.choice_or_later(&kinds[..now], &later)?;
+                draft.kind_place = Some(value.place());
+            }
         }
         // A target of "none" may keep its other keys, so that one line switches it off.
         draft.ftl.read(&mut section)?;
+        draft.rrpc.read(&mut section)?;
         section.finish()?;
         Ok(draft)
     }
 
     pub(super) fn finish(&self, sector_bytes: u32) -> Target {
-        match self.kind {
-            Kind::None => Target::None,
-            Kind::Pblk => Target::Pblk(self.ftl.config(sector_bytes)),
-            Kind::Rrpc => Target::Rrpc(self.ftl.config(sector_bytes)),
-        }
+        let kind = match (&self.name, self.kind) {
+            (_, Kind::None) if self.kind_place.is_some() => return Target::None,
+            (None, Kind::Pblk) => return Target::Pblk(self.ftl.config(sector_bytes)),
+            (None, Kind::Rrpc) => return Target::Rrpc(self.rrpc.config(sector_bytes)),
+            (_, Kind::None) => None,
+            (_, Kind::Pblk) => Some(TargetKind::Pblk),
+            (_, Kind::Rrpc) => Some(TargetKind::Rrpc),
+            (_, Kind::Kv) => Some(TargetKind::Kv),
+            (_, Kind::Ppa) => Some(TargetKind::Ppa),
+        };
+        let Some((name, place)) = &self.name else { return Target::None };
+        let places = ["over_provisioning", "active_pus", "hot_cold"]
+            .into_iter()
+            .filter_map(|key| Some((key, self.ftl.place(key)?.clone())));
+        Target::Named(Box::new(NamedTarget {
+            name: name.clone(),
+            kind,
+            options: self.ftl.options(),
+            pblk: self.ftl.config(sector_bytes),
+            rrpc: self.rrpc.config(sector_bytes),
+            place: place.clone(),
+            places: places.chain(self.kind_place.clone().map(|at| ("kind", at))).collect(),
+        }))
+    }
+
+    /// Where its name is, if it is one of the partition table's.
+    pub(super) fn name_place(&self) -> Option<&Place> {
+        self.name.as_ref().map(|(_, place)| place)
     }
 
     pub(super) fn place(&self, key: &str) -> Option<&Place> {
@@ -79,6 +155,6 @@ impl TargetDraft {
     }
 
     pub(super) fn kind_place(&self) -> &Place {
-        self.kind_place.as_ref().unwrap_or(&self.whole)
+        self.kind_place.as_ref().or(self.name_place()).unwrap_or(&self.whole)
     }
 }

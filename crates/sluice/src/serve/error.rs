@@ -83,7 +83,7 @@ impl ServeError {
     /// Whether what was asked is at fault.
     pub fn is_usage(&self) -> bool {
         match self {
-            ServeError::Stack(e) => matches!(e, StackError::NotABlockDevice { .. }),
+            ServeError::Stack(e) => e.is_usage(),
             ServeError::PortTooHigh { .. } | ServeError::Cores { .. } => true,
             ServeError::Nbd { source, .. } => matches!(
                 source,

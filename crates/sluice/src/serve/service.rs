@@ -288,10 +288,11 @@ impl Meter {
 
 /// What the export is, for `nbdinfo`.
 fn describe(plan: &DrivePlan) -> String {
-    let by = match plan.target {
+    let by = match &plan.target {
         Target::Pblk(_) => "its flash managed by pblk on the host",
         Target::Rrpc(_) => "its flash managed by rrpc on the host",
         Target::None => "managed by itself",
+        Target::Named(named) => &format!("target {} of its partition table", named.name),
     };
     match &plan.preset {
         Some(preset) => format!("an emulated drive from the preset {preset}, {by}"),

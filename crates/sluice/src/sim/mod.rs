@@ -107,7 +107,7 @@ impl SimError {
             SimError::Host(e) => {
                 matches!(e, workload::HostError::Misfit { .. } | workload::HostError::NoJobs)
             }
-            SimError::Stack(e) => matches!(e, StackError::NotABlockDevice { .. }),
+            SimError::Stack(e) => e.is_usage(),
             SimError::Trace { .. } | SimError::Blktrace { .. } => false,
         }
     }

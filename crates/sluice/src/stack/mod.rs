@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
 //! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
+//! | [`named`] | a target of a drive's partition table, found and given its chunks |
 //! | [`turns`](take_turns) | a host and a drive in virtual time |
 //! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
 
 mod cores;
 mod device;
+pub mod named;
 mod precondition;
 mod turns;
 
@@ -17,8 +19,12 @@ use std::sync::Arc;
 use block::{BlockLayer, Raw};
 use clock::{Component, Nanos};
 use drive::Drive;
-use driver::{Controller, Emulated};
-use lightnvm::{Pblk, Rrpc};
+use driver::{Controller, DriveInfo, DriverError, Emulated, QueuePair};
+use ftl::journal::JournalError;
+use ftl::{FtlConfig, RecoveryError};
+use lightnvm::core::{JOURNAL_OWNER, TargetKind};
+use lightnvm::{Pblk, PblkError, Rrpc, RrpcError};
+use nvme::{Address, Extensions, MapLog};
 use ring::Port;
 
 pub use cores::Cores;
@@ -26,7 +32,8 @@ pub use device::StackDevice;
 pub use precondition::precondition;
 pub use turns::take_turns;
 
-use crate::scenario::{DrivePlan, LayerPlan, Target};
+use crate::scenario::{DrivePlan, LayerPlan, NamedTarget, Target};
+use named::{NamedError, NamedShare};
 
 /// A drive and the block device that the host has made of it. Both are polled: the device by whoever
 /// submits to it, the drive by its runner (they meet at the queue pair and nowhere else, rule R1).
@@ -99,6 +106,32 @@ pub enum StackError {
         #[source]
         source: lightnvm::RrpcError,
     },
+    /// The named target could not be found, or cannot be opened.
+    #[error(transparent)]
+    Named(named::NamedError),
+    /// The named target was found, and could not be opened on what it has.
+    #[error("target {target} of drive {drive}: {source}")]
+    Target {
+        /// The drive.
+        drive: String,
+        /// The target.
+        target: String,
+        /// Why.
+        #[source]
+        source: RrpcError,
+    },
+    /// The whole drive was asked for, and it is shared out.
+    #[error(
+        "drive {name} has a partition table, so that nobody can have all of it: give [target] the name \
+         of one of its targets (`sluice target list`): {source}"
+    )]
+    Partitioned {
+        /// The drive.
+        name: String,
+        /// What was found.
+        #[source]
+        source: lightnvm::PblkError,
+    },
     /// No memory.
     #[error("drive {name}: {source}")]
     Memory {
@@ -133,6 +166,64 @@ const PATIENCE: u64 = 10_000_000;
 /// Entries of the queue pair, unless the drive has fewer.
 const DEPTH: u16 = 4096;
 
+impl StackError {
+    /// Whether what was asked is at fault.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            StackError::NotABlockDevice { .. } | StackError::Partitioned { .. } => true,
+            StackError::Named(e) => e.is_usage(),
+            _ => false,
+        }
+    }
+}
+
+/// Opens a block device on what it has of the drive; `map` is what the drive's own says.
+fn open_named(
+    share: &NamedShare,
+    config: FtlConfig,
+    (map, totals): (Vec<Option<Address>>, MapLog),
+    info: &DriveInfo,
+    parts: (QueuePair, Arc<Port>),
+    pump: &mut dyn FnMut(),
+    keeps_data: bool,
+) -> Result<StackDevice, RrpcError> {
+    let owned = |chunk: u32| share.owns(chunk);
+    let chunks = &share.chunks;
+    if share.entry.spec.kind != TargetKind::Rrpc {
+        let pblk = Pblk::open_on(info, chunks, &owned, parts, config, pump, keeps_data)?;
+        return Ok(StackDevice::Pblk(Box::new(pblk)));
+    }
+    let given: (&dyn Fn(u32) -> bool, _) = (&owned, (&map[..], totals));
+    let rrpc = Rrpc::open_on(info, chunks, given, parts, config, pump)?;
+    Ok(StackDevice::Rrpc(Box::new(rrpc)))
+}
+
+/// Why a layer cannot have a whole drive.
+fn whole_drive(name: &str, source: PblkError) -> StackError {
+    let name = name.to_owned();
+    match source {
+        PblkError::Recovery(RecoveryError::Journal(JournalError::Foreign {
+            found: JOURNAL_OWNER,
+            ..
+        })) => StackError::Partitioned { name, source },
+        source => StackError::Pblk { name, source },
+    }
+}
+
+/// What the drive's own map says, of each logical address and in sum; nothing for a drive that has
+/// none, which the target says.
+fn dual_map(
+    controller: &mut Controller,
+    pump: &mut dyn FnMut(),
+) -> Result<(Vec<Option<Address>>, MapLog), DriverError> {
+    let extensions = controller.info().open_channel.map(|oc| oc.extensions);
+    let Some(extensions) = extensions.filter(|e| e.has(Extensions::DUAL_MAP)) else {
+        return Ok((Vec::new(), MapLog::default()));
+    };
+    let map = controller.dual_map(0, extensions.map_entries.get(), pump)?;
+    Ok((map, controller.map_totals(pump)?))
+}
+
 impl Stack {
     /// Powers the drive on and brings the host's side up, without letting time pass. `vector` is the
     /// interrupt vector that the drive raises, if the host ever sleeps.
@@ -144,8 +235,17 @@ impl Stack {
         if !plan.is_block_device() {
             return Err(StackError::NotABlockDevice { name });
         }
-        let drive = Drive::new(plan.config.clone());
-        let mut drive = drive.map_err(|source| StackError::Drive { name: name.clone(), source })?;
+        if let Some(target) = plan.target.name() {
+            named::check_image(plan, target).map_err(StackError::Named)?;
+        }
+        let mut drive =
+            Drive::new(plan.config.clone()).map_err(|source| match plan.target.name() {
+                Some(target) => {
+                    let (drive, target) = (name.clone(), target.to_owned());
+                    StackError::Named(named::NamedError::Drive { drive, target, source })
+                }
+                None => StackError::Drive { name: name.clone(), source },
+            })?;
         let port =
             drive.attach().map_err(|source| StackError::Memory { name: name.clone(), source })?;
         // Bring-up takes no time of the run: recovery's reads happen at once.
@@ -221,6 +321,10 @@ impl Stack {
         let failed = |source| StackError::Driver { name: name.clone(), source };
         let mut controller =
             Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(failed)?;
+        let share = match &plan.target {
+            Target::Named(named) => Some(Stack::share(plan, named, &mut controller, &mut pump)?),
+            _ => None,
+        };
         let depth = DEPTH.min(plan.config.controller.queue_depth);
         let queue = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
         let device = match &plan.target {
@@ -240,21 +344,63 @@ impl Stack {
                     keeps_data,
                 )
                 .map(|p| StackDevice::Pblk(Box::new(p)))
-                .map_err(|source| StackError::Pblk { name: name.clone(), source })
+                .map_err(|source| whole_drive(&name, source))
+            }
+            Target::Named(named) => {
+                let Some((share, config)) = share else {
+                    return Err(StackError::NotABlockDevice { name });
+                };
+                let known = dual_map(&mut controller, &mut pump).map_err(failed)?;
+                let (info, parts) = (controller.info(), (queue, port.clone()));
+                open_named(&share, config, known, info, parts, &mut pump, keeps_data).map_err(
+                    |source| {
+                        let (drive, target) = (name.clone(), named.name.clone());
+                        StackError::Target { drive, target, source }
+                    },
+                )
             }
             Target::Rrpc(config) => {
                 let open_channel = controller.info().open_channel;
                 let all = open_channel.map_or(0, |oc| oc.geometry.total_chunks());
                 let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
-                let entries = open_channel.map_or(0, |oc| oc.extensions.map_entries.get());
-                let map = controller.dual_map(0, entries, &mut pump).map_err(failed)?;
+                let (map, totals) = dual_map(&mut controller, &mut pump).map_err(failed)?;
                 let (info, parts) = (controller.info(), (queue, port.clone()));
-                Rrpc::open(info, &chunks, &map, parts, *config, &mut pump)
+                Rrpc::open(info, &chunks, (&map, totals), parts, *config, &mut pump)
                     .map(|r| StackDevice::Rrpc(Box::new(r)))
-                    .map_err(|source| StackError::Rrpc { name: name.clone(), source })
+                    .map_err(|source| match source {
+                        RrpcError::Pblk(source) => whole_drive(&name, source),
+                        source => StackError::Rrpc { name: name.clone(), source },
+                    })
             }
         };
         Ok((device?, controller))
+    }
+
+    /// What a named block device has of the drive, and the translation layer to be made of it.
+    fn share(
+        plan: &DrivePlan,
+        named: &NamedTarget,
+        controller: &mut Controller,
+        pump: &mut dyn FnMut(),
+    ) -> Result<(NamedShare, FtlConfig), StackError> {
+        let drive = &plan.config.name;
+        let check = |entry: &lightnvm::core::Target| {
+            // It says what it cannot be before it says how it cannot be laid out.
+            named.check_kind(drive, entry)?;
+            if !entry.spec.kind.is_block() {
+                return Err(NamedError::Kind {
+                    drive: drive.clone(),
+                    target: named.name.clone(),
+                    kind: entry.spec.kind,
+                    why: "a block device is needed: pblk or rrpc; `sluice kv bench --name` runs on kv",
+                });
+            }
+            named.layer(drive, entry).map(|_| ()).map_err(NamedError::from)
+        };
+        let share = named::find(plan, &named.name, controller, pump, &check);
+        let share = share.map_err(StackError::Named)?;
+        let config = share.layer(drive, named).map_err(StackError::Named)?;
+        Ok((share, config))
     }
 
     /// Counters of the translation layer, on whichever side it runs.

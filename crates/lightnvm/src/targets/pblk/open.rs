@@ -19,7 +19,7 @@ use std::sync::Arc;
 use block::Limits;
 use driver::{DriveInfo, OpenChannel, QueuePair};
 use ftl::{Found, Ftl, FtlConfig, Oob, Recovery, Shape};
-use nvme::{Address, ChunkDescriptor, ChunkState, Geometry};
+use nvme::{ChunkDescriptor, ChunkState, Geometry};
 use ring::Port;
 
 use super::memory::{Slots, Trims};
@@ -27,10 +27,11 @@ use super::requests::Requests;
 use super::scan::recover;
 use super::vectors::VectorFlash;
 use super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
+use crate::targets::rrpc::DualMap;
 use crate::vector::{Addresses, VectorQueue};
 
-/// What a drive's own map says of each logical address.
-type DualMap<'a> = &'a [Option<Address>];
+/// Which chunks are to be used, by flat number; and the drive's map, if that is to be used.
+type Given<'a> = (&'a dyn Fn(u32) -> bool, Option<DualMap<'a>>);
 
 /// Physical sectors that the translation layer can number.
 const MAX_PHYSICAL: u64 = 0x7000_0000;
@@ -60,20 +61,19 @@ impl Pblk {
         Pblk::open_on(info, chunks, &all, (queue, port), config, pump, keeps_data)
     }
 
-    /// As [`open`](Pblk::open), a drive that keeps the map and contents: `map` has what it says of each
-    /// logical address ([`driver::Controller::dual_map`]), all of them, read after the last write.
+    /// As [`open_on`](Pblk::open_on), a drive that keeps the map and contents.
     ///
     /// # Errors
     /// [`PblkError`].
     pub(crate) fn open_with_map(
         info: &DriveInfo,
         chunks: &[ChunkDescriptor],
-        map: &[Option<Address>],
+        (owned, map): (&dyn Fn(u32) -> bool, DualMap<'_>),
         parts: (QueuePair, Arc<Port>),
         config: FtlConfig,
         pump: &mut dyn FnMut(),
     ) -> Result<Pblk, PblkError> {
-        Pblk::open_from(info, chunks, (&|_| true, Some(map)), parts, config, pump, true)
+        Pblk::open_from(info, chunks, (owned, Some(map)), parts, config, pump, true)
     }
 
     /// As [`open`](Pblk::open), on the chunks that are `owned`, by flat number: whoever asks must
@@ -97,7 +97,7 @@ impl Pblk {
     fn open_from(
         info: &DriveInfo,
         chunks: &[ChunkDescriptor],
-        (owned, map): (&dyn Fn(u32) -> bool, Option<DualMap<'_>>),
+        (owned, map): Given<'_>,
         (queue, port): (QueuePair, Arc<Port>),
         config: FtlConfig,
         pump: &mut dyn FnMut(),
@@ -113,20 +113,22 @@ impl Pblk {
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         let mut recovered = None;
         let is_new = found.written == 0 && found.grown == 0;
-        let mut ftl = if let (Some(_), true) = (map, is_new) {
-            let from = first_number(chunks);
+        let mut ftl = if let (Some((_, totals)), true) = (map, is_new) {
+            // Trims of a life before this one are not on the media, but the drive goes by them.
+            let from = totals.newest.get().saturating_add(1);
             Ftl::new_with_drive_map(shape, config, |chunk| found.all[chunk as usize], from)?
         } else if is_new {
             Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
         } else if keeps_data {
             let named = |e| PblkError::of_recovery(e, &addresses);
             let recovery = match map {
-                Some(map) => {
+                Some((map, totals)) => {
                     let entries = (0..).zip(map).filter_map(|(lba, at)| {
                         // In range, as addresses were checked against the geometry.
                         Some((lba, u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX)))
                     });
-                    Recovery::from_map(shape, config, found.all, found.counted, entries)
+                    let newest = totals.newest.get();
+                    Recovery::from_map(shape, config, found.all, found.counted, entries, newest)
                 }
                 None => Recovery::new(shape, config, found.all, found.counted),
             };
@@ -177,15 +179,6 @@ impl Pblk {
 /// of MLC (thesis chapter 6, section 2). The drive does not say how many its own stand; what the host
 /// counts itself is exact.
 const ERASES_PER_INDEX: u32 = 12;
-
-/// A number that no write unit had on a drive all of whose chunks are free: trims of a life before
-/// this one are not on the media. Wear says how far that life can have come: the numbers of which Map
-/// Trim has 2^48 are spread over it.
-fn first_number(chunks: &[ChunkDescriptor]) -> u64 {
-    let worn: u64 = chunks.iter().map(|d| u64::from(d.wear_index)).sum();
-    let whole = 255 * (chunks.len() as u64).max(1);
-    1 + ((u128::from(worn) << 47) / u128::from(whole)) as u64
-}
 
 /// Refuses drives that the translation layer cannot number, write or recover.
 pub(super) fn check_shape(

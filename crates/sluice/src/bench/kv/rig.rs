@@ -5,11 +5,13 @@ use std::sync::Arc;
 use clock::{Component, Nanos, VirtualRunner};
 use drive::{Drive, PersonalityKind};
 use driver::Controller;
+use lightnvm::core::TargetKind;
 use lightnvm::{Kv, KvConfig};
 use ring::Port;
 
 use crate::bench::BenchError;
-use crate::scenario::DrivePlan;
+use crate::scenario::{DrivePlan, Target};
+use crate::stack::named::{self, NamedError};
 
 /// Polls of the drive that an admin command may take.
 const PATIENCE: u64 = 10_000_000;
@@ -28,6 +30,37 @@ pub struct Rig {
     pub port: Arc<Port>,
     /// The admin queue, which lives as long as the rig.
     pub controller: Controller,
+}
+
+/// Why a named target cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum NamedRigError {
+    /// It could not be found, or is something else.
+    #[error(transparent)]
+    Named(#[from] NamedError),
+    /// It could not be opened.
+    #[error("target {target} of drive {drive}: {why}")]
+    Open {
+        /// The drive.
+        drive: String,
+        /// The target.
+        target: String,
+        /// Why.
+        why: String,
+    },
+    /// Somebody's records are in it.
+    #[error(
+        "target {target} of drive {drive} holds {records} records, and the bench would mix its own with \
+         them: take an empty target"
+    )]
+    NotEmpty {
+        /// The drive.
+        drive: String,
+        /// The target.
+        target: String,
+        /// Records in it.
+        records: u64,
+    },
 }
 
 /// What went wrong with a bench, in words.
@@ -49,6 +82,63 @@ impl Rig {
         }
         let drive = Drive::new(plan.config.clone()).map_err(setup)?;
         Rig::over(drive, config)
+    }
+
+    /// Powers the drive on and opens the target of this name in its partition table, of kind `kv` and
+    /// without a record.
+    ///
+    /// # Errors
+    /// [`NamedRigError`]; what is refused changes nothing on the media.
+    pub fn named(plan: &DrivePlan, name: &str, config: KvConfig) -> Result<Rig, NamedRigError> {
+        named::check_image(plan, name)?;
+        let (of, target) = (plan.config.name.clone(), name.to_owned());
+        let drive = Drive::new(plan.config.clone());
+        let mut drive = drive.map_err(|source| NamedError::Drive { drive: of, target, source })?;
+        let drive_name = &plan.config.name;
+        let fails = |why: &dyn std::fmt::Display| NamedRigError::Open {
+            drive: drive_name.clone(),
+            target: name.into(),
+            why: why.to_string(),
+        };
+        let port = drive.attach().map_err(|e| fails(&e))?;
+        drive.set_instant(true);
+        let keeps_data = drive.keeps_data();
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let mut controller =
+            Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(NamedError::from)?;
+        let check = |entry: &lightnvm::core::Target| {
+            if let Target::Named(named) = &plan.target {
+                named.check_kind(drive_name, entry)?;
+            }
+            match entry.spec.kind {
+                TargetKind::Kv => Ok(()),
+                kind => Err(NamedError::Kind {
+                    drive: drive_name.clone(),
+                    target: name.into(),
+                    kind,
+                    why: "kv bench needs one of kind kv",
+                }),
+            }
+        };
+        let share = named::find(plan, name, &mut controller, &mut pump, &check)?;
+        let depth = DEPTH.min(plan.config.controller.queue_depth);
+        let queue =
+            controller.create_queue_pair(depth, None, &mut pump).map_err(NamedError::from)?;
+        let info = controller.info().clone();
+        let owned = &|chunk| share.owns(chunk);
+        let (chunks, at) = (&share.chunks, port.clone());
+        let kv = Kv::open(&info, chunks, owned, queue, at, config, &mut pump, keeps_data)
+            .map_err(|e| fails(&e))?;
+        let records = kv.stats().keys;
+        if records > 0 {
+            let (drive, target) = (drive_name.clone(), name.to_owned());
+            return Err(NamedRigError::NotEmpty { drive, target, records });
+        }
+        drive.set_instant(false);
+        drive.reset_stats();
+        Ok(Rig { drive, kv, port, controller })
     }
 
     /// Opens the target on a drive that has power.

@@ -6,7 +6,6 @@
 //! a target of its own, freshly loaded.
 
 use clock::{Component, Idle, RealClock, RealRunner, VirtualRunner};
-use lightnvm::KvConfig;
 use rng::Rng;
 use workload::ycsb::{Ycsb, YcsbWorkload};
 
@@ -14,7 +13,6 @@ use super::BENCH;
 use super::client::{Client, Measured, Task};
 use super::rig::{Rig, Work, setup, turns};
 use crate::bench::{BenchError, Measurement, Sink};
-use crate::scenario::DrivePlan;
 
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,21 +29,19 @@ pub struct YcsbRun {
     pub real: bool,
     /// What is random derives from it.
     pub seed: u64,
-    /// The target.
-    pub config: KvConfig,
 }
 
-/// Runs a workload on the drive of `plan`.
+/// Runs a workload on a rig whose target is empty.
 ///
 /// # Errors
-/// When the rig does not come up, or a request fails.
+/// When a request fails.
 pub fn run(
-    plan: &DrivePlan,
+    rig: Rig,
     workload: YcsbWorkload,
     run: &YcsbRun,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    let Rig { mut drive, kv, port, controller } = Rig::build(plan, run.config)?;
+    let Rig { mut drive, kv, port, controller } = rig;
     let mut client = Client::new(kv, run.depth, run.value_bytes)?;
     let mut runner = VirtualRunner::new();
     drive.set_instant(true);

@@ -1,12 +1,15 @@
-//! [`PuSet`]: a set of parallel units, as people write it: `0-63`, `0,4,8-11`.
+//! [`PuSet`]: a set of parallel units, as people write it (`0-63`, `0,4,8-11`): what applications take
+//! chunks of, and what the partition table gives to targets. Parallel units are numbered flat, group by
+//! group (LightNVM paper section 3.1).
 //!
 //! Invariant: ranges are ascending, neither touching nor empty, so that equal sets are equal values
-//! and print alike.
+//! and print alike. A set knows no drive: whoever has one checks it ([`PuSet::check`]).
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
-use super::{AddressError, Pu, Space};
+use crate::ppa::{AddressError, Pu, Space};
 
 /// A set of parallel units.
 ///
@@ -29,14 +32,19 @@ pub struct PuSet {
 /// Why a text is not a set of parallel units.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PuSetError {
+    /// Nothing is named.
+    #[error("no parallel unit is named: write for example 0-63 or 0,4,8-11")]
+    Empty,
     /// A part is neither a number nor two.
-    #[error("{part:?} is not a parallel unit or a range of them, such as 4 or 8-11")]
+    #[error(
+        "`{part}` is no parallel unit and no range of them: write for example 0-63 or 0,4,8-11"
+    )]
     Part {
         /// The part.
         part: String,
     },
     /// A range that ends before it begins.
-    #[error("range {first}-{last} ends before it begins")]
+    #[error("the range {first}-{last} ends before it begins")]
     Backwards {
         /// First.
         first: u32,
@@ -50,6 +58,18 @@ impl PuSet {
     pub fn all(space: &Space) -> PuSet {
         // A drive has at least one.
         PuSet { ranges: vec![(0, space.geometry().total_pus() - 1)] }
+    }
+
+    /// The units `first` to `end - 1`.
+    pub fn range(first: Pu, end: Pu) -> PuSet {
+        let some = first < end;
+        PuSet { ranges: some.then(|| (first.0, end.0 - 1)).into_iter().collect() }
+    }
+
+    /// The units of runs, each of which ends before its last number.
+    pub(crate) fn of_runs(runs: impl IntoIterator<Item = Range<u32>>) -> PuSet {
+        let some = runs.into_iter().filter(|run| !run.is_empty());
+        PuSet::of_ranges(some.map(|run| (run.start, run.end - 1)).collect())
     }
 
     fn of_ranges(mut ranges: Vec<(u32, u32)>) -> PuSet {
@@ -80,6 +100,11 @@ impl PuSet {
     pub fn contains(&self, pu: Pu) -> bool {
         let after = self.ranges.partition_point(|(first, _)| *first <= pu.0);
         after > 0 && pu.0 <= self.ranges[after - 1].1
+    }
+
+    /// The one with the highest number.
+    pub fn last(&self) -> Option<Pu> {
+        self.ranges.last().map(|(_, last)| Pu(*last))
     }
 
     /// Those that are in either.
@@ -150,6 +175,9 @@ impl FromStr for PuSet {
     /// Numbers and ranges between commas, in any order; blanks around them do not matter, and what
     /// is named twice is there once. At least one is needed.
     fn from_str(text: &str) -> Result<PuSet, PuSetError> {
+        if text.trim().is_empty() {
+            return Err(PuSetError::Empty);
+        }
         let mut ranges = Vec::new();
         for part in text.split(',') {
             let wrong = || PuSetError::Part { part: part.trim().to_owned() };
@@ -173,6 +201,7 @@ impl FromStr for PuSet {
 }
 
 impl fmt::Display for PuSet {
+    /// Ascending, in the shortest form that [`FromStr`] reads; nothing for the empty set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (first, last)) in self.ranges.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
@@ -214,6 +243,7 @@ mod tests {
             assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
             assert!((0..45).all(|pu| x.contains(Pu(pu)) == a.contains(&pu)));
             assert_eq!(x.is_empty(), a.is_empty());
+            assert_eq!(x.last().map(|p| p.0), a.last().copied());
             if !a.is_empty() {
                 assert_eq!(x.to_string().parse(), Ok(x.clone()), "{x}");
             }
@@ -224,8 +254,10 @@ mod tests {
     fn texts_that_are_no_sets_are_refused_by_part() {
         let part = |part: &str| Err(PuSetError::Part { part: part.into() });
         for (text, want) in [
-            ("", part("")),
+            ("", Err(PuSetError::Empty)),
+            (" ", Err(PuSetError::Empty)),
             ("1,,2", part("")),
+            ("-3", part("-3")),
             ("1-", part("1-")),
             ("a", part("a")),
             ("+1", part("+1")),
@@ -235,9 +267,44 @@ mod tests {
         ] {
             assert_eq!(text.parse::<PuSet>(), want, "{text:?}");
         }
+        for (text, told) in [
+            ("a", "`a` is no parallel unit"),
+            ("5-3", "the range 5-3 ends before it begins"),
+            ("", "no parallel unit is named"),
+        ] {
+            let error = text.parse::<PuSet>().unwrap_err().to_string();
+            assert!(error.contains(told), "{text:?}: {error}");
+        }
         let all: PuSet = "0-4294967295,7".parse().unwrap();
         assert_eq!((all.len(), all.to_string().as_str()), (1 << 32, "0-4294967295"));
         assert_eq!(" 3 - 5 , 4-9".parse::<PuSet>().unwrap().to_string(), "3-9");
+    }
+
+    #[test]
+    fn a_set_is_shown_in_its_shortest_form() {
+        for (text, shown, len) in [
+            ("0-63", "0-63", 64),
+            ("5", "5", 1),
+            ("8-11, 0,4", "0,4,8-11", 6),
+            ("1,2,3", "1-3", 3),
+            ("0-3,2-5", "0-5", 6),
+            ("65535", "65535", 1),
+        ] {
+            let set: PuSet = text.parse().unwrap();
+            assert_eq!((set.to_string().as_str(), set.len()), (shown, len), "{text}");
+        }
+        assert_eq!(PuSet::default().to_string(), "");
+    }
+
+    #[test]
+    fn a_set_is_made_of_runs() {
+        let runs = [3..7, 0..2, 9..9, 7..8, 1..3];
+        assert_eq!(PuSet::of_runs(runs).to_string(), "0-7");
+        assert_eq!(PuSet::range(Pu(60), Pu(100)).to_string(), "60-99");
+        assert_eq!(PuSet::range(Pu(9), Pu(9)), PuSet::default());
+        assert_eq!(PuSet::range(Pu(9), Pu(3)), PuSet::default());
+        let both = PuSet::range(Pu(0), Pu(70)).intersection(&PuSet::range(Pu(60), Pu(100)));
+        assert_eq!(both.to_string(), "60-69");
     }
 
     #[test]
