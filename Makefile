@@ -7,7 +7,7 @@ CARGO ?= cargo
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace
 
-.PHONY: help demo test test-long test-loom test-sanitizer test-packages bench instructions fmt lint docs
+.PHONY: help demo test test-long test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
 
 instructions: ## count what pblk does per request, instruction by instruction; fails over a bound
 	$(CARGO) bench --package sluice-lightnvm --bench instructions
+
+plots: ## measure the LightNVM paper's evaluation in virtual time, and draw docs/lightnvm/*.svg
+	$(CARGO) build --release --package sluice --bin sluice
+	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench lightnvm --json \
+	  --part drive,mixed,predictable,steady,recovery,errors > docs/lightnvm/results.jsonl
+	"$${CARGO_TARGET_DIR:-target}/release/sluice" plot docs/lightnvm/results.jsonl --dir docs/lightnvm
 
 fmt: ## format the code
 	$(CARGO) fmt --all

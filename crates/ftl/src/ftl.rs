@@ -276,6 +276,16 @@ impl Ftl {
         self.map.mapped
     }
 
+    /// Where a logical sector is.
+    ///
+    /// # Panics
+    /// When it is not one of the users' sectors.
+    #[inline]
+    pub fn location(&self, lba: u64) -> Location {
+        assert!(self.in_range(lba, 1));
+        self.map.get(lba as u32)
+    }
+
     /// Whether nothing is outstanding: no request, and no operation of the flash. Moved sectors may
     /// still wait for others to fill their write unit.
     pub fn is_idle(&self) -> bool {

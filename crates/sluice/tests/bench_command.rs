@@ -141,6 +141,12 @@ fn bench_lightnvm_judges_what_has_a_bound() {
     }
     let managed = |percent| at("drive-managed", percent, "latency_p99_9");
     assert!(managed(20) > 5.0 * managed(0), "a read waits for a program");
+    for fails in ["reads fail", "programs fail", "erases fail", "all of them fail"] {
+        let case = format!("pblk, {fails}, 1 in 100");
+        for metric in ["lost", "hidden", "other_errors"] {
+            assert_eq!(row(&case, metric)["verdict"], "pass", "{case}: {metric}");
+        }
+    }
     for what in ["reads", "writes"] {
         for threads in ["1 thread", "2 threads"] {
             let case = format!("host, 4 KB random {what} in 4 GiB, {threads}, 32 at a time");

@@ -124,8 +124,14 @@ impl Bench {
     }
 
     pub(crate) fn run(&mut self, request: Request) -> Status {
+        self.run_with(request, &mut |_, _| {})
+    }
+
+    /// The same, and calls `each` before every poll with how many there were.
+    fn run_with(&mut self, request: Request, each: &mut dyn FnMut(&mut Bench, u64)) -> Status {
         self.pblk.submit(self.now, request).unwrap();
-        for _ in 0..PATIENCE {
+        for polls in 0..PATIENCE {
+            each(self, polls);
             self.pblk.poll(self.now);
             if let Some(done) = self.pblk.reap() {
                 return done.status;
@@ -140,13 +146,23 @@ impl Bench {
 
     /// Writes new values; the model has them if that succeeded.
     pub(crate) fn write(&mut self, lba: u64, sectors: u32) -> Status {
+        self.write_with(lba, sectors, &mut |_, _| {})
+    }
+
+    /// The same, and calls `each` before every poll with how many there were.
+    pub(crate) fn write_with(
+        &mut self,
+        lba: u64,
+        sectors: u32,
+        each: &mut dyn FnMut(&mut Bench, u64),
+    ) -> Status {
         for i in 0..sectors {
             let bytes = (self.value + 1 + u64::from(i)).to_le_bytes();
             for word in 0..SECTOR / 8 {
                 self.memory.write(i as usize * SECTOR + word * 8, &bytes);
             }
         }
-        let status = self.run(Request::write(lba, sectors, Payload::At(self.at), 1));
+        let status = self.run_with(Request::write(lba, sectors, Payload::At(self.at), 1), each);
         if status.is_success() {
             for i in 0..u64::from(sectors) {
                 self.model[(lba + i) as usize] = self.value + 1 + i;

@@ -3,3 +3,4 @@
 mod bench;
 mod errors;
 mod known;
+mod matrix;

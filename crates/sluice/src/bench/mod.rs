@@ -183,6 +183,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         let asked = word(args.group);
         return Err(Failure::Usage(format!("--machine is for the group `block`, not `{asked}`")));
     }
+    if !args.part.is_empty() && args.group != BenchGroup::Lightnvm {
+        let asked = word(args.group);
+        return Err(Failure::Usage(format!("--part is for the group `lightnvm`, not `{asked}`")));
+    }
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let format = if args.json { Format::Json } else { Format::Table };
     if let Some(machine) = args.machine {
@@ -200,6 +204,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     };
     let mut out = io::stdout().lock();
     let mut sink = Sink::new(&mut out, format);
-    group(effort, &mut sink)?;
+    match args.part.is_empty() {
+        true => group(effort, &mut sink)?,
+        false => lightnvm::run_parts(&args.part, effort, &mut sink)?,
+    }
     Ok(sink.finish()?)
 }

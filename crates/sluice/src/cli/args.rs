@@ -218,12 +218,38 @@ pub struct BenchArgs {
     /// What the modelled machine's costs are: given ones, or those that can be measured here.
     #[arg(long, value_enum, default_value_t, requires = "machine")]
     pub costs: CostSheet,
+    /// Group `lightnvm`: measure these parts of it only.
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    pub part: Vec<LightnvmPart>,
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
     /// Only see that everything can be measured.
     #[arg(long, hide = true)]
     pub quick: bool,
+}
+
+/// A part of the group `lightnvm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LightnvmPart {
+    /// What the drive and pblk on it reach alone (virtual time).
+    Drive,
+    /// Reads beside writes, by active parallel units (virtual time).
+    Mixed,
+    /// Reads beside writes on parallel units of their own (virtual time).
+    Predictable,
+    /// Write amplification and stalls of a nearly full device (virtual time).
+    Steady,
+    /// What recovery reads, against the drive's size (virtual time).
+    Recovery,
+    /// What is lost to media that fails (virtual time).
+    Errors,
+    /// What pblk adds to a request (real time).
+    Overhead,
+    /// One and two threads on one sharded device (real time).
+    Shards,
+    /// 4 KB random overwrites with garbage collection, drive and host (real time).
+    Work,
 }
 
 /// Where a modelled machine's costs come from.
@@ -255,6 +281,17 @@ pub enum BenchGroup {
     /// The LightNVM paper's evaluation: an open-channel drive and pblk in virtual time, and what the
     /// host's translation layer costs and sustains in real time.
     Lightnvm,
+}
+
+/// `sluice plot`: figures of results.
+#[derive(Debug, Args)]
+pub struct PlotArgs {
+    /// The results: one JSON object per line.
+    #[arg(value_name = "FILE")]
+    pub results: PathBuf,
+    /// Where the SVG files go.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 /// `sluice kv …`.

@@ -10,11 +10,13 @@
 //! | [`target_command`] | `sluice target create`, `list`, `info`, `remove` |
 //! | `target_sheet` | what those print |
 //! | [`kv_command`] | `sluice kv bench` |
+//! | [`plot_command`] | `sluice plot` |
 
 pub mod args;
 pub mod drive_command;
 mod failure;
 pub mod kv_command;
+pub mod plot_command;
 pub mod serve_command;
 pub mod sim_command;
 pub mod target_command;
@@ -52,6 +54,8 @@ enum Command {
     Calibrate(args::CalibrateArgs),
     /// Measure Sluice itself.
     Bench(args::BenchArgs),
+    /// Draw figures of what `sluice bench lightnvm --json` has measured.
+    Plot(args::PlotArgs),
     /// Keys and values on flash that the host manages.
     #[command(subcommand)]
     Kv(args::KvArgs),
@@ -75,6 +79,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Target(args) => target_command::run(&args),
         Command::Calibrate(args) => crate::calibrate::run(&args),
         Command::Bench(args) => crate::bench::run(&args),
+        Command::Plot(args) => plot_command::run(&args),
         Command::Kv(args) => kv_command::run(&args),
     };
     match result {

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`table`] | one aligned table of all ways, for a terminal |
 //! | [`html`] | a page that needs nothing but itself |
+//! | [`figures`] | the figures of the LightNVM paper's evaluation, from results of `sluice bench` |
+//! | `picture` | a plot as an SVG file of its own: lines or bars, title, legend |
 //! | `plot` | a line plot as SVG: latency CDFs, throughput over time |
 //! | `heat` | a channels × PUs busy map as SVG |
 //! | `page.css`, `page.js` | how the page looks, and what it shows under the pointer |
@@ -12,8 +14,10 @@
 //! bytes (rule R3), and no number in them is ever infinite or not a number: [`Report::settle`] makes
 //! sure of it.
 
+pub mod figures;
 mod heat;
 pub mod html;
+mod picture;
 mod plot;
 pub mod table;
 #[cfg(test)]

@@ -44,12 +44,12 @@ pub(super) struct Plot {
 }
 
 // The drawing, in the SVG's own units.
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 96.0;
-const RIGHT: f64 = 28.0;
+pub(super) const WIDTH: f64 = 640.0;
+pub(super) const HEIGHT: f64 = 340.0;
+pub(super) const LEFT: f64 = 96.0;
+pub(super) const RIGHT: f64 = 28.0;
 const TOP: f64 = 14.0;
-const BOTTOM: f64 = 50.0;
+pub(super) const BOTTOM: f64 = 50.0;
 
 impl Scale {
     fn apply(self, value: f64) -> f64 {
@@ -179,7 +179,7 @@ fn time_label(seconds: f64) -> String {
 }
 
 /// A round number at or above `max`, and four to six round steps up to it.
-fn round_ticks(max: f64) -> (f64, Vec<f64>) {
+pub(super) fn round_ticks(max: f64) -> (f64, Vec<f64>) {
     let max = if max > 0.0 { max } else { 1.0 };
     let raw = max / 4.0;
     let power = 10f64.powf(raw.log10().floor());
@@ -192,11 +192,11 @@ fn round_ticks(max: f64) -> (f64, Vec<f64>) {
     (step * f64::from(steps), (0..=steps).map(|i| step * f64::from(i)).collect())
 }
 
-fn x_of(axis: &Axis, value: f64) -> f64 {
+pub(super) fn x_of(axis: &Axis, value: f64) -> f64 {
     LEFT + axis.place(value) * (WIDTH - LEFT - RIGHT)
 }
 
-fn y_of(axis: &Axis, value: f64) -> f64 {
+pub(super) fn y_of(axis: &Axis, value: f64) -> f64 {
     HEIGHT - BOTTOM - axis.place(value) * (HEIGHT - TOP - BOTTOM)
 }
 
@@ -223,6 +223,15 @@ impl Plot {
             WIDTH - RIGHT,
             HEIGHT - BOTTOM,
         );
+        out.push_str(&self.body());
+        out.push_str("<line class=\"cursor\" y1=\"0\" y2=\"0\"/>\n</svg>\n");
+        out
+    }
+
+    /// What is in the SVG element: ticks, grid, frame, labels and lines.
+    pub(super) fn body(&self) -> String {
+        let mut out = String::new();
+        let (x, y) = (&self.x, &self.y);
         for (value, name) in &y.ticks {
             let at = y_of(y, *value);
             let _ = writeln!(
@@ -276,7 +285,6 @@ impl Plot {
             }
             out.push_str("\"/>\n");
         }
-        out.push_str("<line class=\"cursor\" y1=\"0\" y2=\"0\"/>\n</svg>\n");
         out
     }
 

@@ -3,8 +3,10 @@
 //! Table 1 was measured by vector I/O to one parallel unit; queue depths are not given there, so
 //! that 4 KB commands go one at a time, as the text says of its 4 KB reads ("we only perform one
 //! read at a time"), and 64 KB commands four at a time, as many as it takes to keep a unit busy.
-//! Bound: within 5 %. The figures of the whole drive and of pblk have no bound: they depend on
-//! parts of the drive that the paper does not describe.
+//! Bound: within 5 %, the whole drive's bandwidths too. Of section 5.1 the bandwidths and mean
+//! latencies are judged: "4GB/s using sequential reads" within 15 %, because the drive of table 1 reads
+//! 4.5 GB/s, the rest within 5 %. Its 99th percentiles and steady state have no bound: they depend
+//! on parts of the drive that the paper does not describe.
 
 use clock::Nanos;
 use nvme::Address;
@@ -86,7 +88,7 @@ fn all_units(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let stream = Stream { writes, random: false, sectors: 16, depth: 4, chunks };
         let reached = direct.measure(&pus, stream, spans)?;
         let case = format!("vector I/O, {} PUs, 64 KB {what}, QD 4 each", pus.len());
-        sink.push(megabytes(case, reached.bytes_per_sec, paper))?;
+        sink.push(megabytes(case, reached.bytes_per_sec, paper).within(TOLERANCE, paper))?;
     }
     Ok(())
 }
@@ -95,21 +97,25 @@ fn all_units(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 fn pblk_reads(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let mut bed = Bed::new(&pblk("", ""))?;
     let size = effort.choose("16g", "1g");
-    bed.instantly(&[("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
+    bed.run(&[("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
+    let settled = bed.now() + Nanos::from_millis(500);
+    bed.rest(settled)?;
     let time = effort.choose("runtime=1s", "runtime=40ms");
-    for (bs, what, depth, [bandwidth, mean, p99]) in
-        [("256k", "256 KB", 16, [4000.0, 970.0, 1200.0]), ("4k", "4 KB", 1, [105.0, 40.0, 400.0])]
-    {
+    for (bs, what, depth, tolerance, [bandwidth, mean, p99]) in [
+        ("256k", "256 KB", 16, 0.15, [4000.0, 970.0, 1200.0]),
+        ("4k", "4 KB", 1, TOLERANCE, [105.0, 40.0, 400.0]),
+    ] {
         let options = format!("rw=read bs={bs} iodepth={depth} size={size} time_based=1 {time}");
         let result = bed.run(&[("read", &options)])?;
         let read = result.jobs[0].direction(Direction::Read);
         let case = format!("pblk, {what} sequential reads, QD {depth}");
-        sink.push(megabytes(case.clone(), read.bandwidth(), bandwidth))?;
+        let row = megabytes(case.clone(), read.bandwidth(), bandwidth);
+        sink.push(row.within(tolerance, bandwidth))?;
         let micros = |metric, ns: f64, paper| {
             let row = Measurement::new(BENCH, case.clone(), metric, ns / 1e3, "us");
             row.against("paper", paper)
         };
-        sink.push(micros("latency_mean", read.lat.mean(), mean))?;
+        sink.push(micros("latency_mean", read.lat.mean(), mean).within(TOLERANCE, mean))?;
         sink.push(micros("latency_p99", read.lat.percentile(99.0).0 as f64, p99))?;
     }
     Ok(())

@@ -23,10 +23,20 @@
 //! | 4 active: "while still writing at 200MB/s" | at least 0.9 of the writes' reference |
 //! | 4 active, 4 KB: the 99th percentile is 2 us above the mean | at most the mean and 2 us |
 //!
-//! The last is hard to meet: four parallel units program nearly all the time at that rate, and one
-//! read in 32 goes to one of them, so that more than the slowest hundredth of the reads sees what a
-//! unit does with a read while it programs. Each way to do it that a drive can be given here has
-//! its rows.
+//! The last two are not met, and a drive of these figures cannot meet them:
+//!
+//! * **Writes beside 3 GB/s of reads.** A unit that programs back to back writes 47 MB/s, so any time
+//!   that reads keep its array is lost to it. 3 GB/s are 358 reads of 64 KB per second and unit. One
+//!   keeps the array for tR and until it has left over a channel that is two thirds full: 280 us
+//!   alone, about twice that in the queue. So writes keep 0.8 of their bandwidth beside the paper's
+//!   3 GB/s, and less beside the 3.8 GB/s that reads reach here at queue depth 16. With a register
+//!   of their own for reads (`read_register`) they keep 0.93 beside 3 GB/s; both have their rows.
+//! * **2 us.** Programs of W MB/s keep W / (128 × 47) of all arrays busy and W / (16 × 280) of all
+//!   channels, however few units are active: 3.3 % and 4.5 % at 200 MB/s. So more than the slowest
+//!   hundredth of uniform reads waits for one or the other, for up to 1.39 ms or a page's 58 us.
+//!   Suspending programs takes the first away and not the second. Each way to choose that a drive
+//!   can be given here has its rows, and so have writes of 26 MB/s, which the paper names as what a
+//!   read-mostly drive is rated for: 0.4 % and 0.6 %.
 
 use clock::Nanos;
 use workload::{Direction, DirectionResult};
@@ -38,6 +48,13 @@ use super::drive::pblk;
 
 /// Parallel units that are written at a time, in the paper's order.
 const ACTIVE: [u32; 6] = [128, 64, 32, 16, 8, 4];
+
+/// What reads reach alone in the paper, which is less than they reach here, in bytes per second.
+const READS_OF_PAPER: u32 = 3_000_000_000;
+
+/// What writes are limited to: the paper's rate, and the lower of the two that it names for drives
+/// whose writes are rated, in MB/s.
+const RATED: [u32; 2] = [200, 26];
 
 /// How parallel units may choose otherwise than the preset's, which serve reads first, with the
 /// scenario's words for it.
@@ -73,11 +90,13 @@ impl Span {
     }
 }
 
-/// A filled device.
+/// A device that has been filled in time: where units are placed depends on which units are free.
 fn filled(drive: &str, active: u32, span: Span) -> Result<Bed, BenchError> {
     let mut bed = Bed::new(&pblk(drive, &format!("active_pus = {active}")))?;
     let options = format!("rw=write bs=256k iodepth=8 size={}", span.size);
-    bed.instantly(&[("fill", &options)])?;
+    bed.run(&[("fill", &options)])?;
+    let settled = bed.now() + Nanos::from_millis(500);
+    bed.rest(settled)?;
     Ok(bed)
 }
 
@@ -116,15 +135,42 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let [_, only_writes] = mix(&mut bed, None, Some(&span.writes("")))?;
         let [reads, writes] = mix(&mut bed, Some(&large), Some(&span.writes("")))?;
         large_rows(active, [&only_reads, &only_writes], [&reads, &writes], sink)?;
-        small_rows(active, "", &small, span, &mut bed, sink)?;
+        for rate in RATED {
+            if rate == RATED[0] || [128, 4].contains(&active) {
+                small_rows(active, rate, "", &small, span, &mut bed, sink)?;
+            }
+        }
+        if active == 4 {
+            like_for_like("", span, &mut bed, sink)?;
+        }
     }
+    let mut bed = filled("read_register = true", 4, span)?;
+    like_for_like(", a register for reads", span, &mut bed, sink)?;
     // With 4 units busy writing, one read in 32 finds its unit busy: what the drive does then
     // decides.
     for (policy, words) in &POLICIES {
         let mut bed = filled(words, 4, span)?;
-        small_rows(4, policy, &small, span, &mut bed, sink)?;
+        small_rows(4, RATED[0], policy, &small, span, &mut bed, sink)?;
     }
     Ok(())
+}
+
+/// Writes to 4 active units beside no more reads than the paper's drive gives.
+fn like_for_like(
+    drive: &str,
+    span: Span,
+    bed: &mut Bed,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let limited = format!("{} rate={READS_OF_PAPER}", span.reads("256k", 16));
+    let [_, alone] = mix(bed, None, Some(&span.writes("")))?;
+    let [reads, writes] = mix(bed, Some(&limited), Some(&span.writes("")))?;
+    let row = |what: &str, got: &DirectionResult| {
+        let case = format!("pblk, 4 active PUs, mixed, {what} beside 3 GB/s of reads{drive}");
+        Measurement::new(BENCH, case, "bandwidth", got.bandwidth() / 1e6, "MB/s")
+    };
+    sink.push(row("256 KB random reads", &reads).against("paper", 3000.0))?;
+    sink.push(row("256 KB writes", &writes).against("alone", alone.bandwidth() / 1e6))
 }
 
 /// Figure 5a and b.
@@ -179,24 +225,28 @@ fn large_rows(
 /// Figure 5c.
 fn small_rows(
     active: u32,
+    rate: u32,
     policy: &str,
     small: &str,
     span: Span,
     bed: &mut Bed,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    // fio's units: 200 MB are 200,000,000 bytes.
-    let writes = span.writes("rate=200000000");
+    // fio's units: 1 MB is 1,000,000 bytes.
+    let writes = span.writes(&format!("rate={rate}000000"));
     let [reads, writes] = mix(bed, Some(small), Some(&writes))?;
     let policy = if policy.is_empty() { String::new() } else { format!(", {policy}") };
-    let case =
-        format!("pblk, {active} active PUs, 4 KB random reads QD 1 at 200 MB/s of writes{policy}");
+    let case = format!(
+        "pblk, {active} active PUs, 4 KB random reads QD 1 at {rate} MB/s of writes{policy}"
+    );
     let row = |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
-    sink.push(row("write_bandwidth", writes.bandwidth() / 1e6, "MB/s").against("paper", 200.0))?;
+    let written = row("write_bandwidth", writes.bandwidth() / 1e6, "MB/s");
+    sink.push(written.against("rate", f64::from(rate)))?;
     let mean = reads.lat.mean() / 1e3;
     sink.push(row("latency_mean", mean, "us"))?;
     let p99 = row("latency_p99", reads.lat.percentile(99.0).as_micros_f64(), "us");
     let p99 = p99.against("mean", mean);
-    sink.push(if active == 4 { p99.at_most(mean + 2.0) } else { p99 })?;
+    let judged = active == 4 && rate == RATED[0];
+    sink.push(if judged { p99.at_most(mean + 2.0) } else { p99 })?;
     sink.push(row("latency_max", reads.lat.max().as_micros_f64(), "us"))
 }

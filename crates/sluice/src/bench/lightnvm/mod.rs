@@ -15,6 +15,7 @@
 //! | [`predictable`] | reads beside writes on parallel units of their own (section 5.4, figure 8) | virtual |
 //! | [`steady`] | write amplification and stalls of a nearly full device (section 4.2.4) | virtual |
 //! | [`recovery`] | what recovery after a power cut reads, against the drive's size (4.2.2) | virtual |
+//! | [`errors`] | what is lost to programs, erases, reads and dies that fail (section 4.2.3) | virtual |
 //! | [`overhead`] | what pblk adds to a request (section 5, CPU utilization) | real |
 //! | [`shards`] | one and two threads on one sharded device (section 4.2.1) | real |
 //! | [`work`] | 4 KB random overwrites with garbage collection, drive and host | real |
@@ -22,6 +23,7 @@
 pub mod bed;
 pub mod direct;
 pub mod drive;
+pub mod errors;
 pub mod mixed;
 pub mod overhead;
 pub mod predictable;
@@ -30,7 +32,8 @@ pub mod shards;
 pub mod steady;
 pub mod work;
 
-use super::{BenchError, Effort, Sink};
+use super::{BenchError, Effort, Group, Sink};
+use crate::cli::args::LightnvmPart;
 
 pub(super) const BENCH: &str = "lightnvm";
 
@@ -38,19 +41,42 @@ pub(super) const BENCH: &str = "lightnvm";
 /// timing.
 pub(crate) const PRESET: &str = "preset = \"ocssd-mlc-128pu-small\"\ndata = \"none\"\n";
 
+/// The parts, in the order in which they are measured.
+const PARTS: &[(LightnvmPart, Group)] = &[
+    (LightnvmPart::Drive, drive::run),
+    (LightnvmPart::Mixed, mixed::run),
+    (LightnvmPart::Predictable, predictable::run),
+    (LightnvmPart::Steady, steady::run),
+    (LightnvmPart::Recovery, recovery::run),
+    (LightnvmPart::Errors, errors::run),
+    (LightnvmPart::Overhead, overhead::run),
+    (LightnvmPart::Shards, shards::run),
+    (LightnvmPart::Work, work::run),
+];
+
 /// Measures the group.
 ///
 /// # Errors
 /// When the system refuses memory or threads, a request fails, or the output fails.
 pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    drive::run(effort, sink)?;
-    mixed::run(effort, sink)?;
-    predictable::run(effort, sink)?;
-    steady::run(effort, sink)?;
-    recovery::run(effort, sink)?;
-    overhead::run(effort, sink)?;
-    shards::run(effort, sink)?;
-    work::run(effort, sink)
+    run_parts(&[], effort, sink)
+}
+
+/// Measures these parts of the group; all of them if none is named.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_parts(
+    parts: &[LightnvmPart],
+    effort: Effort,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    for (part, measure) in PARTS {
+        if parts.is_empty() || parts.contains(part) {
+            measure(effort, sink)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whatever a part of the stack refuses to be set up with.

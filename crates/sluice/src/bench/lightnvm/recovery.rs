@@ -9,8 +9,8 @@
 //!
 //! Bound on what is looked for: what was written since the base of the last checkpoint and is in a
 //! line that was open then or has been opened since: at most the writes of two distances times the
-//! write amplification, and the lines that were open (two streams, two each). The same for all
-//! sizes.
+//! write amplification of the overwriting, and the lines that were open (two streams, two each). The
+//! same for all sizes.
 
 use std::cell::Cell;
 
@@ -80,10 +80,11 @@ fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
     bed.instantly(&[("fill", "rw=write bs=64k iodepth=8")])?;
     let writes =
         format!("rw=randwrite bs=4k iodepth=32 norandommap=1 io_size={}", 7 * CHECKPOINT / 2);
+    let filled = bed.stack.ftl_stats().unwrap_or_default();
     bed.run(&[("overwrite", &writes)])?;
     let Bed { stack, plan, .. } = bed;
     let layout = *stack.ftl().ok_or_else(|| setup("no translation layer"))?.layout();
-    let stats = stack.ftl_stats().unwrap_or_default();
+    let stats = stack.ftl_stats().unwrap_or_default().since(&filled);
     let amplification = stats.write_amplification().unwrap_or(1.0);
     let written = 2.0 * layout.checkpoint_sectors as f64 * amplification;
     let bound = written + 4.0 * f64::from(layout.line_sectors);

@@ -1,0 +1,256 @@
+//! The error matrix: reads, programs and erases that fail at any rate up to 1 in 100, alone and
+//! together, and a die, on pblk over the emulated drive.
+//!
+//! The oracle knows of every logical sector what it holds and whether the media could return it: it
+//! looks at where the sector is whenever the map says a new place, and asks the medium itself. What
+//! must hold, whatever fails:
+//!
+//! * a sector that the media could return is read, with the data acknowledged last;
+//! * a sector that it could not fails with a media error, alone, and stays so wherever it is moved;
+//! * without spare left, writes fail with CAPACITY_EXCEEDED and reads go on;
+//! * after a power cut everything is there, where only programs and erases fail. (Recovery from
+//!   out-of-band bytes and map pages that cannot be read is not covered here.)
+//!
+//! A failing seed is printed; `SLUICE_SEED=n cargo test -p sluice-lightnvm --test real matrix`
+//! replays it, `SLUICE_CASES` sets how many seeds are tried.
+
+use ftl::{FtlConfig, Location};
+use media::{ErrorModel, Fault, MediaError, Psn};
+use nvme::Status;
+
+use crate::bench::{Bench, SECTOR, USUAL, config};
+
+/// A medium on which a sector cannot be read with probability `read` each time it is written, a
+/// page's program fails with probability `program`, and an erase with `erase`.
+///
+/// Errors of reads are bit errors of a code that corrects none: a sector of n bits has one with
+/// probability 1 - exp(-n·rber), drawn once for each time it is programmed.
+fn errors(read: f64, program: f64, erase: f64) -> ErrorModel {
+    ErrorModel {
+        program_fail: program,
+        erase_fail: erase,
+        rber: -(1.0 - read).ln() / (SECTOR * 8) as f64,
+        rber_growth: 1.0,
+        ecc_bits: 0,
+        ..ErrorModel::default()
+    }
+}
+
+/// What the media could return of each logical sector.
+struct Watch {
+    place: Vec<Location>,
+    /// Its data was on the medium only, and the medium cannot return it.
+    gone: Vec<bool>,
+}
+
+impl Watch {
+    fn new(b: &Bench) -> Watch {
+        let n = b.sectors() as usize;
+        Watch { place: vec![Location::Unmapped; n], gone: vec![false; n] }
+    }
+
+    /// Looks where a sector is now.
+    fn look(&mut self, b: &mut Bench, lba: u64) {
+        let (at, place) = (b.pblk.ftl().location(lba), &mut self.place[lba as usize]);
+        if *place == at {
+            return;
+        }
+        *place = at;
+        if let Location::Flash(psn) = at {
+            let nand = b.drive().nand_mut().unwrap();
+            match nand.check_read(Psn(psn)) {
+                Ok(_) => {}
+                Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
+                    self.gone[lba as usize] = true;
+                }
+                // What the map points at was programmed and is paired.
+                Err(e) => panic!("sector {lba} is where nothing is: {e}"),
+            }
+        }
+    }
+
+    fn look_at_all(&mut self, b: &mut Bench) {
+        (0..b.sectors()).for_each(|lba| self.look(b, lba));
+    }
+
+    /// Overwrites at random until so many sectors were written, or one write fails.
+    fn churn(&mut self, b: &mut Bench, sectors: u64) -> Status {
+        let mut written = 0;
+        while written < sectors {
+            let n = 1 + b.rng.below(16);
+            let lba = b.rng.below(b.sectors() - n + 1);
+            let newest = b.model.iter().copied().max().unwrap_or_default();
+            // What takes long moves sectors more than once, and programs units in between.
+            let mut programs = b.pblk.stats().programs;
+            let status = b.write_with(lba, n as u32, &mut |b, _| {
+                if b.pblk.stats().programs != programs {
+                    programs = b.pblk.stats().programs;
+                    self.look_at_all(b);
+                }
+            });
+            if !status.is_success() {
+                // It may have been taken in part.
+                for lba in lba..lba + n {
+                    if let Ok(value) = b.read(lba)
+                        && value != b.model[lba as usize]
+                    {
+                        assert!(value > newest, "sector {lba} holds what is older: {value}");
+                        b.model[lba as usize] = value;
+                        self.gone[lba as usize] = false;
+                    }
+                }
+                self.look_at_all(b);
+                return status;
+            }
+            self.gone[lba as usize..][..n as usize].fill(false);
+            self.place[lba as usize..][..n as usize].fill(Location::Unmapped);
+            self.look_at_all(b);
+            written += n;
+        }
+        Status::SUCCESS
+    }
+
+    /// Reads everything: exactly what is gone fails, the rest is what it should be. Returns how many
+    /// sectors are gone.
+    fn check(&mut self, b: &mut Bench, when: &str) -> usize {
+        for lba in 0..b.sectors() {
+            // Garbage collection goes on while others are read.
+            self.look(b, lba);
+            let got = b.read(lba);
+            self.look(b, lba);
+            match got {
+                Ok(value) => {
+                    assert_eq!(value, b.model[lba as usize], "{when}: sector {lba}");
+                    assert!(!self.gone[lba as usize], "{when}: sector {lba} cannot be had");
+                }
+                Err(status) => {
+                    assert!(status.is_media_error(), "{when}: sector {lba}: {status}");
+                    assert!(self.gone[lba as usize], "{when}: the media can return sector {lba}");
+                }
+            }
+        }
+        self.gone.iter().filter(|gone| **gone).count()
+    }
+
+    /// Cuts the power after a flush; everything is there.
+    fn power_cycle(&mut self, b: &mut Bench) {
+        b.power_cycle().unwrap();
+        self.place.fill(Location::Unmapped);
+        self.look_at_all(b);
+    }
+}
+
+/// What one case saw.
+#[derive(Debug, Default)]
+struct Seen {
+    gone: usize,
+    moved_lost: u64,
+    full: bool,
+    failures: u64,
+}
+
+/// Churns and reads everything, three times, with power cuts in between where reads do not fail.
+fn case(errors: ErrorModel, seed: u64) -> Seen {
+    let mut b = Bench::new(config(USUAL, errors, seed), FtlConfig::default());
+    b.rng = rng::Rng::new(seed);
+    let mut watch = Watch::new(&b);
+    let mut seen = Seen::default();
+    for round in 0..3 {
+        let twice = 2 * b.sectors();
+        let status = watch.churn(&mut b, twice);
+        seen.full = status.is(Status::CAPACITY_EXCEEDED);
+        assert!(status.is_success() || seen.full, "round {round}: {status}");
+        seen.gone = seen.gone.max(watch.check(&mut b, "at work"));
+        let stats = b.pblk.stats();
+        seen.moved_lost += stats.lost;
+        seen.failures += stats.program_failures + stats.erase_failures;
+        if seen.full {
+            assert!(b.write(0, 1).is(Status::CAPACITY_EXCEEDED), "read-only");
+            watch.check(&mut b, "read-only");
+            break;
+        }
+        assert!(b.flush().is_success());
+        if round == 1 {
+            b.checkpoint();
+        }
+        if errors.rber == 0.0 {
+            watch.power_cycle(&mut b);
+            watch.check(&mut b, "after a power cut");
+        }
+    }
+    seen
+}
+
+const RATES: [f64; 4] = [0.0, 0.000_1, 0.001, 0.01];
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+}
+
+/// Runs a case for every seed and says which one fails.
+fn seeds(each: u64, run: impl Fn(u64) -> Seen) -> Seen {
+    let seeds = match number("SLUICE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SLUICE_CASES").unwrap_or(each),
+    };
+    let mut all = Seen::default();
+    for seed in seeds {
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
+        let seen = run.unwrap_or_else(|why| {
+            eprintln!("seed {seed} fails; replay it with SLUICE_SEED={seed}");
+            std::panic::resume_unwind(why)
+        });
+        all.gone += seen.gone;
+        all.moved_lost += seen.moved_lost;
+        all.failures += seen.failures;
+        all.full |= seen.full;
+    }
+    all
+}
+
+#[test]
+fn reads_that_fail_at_any_rate_fail_alone() {
+    for rate in RATES {
+        let seen = seeds(2, |seed| case(errors(rate, 0.0, 0.0), seed));
+        assert!(!seen.full && seen.failures == 0, "{rate}: {seen:?}");
+        assert_eq!(rate == 0.0, seen.gone == 0, "{rate}: {seen:?}");
+        assert!(rate < 0.01 || seen.moved_lost > 0, "some were moved: {seen:?}");
+    }
+}
+
+#[test]
+fn everything_fails_at_once_and_no_sector_is_lost_that_the_media_can_return() {
+    for rate in RATES {
+        let seen = seeds(2, |seed| case(errors(rate, rate, rate), seed));
+        assert!(!seen.full || rate >= 0.001, "{rate}: {seen:?}");
+        assert_eq!(rate == 0.0, seen.gone == 0, "{rate}: {seen:?}");
+        assert!(rate < 0.001 || seen.failures > 0, "{rate}: {seen:?}");
+        assert!(rate < 0.01 || seen.full, "so many chunks are not spare: {seen:?}");
+    }
+}
+
+#[test]
+fn a_die_and_reads_that_fail_beside_it_take_their_own_sectors_and_no_others() {
+    let seen = seeds(4, |seed| {
+        let ftl = FtlConfig { over_provisioning: 0.6, ..FtlConfig::default() };
+        let mut b = Bench::new(config(USUAL, errors(0.001, 0.0, 0.0), seed), ftl);
+        b.rng = rng::Rng::new(seed);
+        let mut watch = Watch::new(&b);
+        let all = b.sectors();
+        assert!(watch.churn(&mut b, 2 * all).is_success());
+        watch.check(&mut b, "before");
+        let pu = (seed % 4) as u32;
+        b.drive().nand_mut().unwrap().inject(Fault::DieFailure { pu }).unwrap();
+        // What it held is gone where it is.
+        watch.place.fill(Location::Unmapped);
+        watch.look_at_all(&mut b);
+        let gone = watch.check(&mut b, "after");
+        let share = gone as f64 / all as f64;
+        assert!((0.15..0.35).contains(&share), "a quarter is gone: {share}");
+        let status = watch.churn(&mut b, all);
+        assert!(status.is_success(), "{status}");
+        watch.check(&mut b, "without the die");
+        Seen { gone, ..Seen::default() }
+    });
+    assert!(seen.gone > 0);
+}

@@ -1,0 +1,372 @@
+//! What is lost to media that fails: programs, erases and reads at rates up to 1 in 100, and a die, on
+//! pblk over the emulated drive, in virtual time (section 4.2.3).
+//!
+//! A device is filled and overwritten at random, and everything is read again. Whenever the map says
+//! a new place for a sector, the medium itself is asked whether it can return what is there. Bounds,
+//! at every rate:
+//!
+//! * **Lost**: sectors that cannot be read, or hold something else than was acknowledged, although
+//!   the media can return them: none.
+//! * **Hidden**: sectors that the media cannot return and that are read all the same: none.
+//! * **Other errors**: reads that fail with anything but a media error: none.
+//!
+//! Where failing programs and erases use up the spare chunks, writes must end with
+//! CAPACITY_EXCEEDED, and reads are judged as before. A rate is per sector and time it is programmed
+//! (reads), per page (programs), and per chunk (erases).
+
+use std::sync::Arc;
+
+use block::{Device, Payload, Request};
+use clock::{Component, Nanos};
+use ftl::Location;
+use media::{Fault, MediaError, Psn};
+use nvme::Status;
+use ring::{Iova, Region};
+use rng::Rng;
+
+use super::super::{BenchError, Effort, Measurement, Sink};
+use super::bed::Bed;
+use super::drive::pblk;
+use super::{BENCH, setup};
+
+const SECTOR: usize = 4096;
+/// Sectors of a write.
+const WRITE: u32 = 8;
+/// One in so many operations fails; none of them.
+const ONE_IN: [Option<u32>; 4] = [None, Some(10_000), Some(1_000), Some(100)];
+/// Polls of a request that does not end.
+const PATIENCE: u64 = 10_000_000;
+
+/// What fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fails {
+    Reads,
+    Programs,
+    Erases,
+    All,
+}
+
+impl Fails {
+    fn what(self) -> &'static str {
+        match self {
+            Fails::Reads => "reads fail",
+            Fails::Programs => "programs fail",
+            Fails::Erases => "erases fail",
+            Fails::All => "all of them fail",
+        }
+    }
+
+    /// The lines of the scenario.
+    fn lines(self, rate: f64) -> String {
+        let mut lines = String::new();
+        if matches!(self, Fails::Reads | Fails::All) && rate > 0.0 {
+            // A code that corrects nothing: n bits have an error with probability 1 - exp(-n·rber).
+            let rber = -(1.0 - rate).ln() / (SECTOR * 8) as f64;
+            lines += &format!("errors.rber = {rber:e}\nerrors.rber_growth = 1.0\n");
+            lines += "errors.ecc_bits = 0\n";
+        }
+        if matches!(self, Fails::Programs | Fails::All) {
+            lines += &format!("errors.program_fail = {rate:?}\n");
+        }
+        if matches!(self, Fails::Erases | Fails::All) {
+            lines += &format!("errors.erase_fail = {rate:?}\n");
+        }
+        lines
+    }
+}
+
+/// What was found when everything was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// Unreadable, as the media is.
+    unreadable: u64,
+    lost: u64,
+    hidden: u64,
+    other: u64,
+}
+
+/// pblk on a small drive with data, and what every sector should hold.
+struct Rig {
+    bed: Bed,
+    now: Nanos,
+    memory: Arc<Region>,
+    at: Iova,
+    rng: Rng,
+    /// The value of each sector, 0 where none was written.
+    model: Vec<u64>,
+    value: u64,
+    place: Vec<Location>,
+    /// The media cannot return the sector, and nothing else has it.
+    gone: Vec<bool>,
+}
+
+impl Rig {
+    fn new(drive: &str, spare: f64) -> Result<Rig, BenchError> {
+        let drive = format!(
+            "data = \"memory\"\n\
+             geometry = {{ channels = 2, pus = 4, planes = 1, pages = 16, chunks = 40 }}\n{drive}"
+        );
+        let text = pblk(&drive, &format!("over_provisioning = {spare:?}"));
+        let bed = Bed::new(&text.replacen("data = \"none\"\n", "", 1))?;
+        let sectors = bed.stack.device.limits().sectors as usize;
+        let memory = Region::anonymous(WRITE as usize * SECTOR)?;
+        let at = bed.stack.device.memory().register(&memory)?;
+        Ok(Rig {
+            now: bed.now(),
+            bed,
+            memory,
+            at,
+            rng: Rng::new(1),
+            model: vec![0; sectors],
+            value: 0,
+            place: vec![Location::Unmapped; sectors],
+            gone: vec![false; sectors],
+        })
+    }
+
+    fn sectors(&self) -> u64 {
+        self.model.len() as u64
+    }
+
+    fn request(&mut self, request: Request) -> Result<Status, BenchError> {
+        let mut programs = self.programs();
+        let stack = &mut self.bed.stack;
+        let full = BenchError::Thread("a full device");
+        stack.device.submit(self.now, request).map_err(|_| full)?;
+        for _ in 0..PATIENCE {
+            // What takes long moves sectors more than once, and programs units in between.
+            if self.programs() != programs {
+                programs = self.programs();
+                (0..self.model.len()).try_for_each(|lba| self.look(lba))?;
+            }
+            let stack = &mut self.bed.stack;
+            let moved = stack.device.poll(self.now) | stack.drive.poll(self.now);
+            if let Some(done) = stack.device.reap() {
+                return Ok(done.status);
+            }
+            let due = stack.drive.deadline().min(stack.device.deadline());
+            if !moved && due < Nanos::MAX {
+                self.now = self.now.max(due);
+            }
+        }
+        Err(setup(format_args!("{request:?} never ends")))
+    }
+
+    fn programs(&self) -> u64 {
+        self.bed.stack.ftl().map_or(0, |ftl| ftl.stats().programs)
+    }
+
+    fn write(&mut self, lba: u64) -> Result<Status, BenchError> {
+        for i in 0..WRITE as usize {
+            let bytes = (self.value + 1 + i as u64).to_le_bytes();
+            self.memory.write(i * SECTOR, &bytes);
+            self.memory.write((i + 1) * SECTOR - 8, &bytes);
+        }
+        let before = self.value;
+        self.value += u64::from(WRITE);
+        let status = self.request(Request::write(lba, WRITE, Payload::At(self.at), 0))?;
+        let area = lba as usize..(lba + u64::from(WRITE)) as usize;
+        if status.is_success() {
+            for (i, sector) in area.clone().enumerate() {
+                self.model[sector] = before + 1 + i as u64;
+            }
+            self.gone[area.clone()].fill(false);
+            self.place[area].fill(Location::Unmapped);
+        } else {
+            // It may have been taken in part.
+            for sector in area {
+                match self.read(sector as u64)? {
+                    Ok(value) if value > before => {
+                        (self.model[sector], self.gone[sector]) = (value, false);
+                    }
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        }
+        Ok(status)
+    }
+
+    /// What a sector holds: 0 where its ends differ, which no written sector does.
+    fn read(&mut self, lba: u64) -> Result<Result<u64, Status>, BenchError> {
+        let status = self.request(Request::read(lba, 1, Payload::At(self.at), 0))?;
+        if !status.is_success() {
+            return Ok(Err(status));
+        }
+        let end = |offset| {
+            let mut bytes = [0; 8];
+            self.memory.read(offset, &mut bytes);
+            u64::from_le_bytes(bytes)
+        };
+        let (first, last) = (end(0), end(SECTOR - 8));
+        Ok(Ok(if first == last { first } else { 0 }))
+    }
+
+    /// Looks whether a sector is in a new place, and whether the media can return what is there.
+    fn look(&mut self, lba: usize) -> Result<(), BenchError> {
+        let stack = &mut self.bed.stack;
+        let at = stack.ftl().map(|ftl| ftl.location(lba as u64)).unwrap_or(Location::Unmapped);
+        if self.place[lba] == at {
+            return Ok(());
+        }
+        self.place[lba] = at;
+        if let (Location::Flash(psn), Some(nand)) = (at, stack.drive.nand_mut()) {
+            match nand.check_read(Psn(psn)) {
+                Ok(_) => {}
+                Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
+                    self.gone[lba] = true;
+                }
+                Err(e) => return Err(setup(format_args!("sector {lba} is where nothing is: {e}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything once, or overwrites as much at random places; to the first write that fails.
+    fn churn(&mut self, random: bool) -> Result<Status, BenchError> {
+        let writes = self.sectors() / u64::from(WRITE);
+        for i in 0..writes {
+            let at = if random { self.rng.below(writes) } else { i };
+            let status = self.write(at * u64::from(WRITE))?;
+            for lba in 0..self.model.len() {
+                self.look(lba)?;
+            }
+            if !status.is_success() {
+                return Ok(status);
+            }
+        }
+        Ok(Status::SUCCESS)
+    }
+
+    /// A die fails now.
+    fn fail_die(&mut self, pu: u32) -> Result<(), BenchError> {
+        let nand = self.bed.stack.drive.nand_mut().ok_or_else(|| setup("no flash"))?;
+        nand.inject(Fault::DieFailure { pu }).map_err(setup)?;
+        self.place.fill(Location::Unmapped);
+        (0..self.model.len()).try_for_each(|lba| self.look(lba))
+    }
+
+    fn check(&mut self) -> Result<Found, BenchError> {
+        let mut found = Found::default();
+        for lba in 0..self.model.len() {
+            // Garbage collection goes on while others are read.
+            self.look(lba)?;
+            let got = self.read(lba as u64)?;
+            self.look(lba)?;
+            match (got, self.gone[lba]) {
+                (Ok(value), false) => found.lost += u64::from(value != self.model[lba]),
+                (Ok(_), true) => found.hidden += 1,
+                (Err(status), _) if !status.is_media_error() => found.other += 1,
+                (Err(_), false) => found.lost += 1,
+                (Err(_), true) => found.unreadable += 1,
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Measures the matrix.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let overwrites = effort.choose(3, 1);
+    for fails in [Fails::Reads, Fails::Programs, Fails::Erases, Fails::All] {
+        for one_in in ONE_IN.into_iter().skip(effort.choose(0, 3)) {
+            let Some(one_in) = one_in else {
+                if fails == Fails::All {
+                    one("nothing fails", Rig::new("", 0.25)?, overwrites, false, sink)?;
+                }
+                continue;
+            };
+            let case = format!("{}, 1 in {}", fails.what(), crate::text::count(one_in.into()));
+            let rig = Rig::new(&fails.lines(1.0 / f64::from(one_in)), 0.25)?;
+            one(&case, rig, overwrites, fails != Fails::Reads, sink)?;
+        }
+    }
+    // Spare enough to do without a die.
+    let mut rig = Rig::new("", 0.6)?;
+    for random in [false, true] {
+        succeeded(rig.churn(random)?)?;
+    }
+    rig.fail_die(3)?;
+    one("one die of eight fails", rig, overwrites, false, sink)?;
+    // Programs that fail until no spare chunk is left.
+    let rig = Rig::new(&Fails::Programs.lines(0.02), 0.25)?;
+    let (mut rig, mut ended) = (rig, Status::SUCCESS);
+    for round in 0..100 {
+        ended = rig.churn(round > 0)?;
+        if !ended.is_success() {
+            break;
+        }
+    }
+    let case = "pblk, programs fail until no chunk is spare";
+    let refused = f64::from(u8::from(ended.is(Status::CAPACITY_EXCEEDED)));
+    sink.push(Measurement::new(BENCH, case, "capacity_exceeded", refused, "").at_least(1.0))?;
+    rows(case, &mut rig, sink)
+}
+
+fn succeeded(status: Status) -> Result<(), BenchError> {
+    if status.is_success() { Ok(()) } else { Err(BenchError::Status(status)) }
+}
+
+/// Overwrites and reads everything; with `may_fill_up` writes may be refused before.
+fn one(
+    case: &str,
+    mut rig: Rig,
+    overwrites: u32,
+    may_fill_up: bool,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let case = format!("pblk, {case}");
+    let mut full = false;
+    for round in 0..=overwrites {
+        let status = rig.churn(round > 0)?;
+        full = status.is(Status::CAPACITY_EXCEEDED);
+        if full && may_fill_up {
+            break;
+        }
+        succeeded(status)?;
+    }
+    let row = |metric, value| Measurement::new(BENCH, &case, metric, value, "");
+    sink.push(row("read_only", f64::from(u8::from(full))))?;
+    let stats = rig.bed.stack.ftl_stats().unwrap_or_default();
+    sink.push(row("programs_failed", stats.program_failures as f64))?;
+    sink.push(row("erases_failed", stats.erase_failures as f64))?;
+    rows(&case, &mut rig, sink)
+}
+
+fn rows(case: &str, rig: &mut Rig, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let found = rig.check()?;
+    let row = |metric, value: u64| Measurement::new(BENCH, case, metric, value as f64, "sectors");
+    let all = rig.sectors() as f64;
+    sink.push(row("unreadable", found.unreadable).against("all", all))?;
+    sink.push(row("lost", found.lost).at_most(0.0))?;
+    sink.push(row("hidden", found.hidden).at_most(0.0))?;
+    sink.push(row("other_errors", found.other).at_most(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_media_cannot_return_is_told_from_what_is_lost() {
+        let mut rig = Rig::new("", 0.25).unwrap();
+        assert!(rig.churn(false).unwrap().is_success());
+        let all = rig.sectors();
+        assert_eq!(rig.check().unwrap(), Found::default());
+        // As if the device had lost one sector, and kept another that the media had not.
+        let on_flash: Vec<usize> =
+            (0..all as usize).filter(|l| matches!(rig.place[*l], Location::Flash(_))).collect();
+        let Location::Flash(psn) = rig.place[on_flash[5]] else { unreachable!() };
+        let nand = rig.bed.stack.drive.nand_mut().unwrap();
+        nand.inject(Fault::Uncorrectable { psn: Psn(psn) }).unwrap();
+        rig.model[on_flash[6]] += 1;
+        rig.gone[on_flash[7]] = true;
+        let found = Found { unreadable: 0, lost: 2, hidden: 1, other: 0 };
+        assert_eq!(rig.check().unwrap(), found, "nobody told the oracle of the first");
+        rig.place[on_flash[5]] = Location::Unmapped;
+        let found = Found { unreadable: 1, lost: 1, ..found };
+        assert_eq!(rig.check().unwrap(), found);
+    }
+}
