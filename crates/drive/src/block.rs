@@ -507,4 +507,17 @@ impl Flash for DriveFlash<'_> {
             self.array.nand.copy_out(Psn(psn), buffer, self.slot(slot));
         }
     }
+
+    fn load(&mut self, slot: u32, out: &mut [u8]) {
+        let size = out.len().min(self.sector_bytes as usize);
+        let out = &mut out[..size];
+        match self.buffer {
+            Some(buffer) => buffer.read(self.slot(slot), out),
+            None => out.fill(0),
+        }
+    }
+
+    fn load_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
+        self.array.nand.oob(Psn(psn), out);
+    }
 }

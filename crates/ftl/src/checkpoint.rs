@@ -16,7 +16,7 @@ use nvme::Status;
 use crate::flash::OpKind;
 use crate::ftl::USER;
 use crate::journal::{Journal, JournalFlash, MAX_OPS, Position};
-use crate::lines::LineState;
+use crate::lines::{Last, LineState};
 use crate::snapshot::{LineEntry, Snapshot};
 use crate::{Entry, Flash, Ftl, OpId, Shape, WriteUnit};
 
@@ -147,7 +147,7 @@ impl<F: Flash> JournalFlash for Way<'_, F> {
             self.flash.store(slot, sectors.next().unwrap_or_default());
         }
         let entries = &[Entry::PADDING; 64][..unit as usize];
-        let unit = WriteUnit { chunk, sector, first_slot, sequence: 0, entries };
+        let unit = WriteUnit { chunk, sector, first_slot, sequence: 0, entries, metadata: false };
         self.flash.program(now, OpId::new(OpKind::Journal, op), unit);
     }
 
@@ -294,6 +294,7 @@ impl Ftl {
         let lines = lines.map(|(id, line): (u32, _)| LineEntry {
             stream: line.stream,
             open: line.state == LineState::Open,
+            last: line.last == Last::Whole,
             newest: if line.state == LineState::Open { u64::MAX } else { line.newest },
             chunks: line.chunks.iter().copied().filter(|c| line_of[*c as usize] == id).collect(),
         });

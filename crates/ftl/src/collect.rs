@@ -15,6 +15,7 @@ use crate::flash::OpKind;
 use crate::ftl::{GC, USER};
 use crate::lines::{LineState, NONE};
 use crate::program::parts;
+use crate::victim_list::Reading;
 use crate::{Entry, Flash, Ftl, Layout, Location, OpId, ReadTarget};
 
 /// Members of a line whose write units are looked up together.
@@ -35,6 +36,8 @@ pub(crate) struct Collector {
     /// that there were since.
     in_vain: u32,
     most_free: u64,
+    /// What was written in the oldest victim, being read.
+    pub(crate) reading_list: Option<Box<Reading>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +66,7 @@ impl Collector {
             draining: 0,
             in_vain: 0,
             most_free: 0,
+            reading_list: None,
         }
     }
 
@@ -78,7 +82,8 @@ impl Collector {
     }
 
     pub(crate) fn reading(&self) -> u32 {
-        (self.reads.len() - self.free_reads.len()) as u32
+        let list = self.reading_list.as_ref().map_or(0, |r| r.outstanding());
+        (self.reads.len() - self.free_reads.len()) as u32 + list
     }
 }
 
@@ -91,6 +96,10 @@ impl Ftl {
             && self.collector.reading() < self.collector.window
         {
             if self.collector.victims.is_empty() && !self.take_victim() {
+                break;
+            }
+            let Some(&Scan { line, .. }) = self.collector.victims.front() else { break };
+            if !self.knows_victim(now, line, flash) {
                 break;
             }
             moved = true;
@@ -196,7 +205,7 @@ impl Ftl {
         let mut count = 0;
         if sector < self.lines.chunks[chunk as usize].persisted {
             for psn in first_psn..first_psn + self.shape.unit {
-                if let Some(lba) = self.reverse.get(psn) {
+                if let Some(lba) = self.written_at(line_id, chunk, psn) {
                     found[count] = (psn, lba);
                     count += 1;
                 }
@@ -240,6 +249,19 @@ impl Ftl {
         }
     }
 
+    /// The logical sector that was written at a physical one of a victim.
+    #[inline]
+    fn written_at(&self, line: u32, chunk: u32, psn: u32) -> Option<u32> {
+        if self.reverse.is_in_memory() {
+            return self.reverse.get(psn);
+        }
+        let list = self.lines.lines[line as usize].list.as_ref()?;
+        let place = self.lines.chunks[chunk as usize].place;
+        // Whatever the media says: there is no sector beyond these.
+        let sectors = self.layout.logical + self.layout.meta;
+        list.lba(place, psn - self.shape.first_psn(chunk)).filter(|lba| *lba < sectors)
+    }
+
     /// Touches what the scan of the next members will look up, so that those cache misses overlap
     /// instead of following each other.
     fn look_ahead(&self, line: u32, unit: u32, member: u32) {
@@ -248,7 +270,7 @@ impl Ftl {
         for &chunk in members.take(LOOK_AHEAD as usize) {
             let first_psn = self.shape.first_psn(chunk) + unit * self.shape.unit;
             for psn in first_psn..first_psn + self.shape.unit {
-                if let Some(lba) = self.reverse.get(psn) {
+                if let Some(lba) = self.written_at(line, chunk, psn) {
                     touched ^= u32::from(self.map.points_at(lba, psn));
                 }
             }
@@ -261,6 +283,7 @@ impl Ftl {
         self.collector.victims.pop_front();
         self.collector.draining += 1;
         self.lines.lines[line as usize].state = LineState::Draining;
+        self.lines.lines[line as usize].list = None;
         self.reclaim_if_moved(now, line, flash);
     }
 

@@ -14,6 +14,16 @@ pub enum VictimPolicyKind {
     Cost,
 }
 
+/// Where the layer keeps which logical sector was written at each physical one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReverseMapKind {
+    /// In memory: four bytes per physical sector.
+    Memory,
+    /// On the media, in the last metadata of lines; in memory only for lines that are being written
+    /// or reclaimed. Garbage collection reads a victim's before it moves anything.
+    Media,
+}
+
 /// The choices of a flash translation layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FtlConfig {
@@ -46,6 +56,13 @@ pub struct FtlConfig {
     /// Whether lines are opened on the least worn of the free chunks (dynamic wear levelling), and not
     /// on the one that has been free longest.
     pub wear_levelling: bool,
+    /// Whether lines have metadata in their first and last write units (LightNVM paper section
+    /// 4.2.2), so that recovery reads a few sectors of a closed line and not the out-of-band bytes of
+    /// all of them. Lines of which it would be more than one part in 16 have none, nor have those on
+    /// a drive that keeps the map.
+    pub line_metadata: bool,
+    /// Where physical to logical is kept. [`ReverseMapKind::Media`] needs lines with metadata.
+    pub reverse_map: ReverseMapKind,
 }
 
 impl Default for FtlConfig {
@@ -62,6 +79,8 @@ impl Default for FtlConfig {
             gc_window_units: 0,
             name: 0,
             wear_levelling: false,
+            line_metadata: true,
+            reverse_map: ReverseMapKind::Memory,
         }
     }
 }

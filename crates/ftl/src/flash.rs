@@ -21,6 +21,8 @@ pub(crate) enum OpKind {
     Erase,
     Journal,
     Trim,
+    /// First and last metadata of lines; as a read: what a victim says of itself.
+    Meta,
 }
 
 impl OpId {
@@ -36,7 +38,8 @@ impl OpId {
             2 => OpKind::Program,
             3 => OpKind::Erase,
             4 => OpKind::Journal,
-            _ => OpKind::Trim,
+            5 => OpKind::Trim,
+            _ => OpKind::Meta,
         }
     }
 
@@ -68,12 +71,15 @@ pub struct WriteUnit<'a> {
     pub sequence: u64,
     /// What is in its sectors.
     pub entries: &'a [Entry],
+    /// It is metadata of a line, and no data.
+    pub metadata: bool,
 }
 
 impl WriteUnit<'_> {
     /// The out-of-band bytes of each sector.
     pub fn oobs(&self) -> impl ExactSizeIterator<Item = [u8; Oob::BYTES]> {
-        self.entries.iter().map(|entry| entry.oob(self.sequence).encode())
+        let oob = |entry: &Entry| Oob { metadata: self.metadata, ..entry.oob(self.sequence) };
+        self.entries.iter().map(move |entry| oob(entry).encode())
     }
 }
 
@@ -127,4 +133,10 @@ pub trait Flash {
 
     /// A read into slots is done: makes sure that the data of `psn` is in `slot`.
     fn moved(&mut self, psn: u32, slot: u32);
+
+    /// Copies the first bytes of a slot, at most a sector.
+    fn load(&mut self, slot: u32, out: &mut [u8]);
+
+    /// The out-of-band bytes of `psn`, which has just been read into `slot`.
+    fn load_oob(&mut self, psn: u32, slot: u32, out: &mut [u8; Oob::BYTES]);
 }

@@ -15,6 +15,7 @@ use crate::issued::Issued;
 use crate::journal::Journal;
 use crate::lines::{Lines, NONE, OpenLine};
 use crate::map_page::MapPage;
+use crate::metadata::Metadata;
 use crate::reverse::Reverse;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::{
@@ -82,6 +83,7 @@ pub struct Ftl {
     pub(crate) limiter: RateLimiter,
     pub(crate) journal: Journal,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) metadata: Metadata,
     /// Set if the drive keeps the map.
     pub(crate) drive_map: Option<Box<DriveMap>>,
     pub(crate) programs_on: Vec<u8>,
@@ -149,6 +151,9 @@ impl Ftl {
         found: &[Found],
         drive_map_from: Option<u64>,
     ) -> Result<Ftl, NewFtlError> {
+        // Its recovery does not ask for lines.
+        let line_metadata = config.line_metadata && drive_map_from.is_none();
+        let config = FtlConfig { line_metadata, ..config };
         let good = |chunk: &u32| found[*chunk as usize] == Found::Free;
         let counted = (0..shape.total_chunks()).filter(good).count() as u32;
         let layout = Layout::of(&shape, &config, owned(found), counted)?;
@@ -189,12 +194,19 @@ impl Ftl {
         let high = low + zone.min(u64::from(layout.spare) / 2);
         Ok(Ftl {
             map: Map::new(layout.logical + layout.meta)?,
-            reverse: Reverse::new(shape.total_sectors())?,
-            lines: Lines::new(shape, &layout, config.victim_policy.build(), config.wear_levelling),
+            reverse: Reverse::new(shape.total_sectors(), config.reverse_map)?,
+            lines: Lines::new(
+                shape,
+                &layout,
+                config.victim_policy.build(),
+                config.wear_levelling,
+                config.reverse_map,
+            ),
             collector: Collector::new(&layout),
             limiter: RateLimiter::new(low, high, user.capacity()),
             journal,
             checkpoint: Checkpoint::new(layout.meta, layout.checkpoint_sectors, 0, 1),
+            metadata: Metadata::default(),
             drive_map: None,
             rings: [user, gc],
             open: [VecDeque::new(), VecDeque::new()],
@@ -255,10 +267,10 @@ impl Ftl {
     }
 
     /// Slots of the write buffer: the rings', then a write unit that is never written to and must be
-    /// zeros, then the journal's.
+    /// zeros, then those of lines' metadata, then the journal's.
     pub fn slots(&self) -> u32 {
         let rings = self.rings[USER].capacity() + self.rings[GC].capacity();
-        rings + self.shape.unit + Ftl::journal_slots(&self.shape)
+        rings + self.shape.unit + self.metadata_slots() + Ftl::journal_slots(&self.shape)
     }
 
     /// Sectors of the users' write buffer that are in use.
@@ -297,6 +309,7 @@ impl Ftl {
             && self.lines.erasing == 0
             && !self.collector.is_moving()
             && self.journal.is_idle()
+            && self.metadata.is_idle()
             && !self.drive_map.as_ref().is_some_and(|m| m.is_telling())
             && !self.is_checkpointing()
     }
@@ -315,10 +328,14 @@ impl Ftl {
         self.space(chunks).saturating_sub(self.rings[USER].unmapped())
     }
 
-    /// Sectors of this many chunks and of the room in open lines.
+    /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.
     pub(crate) fn space(&self, chunks: u32) -> u64 {
+        let meta = match self.layout.line_meta {
+            0 => 0,
+            units => u64::from(chunks / self.layout.active * units) * u64::from(self.shape.unit),
+        };
         let open: u32 = self.open.iter().flatten().map(|o| o.room).sum();
-        u64::from(chunks) * u64::from(self.shape.sectors)
+        u64::from(chunks) * u64::from(self.shape.sectors) - meta
             + u64::from(open) * u64::from(self.shape.unit)
     }
 
@@ -627,6 +644,10 @@ impl Ftl {
     pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
         if op.kind() == OpKind::GcRead {
             self.gc_read_done(op.index(), failed, flash);
+            return true;
+        }
+        if op.kind() == OpKind::Meta {
+            self.metadata_read_done(op.index(), failed, flash);
             return true;
         }
         let index = op.index();

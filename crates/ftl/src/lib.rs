@@ -14,6 +14,9 @@
 //! | `issued` | the numbers of write units, and which of them are under way |
 //! | [`write_ring`](Entry) | the write buffer: slots between acknowledgement and the media |
 //! | `lines` | the unit of reclamation: one chunk on each active parallel unit |
+//! | `line_meta` | what a line says of itself, in its first and last write units |
+//! | `metadata` | writes it |
+//! | `victim_list` | what was written in a victim, read back from the media |
 //! | [`victim`](VictimPolicy) | which line is reclaimed next |
 //! | [`limiter`](RateLimiter) | how users and garbage collection share the flash |
 //! | [`ftl`](Ftl) | the layer: requests in, flash operations out |
@@ -52,9 +55,11 @@ mod ftl;
 mod issued;
 pub mod journal;
 mod limiter;
+mod line_meta;
 mod lines;
 mod map;
 mod map_page;
+mod metadata;
 mod oob;
 mod program;
 mod recover;
@@ -63,9 +68,10 @@ mod shape;
 mod snapshot;
 mod stats;
 mod victim;
+mod victim_list;
 mod write_ring;
 
-pub use config::{FtlConfig, VictimPolicyKind};
+pub use config::{FtlConfig, ReverseMapKind, VictimPolicyKind};
 pub use flash::{Flash, OpId, ReadTarget, WriteUnit};
 pub use ftl::{Done, Ftl, NewFtlError};
 pub use limiter::RateLimiter;

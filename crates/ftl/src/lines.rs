@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use crate::journal::Position;
-use crate::{Layout, Shape, VictimPolicy};
+use crate::line_meta::{LineList, data_end};
+use crate::{Layout, ReverseMapKind, Shape, VictimPolicy};
 
 /// No line, no chunk, no unit.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -22,6 +23,19 @@ pub(crate) enum LineState {
     Victim,
     /// All have been read; some are not durable elsewhere yet.
     Draining,
+}
+
+/// Where a line is with its last metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// It has none, and gets none.
+    None,
+    /// Its last write units are kept for it.
+    Kept,
+    /// They are being written, with it or with padding.
+    Writing,
+    /// It is on the media.
+    Whole,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +64,12 @@ pub(crate) struct Line {
     pub(crate) stream: u8,
     /// The largest number of a unit in it.
     pub(crate) newest: u64,
+    /// The number of the next write unit when it was opened.
+    pub(crate) opening: u64,
+    pub(crate) last: Last,
+    /// What was written in it: while it is written, if it gets last metadata or there is no reverse
+    /// map in memory; while it is reclaimed, if there is none.
+    pub(crate) list: Option<Box<LineList>>,
     pub(crate) chunks: Vec<u32>,
 }
 
@@ -58,8 +78,19 @@ pub(crate) struct Line {
 pub(crate) struct Member {
     pub(crate) chunk: u32,
     pub(crate) pu: u32,
-    /// Next sector to be mapped; the chunk's size when it takes no more.
+    /// Next sector to be mapped; `end` when it takes no more.
     pub(crate) next: u32,
+    /// Where data ends: at the chunk's size, or before the last metadata.
+    pub(crate) end: u32,
+    /// Where its tail begins, or `end`.
+    tail: u32,
+}
+
+impl Member {
+    /// Write units of its tail that can still be mapped.
+    fn left_in_tail(&self, shape: &Shape) -> u32 {
+        (self.end - self.next.max(self.tail).min(self.end)) / shape.unit
+    }
 }
 
 /// A line that is being written.
@@ -68,10 +99,18 @@ pub(crate) struct OpenLine {
     pub(crate) line: u32,
     pub(crate) members: Vec<Member>,
     cursor: usize,
-    /// Write units that can still be mapped.
+    /// Write units that can still be mapped; and those of them that come last, when there is no other:
+    /// the tails of chunks that end with last metadata. What is in front of that cannot be read until it
+    /// is written, and it is not before all chunks are full. Till then a chunk that has run ahead of the
+    /// others can be given a unit of its tail for each older one that must be readable.
     pub(crate) room: u32,
+    tails: u32,
     /// Where the journal says that it was opened: only when that is durable it takes units.
     pub(crate) recorded: Position,
+    /// Its first metadata is still to be written, in front of everything in the first chunk.
+    pub(crate) first: bool,
+    /// The line opened before it in its stream: its opening number and first chunk.
+    pub(crate) previous: Option<(u64, u32)>,
 }
 
 /// Per chunk, what is known beside its line.
@@ -87,11 +126,13 @@ pub(crate) struct Chunk {
     pub(crate) bad: bool,
     /// How often it has been erased, as far as is known.
     pub(crate) erases: u32,
+    /// Its place among its line's chunks.
+    pub(crate) place: u32,
 }
 
 impl Chunk {
     fn free(erases: u32) -> Chunk {
-        Chunk { persisted: 0, first: NONE, last: NONE, bad: false, erases }
+        Chunk { persisted: 0, first: NONE, last: NONE, bad: false, erases, place: 0 }
     }
 }
 
@@ -116,6 +157,14 @@ pub(crate) struct Lines {
     /// Closed lines without a valid sector: they cost an erase and nothing else, whatever the policy.
     empty: VecDeque<u32>,
     closings: u64,
+    /// Write units of metadata in a full line; 0 if lines have none.
+    meta: u32,
+    /// Whether every line keeps a list while it is written, and whether a closed one is read back
+    /// from the media when it is wanted again.
+    lists: bool,
+    pub(crate) reads_lists: bool,
+    /// Open lines that are full and wait for their last metadata to be written.
+    pub(crate) due: VecDeque<u32>,
 }
 
 impl Lines {
@@ -124,6 +173,7 @@ impl Lines {
         layout: &Layout,
         policy: Box<dyn VictimPolicy>,
         levels: bool,
+        reverse: ReverseMapKind,
     ) -> Lines {
         let total = shape.total_chunks() as usize;
         Lines {
@@ -142,6 +192,10 @@ impl Lines {
             hurt: VecDeque::new(),
             empty: VecDeque::new(),
             closings: 0,
+            meta: layout.line_meta,
+            lists: reverse == ReverseMapKind::Media,
+            reads_lists: false,
+            due: VecDeque::new(),
         }
     }
 
@@ -212,6 +266,9 @@ impl Lines {
                 trimmed: false,
                 stream: 0,
                 newest: 0,
+                opening: 0,
+                last: Last::None,
+                list: None,
                 chunks: Vec::new(),
             });
             (self.lines.len() - 1) as u32
@@ -226,16 +283,22 @@ impl Lines {
         line.after = 0;
         line.trimmed = false;
         line.newest = 0;
+        line.opening = 0;
+        line.last = Last::None;
+        line.list = None;
         line.chunks.clear();
-        for &(chunk, _) in members {
+        for (place, &(chunk, _)) in (0..).zip(members) {
             line.chunks.push(chunk);
             self.line_of[chunk as usize] = id;
+            self.chunks[chunk as usize].place = place;
         }
         id
     }
 
-    /// Opens a line of a stream on the next parallel units in striping order that have a free chunk.
-    pub(crate) fn open(&mut self, stream: u8) -> Option<OpenLine> {
+    /// Opens a line of a stream on the next parallel units in striping order that have a free chunk;
+    /// the next write unit's number is `opening`. Only a line of full width has metadata: the capacity
+    /// counts it per so many chunks.
+    pub(crate) fn open(&mut self, stream: u8, opening: u64) -> Option<OpenLine> {
         let mut members = Vec::with_capacity(self.active as usize);
         let pus = self.shape.pus;
         let mut tried = 0;
@@ -252,8 +315,46 @@ impl Lines {
         self.pu_cursor = (self.pu_cursor + tried) % pus;
         self.free_chunks -= members.len() as u32;
         let line = self.adopt(&members, LineState::Open);
-        self.lines[line as usize].stream = stream;
-        Some(self.open_line(line, &members))
+        let count = members.len() as u32;
+        let with_meta = self.meta > 0 && count == self.active;
+        let l = &mut self.lines[line as usize];
+        (l.stream, l.opening) = (stream, opening);
+        if with_meta || self.lists {
+            l.list = Some(Box::new(LineList::new(&self.shape, count, opening)));
+        }
+        let mut open = self.open_line(line, &members);
+        if with_meta {
+            let (l, last) = (&mut self.lines[line as usize], self.meta - 1);
+            l.last = Last::Kept;
+            l.sectors -= self.meta * self.shape.unit;
+            for (place, member) in (0..).zip(&mut open.members) {
+                member.end = data_end(&self.shape, count, last, place);
+                let rows = 4 * self.shape.pair_units() * self.shape.unit;
+                let ends_early = member.end < self.shape.sectors;
+                member.tail = member.end.saturating_sub(if ends_early { rows } else { 0 });
+            }
+            open.members[0].next = self.shape.unit;
+            open.first = true;
+            open.room -= self.meta;
+            open.count_tails(&self.shape);
+        }
+        Some(open)
+    }
+
+    /// Marks a line as one whose last metadata is on the media.
+    pub(crate) fn has_last(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        line.last = Last::Whole;
+        line.sectors = line.sectors.saturating_sub(self.meta * self.shape.unit);
+    }
+
+    /// Drops what is in memory of a closed line and can be read back, or is never asked for.
+    fn drop_list(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        // A line with a failed chunk is reclaimed at once.
+        if !self.lists || self.reads_lists && !line.hurt {
+            line.list = None;
+        }
     }
 
     /// An open line over chunks with write pointers of their own.
@@ -261,13 +362,23 @@ impl Lines {
         let room = members.iter().map(|(_, next)| (self.shape.sectors - next) / self.shape.unit);
         OpenLine {
             line,
+            tails: 0,
             room: room.sum(),
             members: members
                 .iter()
-                .map(|&(chunk, next)| Member { chunk, pu: self.shape.pu_of(chunk), next })
+                .map(|&(chunk, next)| Member {
+                    chunk,
+                    pu: self.shape.pu_of(chunk),
+                    next,
+                    end: self.shape.sectors,
+                    tail: self.shape.sectors,
+                })
                 .collect(),
-            cursor: 0,
+            // The first metadata goes first into the first one.
+            cursor: usize::from(members.len() > 1),
             recorded: Position(0),
+            first: false,
+            previous: None,
         }
     }
 
@@ -277,7 +388,18 @@ impl Lines {
         if line.state != LineState::Open || !line.full || line.programs > 0 {
             return;
         }
+        match line.last {
+            Last::Kept => {
+                line.last = Last::Writing;
+                self.due.push_back(id);
+                return;
+            }
+            Last::Writing => return,
+            Last::None | Last::Whole => {}
+        }
         line.state = LineState::Closed;
+        self.drop_list(id);
+        let line = &self.lines[id as usize];
         if line.hurt {
             self.hurt.push_back(id);
         } else if line.valid == 0 {
@@ -362,6 +484,7 @@ impl Lines {
         let line = &mut self.lines[id as usize];
         debug_assert_eq!((line.programs, line.moves, line.erasing), (0, 0, 0));
         line.state = LineState::Free;
+        line.list = None;
         line.chunks.clear();
         self.free_lines.push(id);
     }
@@ -378,13 +501,16 @@ impl OpenLine {
             return None;
         }
         let n = self.members.len();
+        let only_tails = self.room <= self.tails;
         for i in 0..n {
             let at = if self.cursor + i >= n { self.cursor + i - n } else { self.cursor + i };
             let member = &mut self.members[at];
-            if member.next < shape.sectors && accepts(member.pu) {
+            let end = if only_tails { member.end } else { member.tail };
+            if member.next < end && !(self.first && at == 0) && accepts(member.pu) {
                 let placed = (member.chunk, member.next);
                 member.next += shape.unit;
                 self.room -= 1;
+                self.tails -= u32::from(placed.1 >= member.tail);
                 self.cursor = if at + 1 == n { 0 } else { at + 1 };
                 return Some(placed);
             }
@@ -394,9 +520,11 @@ impl OpenLine {
 
     /// Maps the next write unit of one chunk.
     pub(crate) fn take(&mut self, shape: &Shape, chunk: u32) -> Option<u32> {
-        let open = |m: &&mut Member| m.chunk == chunk && m.next < shape.sectors;
-        let member = self.members.iter_mut().find(open)?;
+        let skip = usize::from(self.first);
+        let open = |m: &&mut Member| m.chunk == chunk && m.next < m.end;
+        let member = self.members.iter_mut().skip(skip).find(open)?;
         let sector = member.next;
+        self.tails -= u32::from(sector >= member.tail);
         member.next += shape.unit;
         self.room -= 1;
         Some(sector)
@@ -405,10 +533,41 @@ impl OpenLine {
     /// A chunk takes no more.
     pub(crate) fn abandon(&mut self, shape: &Shape, chunk: u32) {
         for member in &mut self.members {
-            if member.chunk == chunk && member.next < shape.sectors {
-                self.room -= (shape.sectors - member.next) / shape.unit;
-                member.next = shape.sectors;
+            if member.chunk == chunk && member.next < member.end {
+                self.room -= (member.end - member.next) / shape.unit;
+                member.next = member.end;
             }
         }
+        self.count_tails(shape);
+    }
+
+    fn count_tails(&mut self, shape: &Shape) {
+        self.tails = self.members.iter().map(|m| m.left_in_tail(shape)).sum();
+    }
+
+    /// Whether a chunk takes no more data and waits for the last metadata: that is, for the others.
+    pub(crate) fn waits_on(&self, shape: &Shape, chunk: u32) -> bool {
+        let waits = |m: &Member| m.chunk == chunk && m.next == m.end && m.end < shape.sectors;
+        self.room > 0 && self.members.iter().any(waits)
+    }
+
+    /// A chunk that takes more, and is none of these.
+    pub(crate) fn other_with_room(&self, not: &[u32]) -> Option<u32> {
+        let members = self.members.iter().skip(usize::from(self.first));
+        members.filter(|m| m.next < m.end).map(|m| m.chunk).find(|c| !not.contains(c))
+    }
+
+    /// Gives the write units that are kept for the last metadata to data.
+    pub(crate) fn give_up_last(&mut self, shape: &Shape, lines: &mut Lines) {
+        let line = &mut lines.lines[self.line as usize];
+        line.last = Last::None;
+        line.sectors += lines.meta.saturating_sub(1) * shape.unit;
+        for member in &mut self.members {
+            if !lines.chunks[member.chunk as usize].bad {
+                self.room += (shape.sectors - member.end) / shape.unit;
+                (member.end, member.tail) = (shape.sectors, shape.sectors);
+            }
+        }
+        self.count_tails(shape);
     }
 }

@@ -5,7 +5,7 @@
 /// ```text
 /// bytes 0..4   logical sector + 1, little endian; 0 for padding
 /// bytes 4..6   0x51ce, a mark
-/// byte  6      flags: bit 0 poison
+/// byte  6      flags: bit 0 poison, bit 1 metadata of a line (then bytes 0..4 are 0)
 /// byte  7      0
 /// bytes 8..16  the write unit's sequence number, little endian
 /// ```
@@ -17,6 +17,9 @@ pub struct Oob {
     pub lba: Option<u32>,
     /// The data was lost before it could be moved: reads of the sector fail.
     pub poison: bool,
+    /// The sector holds first or last metadata of a line (`docs/format/line.md`): no data, and
+    /// `sequence` is the line's opening number.
+    pub metadata: bool,
     /// The write unit's number.
     pub sequence: u64,
 }
@@ -32,7 +35,7 @@ impl Oob {
         let mut out = [0; Oob::BYTES];
         out[..4].copy_from_slice(&self.lba.map_or(0, |l| l + 1).to_le_bytes());
         out[4..6].copy_from_slice(&MARK.to_le_bytes());
-        out[6] = self.poison.into();
+        out[6] = u8::from(self.poison) | u8::from(self.metadata) << 1;
         out[8..].copy_from_slice(&self.sequence.to_le_bytes());
         out
     }
@@ -41,12 +44,16 @@ impl Oob {
     pub fn decode(bytes: &[u8]) -> Option<Oob> {
         let bytes: &[u8; Oob::BYTES] = bytes.get(..Oob::BYTES)?.try_into().ok()?;
         let [a, b, c, d, m0, m1, flags, zero, s @ ..] = *bytes;
-        if u16::from_le_bytes([m0, m1]) != MARK || flags > 1 || zero != 0 {
+        let lba = u32::from_le_bytes([a, b, c, d]).checked_sub(1);
+        // Metadata is of no logical sector.
+        let sound = flags < 2 || flags == 2 && lba.is_none();
+        if u16::from_le_bytes([m0, m1]) != MARK || !sound || zero != 0 {
             return None;
         }
         Some(Oob {
-            lba: u32::from_le_bytes([a, b, c, d]).checked_sub(1),
+            lba,
             poison: flags & 1 != 0,
+            metadata: flags & 2 != 0,
             sequence: u64::from_le_bytes(s),
         })
     }
@@ -59,12 +66,17 @@ mod tests {
     #[test]
     fn survives_the_media_and_foreign_bytes_are_told_apart() {
         for oob in [
-            Oob { lba: None, poison: false, sequence: 0 },
-            Oob { lba: Some(0), poison: false, sequence: 1 },
-            Oob { lba: Some(0x6fff_ffff), poison: true, sequence: u64::MAX },
+            Oob { lba: None, poison: false, metadata: false, sequence: 0 },
+            Oob { lba: Some(0), poison: false, metadata: false, sequence: 1 },
+            Oob { lba: Some(0x6fff_ffff), poison: true, metadata: false, sequence: u64::MAX },
+            Oob { lba: None, poison: false, metadata: true, sequence: 77 },
         ] {
             assert_eq!(Oob::decode(&oob.encode()), Some(oob));
         }
+        let mut metadata_of_a_sector =
+            Oob { lba: Some(3), poison: false, metadata: false, sequence: 1 }.encode();
+        metadata_of_a_sector[6] = 2;
+        assert_eq!(Oob::decode(&metadata_of_a_sector), None);
         assert_eq!(Oob::decode(&[0; 16]), None);
         assert_eq!(Oob::decode(&[0xff; 16]), None);
         assert_eq!(Oob::decode(&[0; 15]), None);

@@ -12,7 +12,7 @@ use crate::write_ring::{UnitState, WriteRing};
 use crate::{Entry, Flash, Ftl, Location, OpId, WriteUnit};
 
 /// Programs outstanding per parallel unit at most: one in the array, one in the cache register.
-const PROGRAMS_PER_PU: u8 = 2;
+pub(crate) const PROGRAMS_PER_PU: u8 = 2;
 
 /// Names a program of padding from outside of the rings; the rest of the name is its chunk.
 const PADDING: u32 = 1 << 28;
@@ -30,10 +30,12 @@ pub(crate) fn parts(name: u32) -> (usize, u32) {
 impl Ftl {
     /// Starts programs for all units that are ready, as far as parallel units take them.
     pub(crate) fn program_ready(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        let mut moved = false;
+        let mut moved = self.begin_lines(now, flash);
+        // One per parallel unit at most: users have the other program that it takes.
+        moved |= self.finish_lines(now, flash);
         while let Some(&(ring, unit)) = self.retry.front() {
             if !self.program_unit(now, ring, unit, flash) {
-                return moved;
+                return self.finish_lines(now, flash) || moved;
             }
             self.retry.pop_front();
             moved = true;
@@ -49,7 +51,7 @@ impl Ftl {
                 moved = true;
             }
         }
-        moved
+        self.finish_lines(now, flash) || moved
     }
 
     pub(crate) fn program_unit(
@@ -99,6 +101,12 @@ impl Ftl {
         (u.state, u.chunk, u.sector, u.next) = (UnitState::Mapped, chunk, sector, NONE);
         let sequence = u.sequence;
         let l = &mut self.lines.lines[line as usize];
+        if let Some(list) = &mut l.list {
+            let place = self.lines.chunks[chunk as usize].place;
+            let entries = self.rings[ring].entries(unit).iter();
+            let words = entries.map(|e| (e.lba_plus_1.checked_sub(1), e.poison));
+            list.note(place, sector, sequence, words);
+        }
         l.programs += 1;
         l.newest = l.newest.max(sequence);
         self.programs_on[self.shape.pu_of(chunk) as usize] += 1;
@@ -107,7 +115,8 @@ impl Ftl {
         let op = OpId::new(OpKind::Program, name);
         let ring = &self.rings[ring];
         let (first_slot, entries) = (ring.slot_of_unit(unit), ring.entries(unit));
-        flash.program(now, op, WriteUnit { chunk, sector, first_slot, sequence, entries });
+        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata: false };
+        flash.program(now, op, unit);
         true
     }
 
@@ -147,11 +156,22 @@ impl Ftl {
                 && !self.padded.contains(chunk)
         };
         let Some(chunk) = stuck.find(still) else { return false };
-        let mut open = self.open.iter_mut().flatten();
-        let Some((line, sector)) = open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
-        else {
-            return false;
-        };
+        let has = |o: &&mut OpenLine| o.members.iter().any(|m| m.chunk == chunk);
+        let Some(open) = self.open.iter_mut().flatten().find(has) else { return false };
+        let line = open.line;
+        let mut chunk = chunk;
+        if open.waits_on(&self.shape, chunk) {
+            // What is kept for the last metadata comes when the other chunks are full. With little
+            // left in them they are padded, else there will be none.
+            if open.room <= open.members.len() as u32 {
+                let Some(other) = open.other_with_room(&self.padded) else { return false };
+                chunk = other;
+            } else {
+                open.give_up_last(&self.shape, &mut self.lines);
+                self.stats.lines_without_metadata += 1;
+            }
+        }
+        let Some(sector) = open.take(&self.shape, chunk) else { return false };
         self.drop_full(USER);
         self.drop_full(GC);
         self.padded.push(chunk);
@@ -167,7 +187,8 @@ impl Ftl {
         let op = OpId::new(OpKind::Program, PADDING | chunk);
         let slot = self.rings[USER].capacity() + self.rings[GC].capacity();
         let entries = &[Entry::PADDING; 64][..self.shape.unit as usize];
-        let unit = WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries };
+        let unit =
+            WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries, metadata: false };
         flash.program(now, op, unit);
         true
     }
@@ -182,13 +203,25 @@ impl Ftl {
     /// oldest chunk comes first: slots are free in order, and one chunk that lags behind the others
     /// because its parallel unit has been busy would hold up all of them.
     fn place_for(&mut self, ring: usize, stream: usize) -> Option<(u32, u32, u32)> {
-        if let Some(chunk) = self.rings[ring].lagging()
-            && self.programs_on[self.shape.pu_of(chunk) as usize] < PROGRAMS_PER_PU
-        {
-            let mut open = self.open[stream].iter_mut();
-            if let Some((line, sector)) =
-                open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
-            {
+        if let Some(chunk) = self.rings[ring].lagging() {
+            if self.programs_on[self.shape.pu_of(chunk) as usize] < PROGRAMS_PER_PU {
+                let mut open = self.open[stream].iter_mut();
+                if let Some((line, sector)) =
+                    open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
+                {
+                    self.drop_full(stream);
+                    return Some((line, chunk, sector));
+                }
+            }
+            // If what is missing is the line's last metadata, the other chunks must be filled first:
+            // as much of the ring as that takes is kept for them.
+            let left = self.rings[ring].placeable();
+            let (shape, busy) = (&self.shape, &self.programs_on);
+            let waits = |o: &&mut OpenLine| o.waits_on(shape, chunk) && u64::from(o.room) >= left;
+            if let Some(open) = self.open[stream].iter_mut().find(waits) {
+                let line = open.line;
+                let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
+                let (chunk, sector) = open.place(shape, accepts)?;
                 self.drop_full(stream);
                 return Some((line, chunk, sector));
             }
@@ -215,7 +248,7 @@ impl Ftl {
             if self.lines.free_chunks() < self.layout.active && self.lines.erasing > 0 {
                 return None;
             }
-            match self.lines.open(stream as u8) {
+            match self.lines.open(stream as u8, self.issued.next()) {
                 Some(open) => {
                     if !self.record_opened(stream, open) {
                         return None;
@@ -242,6 +275,8 @@ impl Ftl {
             return false;
         }
         open.recorded = self.journal.flush();
+        let first = (self.lines.lines[open.line as usize].opening, open.members[0].chunk);
+        open.previous = self.metadata.follow(stream, first);
         self.open[stream].push_back(open);
         true
     }
@@ -284,6 +319,9 @@ impl Ftl {
     pub fn program_done(&mut self, now: Nanos, op: OpId, status: Status, flash: &mut impl Flash) {
         if op.kind() == OpKind::Journal {
             return self.journal_program_done(op.index(), status);
+        }
+        if op.kind() == OpKind::Meta {
+            return self.metadata_program_done(op.index(), status);
         }
         let name = op.index();
         let padding = name & PADDING != 0;
@@ -363,9 +401,14 @@ impl Ftl {
     /// A unit whose program failed is written elsewhere, ahead of everything newer.
     pub(crate) fn write_again(&mut self, name: u32, chunk: u32) {
         self.unlink(name, chunk);
-        let first_psn = self.shape.first_psn(chunk) + self.unit_mut(name).sector;
+        let sector = self.unit_mut(name).sector;
+        let first_psn = self.shape.first_psn(chunk) + sector;
         for psn in first_psn..first_psn + self.shape.unit {
             self.reverse.set(psn, None, false);
+        }
+        let line = self.lines.line_of[chunk as usize];
+        if let Some(list) = &mut self.lines.lines[line as usize].list {
+            list.strike(self.lines.chunks[chunk as usize].place, sector);
         }
         self.retry.push_back(parts(name));
     }

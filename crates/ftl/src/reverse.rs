@@ -1,9 +1,13 @@
 //! [`Reverse`]: which logical sector was written at a physical one, and what was lost before it came
-//! there; four bytes per physical sector.
+//! there. In memory four bytes per physical sector, or only what was lost: then the rest is in the
+//! last metadata of lines (`line_meta`).
 
+use std::collections::BTreeSet;
 use std::io;
 
 use ring::Table;
+
+use crate::ReverseMapKind;
 
 /// The reverse map. It says what was written, not what is valid: a physical sector is valid when its
 /// logical sector points back at it; nothing else says so.
@@ -13,7 +17,10 @@ use ring::Table;
 /// ```
 #[derive(Debug)]
 pub(crate) struct Reverse {
-    words: Table,
+    /// None if the media has it.
+    words: Option<Table>,
+    /// Without words: what was lost. As good as always empty.
+    lost: BTreeSet<u32>,
     /// Whether anything was ever lost: as long as not, reads need not look here.
     any_poison: bool,
 }
@@ -25,26 +32,71 @@ impl Reverse {
     ///
     /// # Errors
     /// What `mmap(2)` returns.
-    pub(crate) fn new(physical: u64) -> io::Result<Reverse> {
-        Ok(Reverse { words: Table::zeroed(physical as usize)?, any_poison: false })
+    pub(crate) fn new(physical: u64, kind: ReverseMapKind) -> io::Result<Reverse> {
+        let words = match kind {
+            ReverseMapKind::Memory => Some(Table::zeroed(physical as usize)?),
+            ReverseMapKind::Media => None,
+        };
+        Ok(Reverse { words, lost: BTreeSet::new(), any_poison: false })
     }
 
-    /// The logical sector that was written at a physical one.
+    /// Whether it knows what was written where; else the media does.
+    #[inline]
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.words.is_some()
+    }
+
+    /// The logical sector that was written at a physical one, if it is in memory.
     #[inline]
     pub(crate) fn get(&self, psn: u32) -> Option<u32> {
-        (self.words[psn as usize] & !POISON).checked_sub(1)
+        (self.words.as_ref()?[psn as usize] & !POISON).checked_sub(1)
     }
 
     /// Notes which logical sector is written at a physical one.
     #[inline]
     pub(crate) fn set(&mut self, psn: u32, lba: Option<u32>, poison: bool) {
         self.any_poison |= poison;
-        self.words[psn as usize] = lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 };
+        match &mut self.words {
+            Some(words) => {
+                words[psn as usize] = lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 };
+            }
+            None if poison => {
+                self.lost.insert(psn);
+            }
+            None if self.any_poison => {
+                self.lost.remove(&psn);
+            }
+            None => {}
+        }
     }
 
     /// Whether the data at a physical sector was lost before it came there.
     #[inline]
     pub(crate) fn poisoned(&self, psn: u32) -> bool {
-        self.any_poison && self.words[psn as usize] & POISON != 0
+        self.any_poison
+            && match &self.words {
+                Some(words) => words[psn as usize] & POISON != 0,
+                None => self.lost.contains(&psn),
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_words_only_what_was_lost_is_known() {
+        for kind in [ReverseMapKind::Memory, ReverseMapKind::Media] {
+            let mut reverse = Reverse::new(1000, kind).unwrap();
+            let in_memory = kind == ReverseMapKind::Memory;
+            assert_eq!(reverse.is_in_memory(), in_memory);
+            reverse.set(7, Some(3), false);
+            reverse.set(8, Some(4), true);
+            assert_eq!(reverse.get(7), in_memory.then_some(3));
+            assert_eq!((reverse.poisoned(7), reverse.poisoned(8)), (false, true));
+            reverse.set(8, Some(5), false);
+            assert_eq!((reverse.get(8), reverse.poisoned(8)), (in_memory.then_some(5), false));
+        }
     }
 }

@@ -2,10 +2,10 @@
 
 use nvme::Geometry;
 
-use crate::FtlConfig;
 use crate::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::map_page::MapPage;
 use crate::snapshot::Snapshot;
+use crate::{FtlConfig, ReverseMapKind, line_meta};
 
 /// Names the layer in its journal, together with [`FtlConfig::name`].
 const OWNER: u32 = 0x006c_7466;
@@ -146,6 +146,19 @@ pub enum CapacityError {
     /// The journal does not fit.
     #[error("the layer's journal: {0}")]
     Journal(JournalError),
+    /// The reverse map is to be in the metadata of lines, and they have none.
+    #[error(
+        "reverse_map is \"media\", but lines have no metadata: {}",
+        if *asked_for {
+            "it would be more than one part in 16 of a line of that size"
+        } else {
+            "line_metadata is off, or the drive keeps the map"
+        }
+    )]
+    ReverseMap {
+        /// Whether `line_metadata` is on.
+        asked_for: bool,
+    },
     /// Nothing is left for data.
     #[error(
         "of {chunks} good chunks {journal} are for the journal, the others make {lines} lines of \
@@ -190,8 +203,11 @@ pub struct Layout {
     pub lines: u32,
     /// Lines held in reserve: open ones, and those that only garbage collection may take.
     pub held: u32,
-    /// Sectors of a full line.
+    /// Sectors of a full line that hold data.
     pub line_sectors: u32,
+    /// Write units of a full line that hold its first and last metadata, beside those; 0 if lines
+    /// have none.
+    pub line_meta: u32,
     /// Sectors held for padding and metadata.
     pub slack: u32,
     /// Sectors beyond what can be mapped and what is held: the over-provisioning.
@@ -251,9 +267,14 @@ impl Layout {
         // Per stream the line that fills up; and room for padding, metadata, and four power cuts
         // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
         let streams = 1 + u32::from(config.hot_cold);
-        let line_sectors = active * shape.sectors;
+        let line_meta = if config.line_metadata { line_meta::units(shape, active) } else { 0 };
+        if line_meta == 0 && config.reverse_map == ReverseMapKind::Media {
+            return Err(CapacityError::ReverseMap { asked_for: config.line_metadata });
+        }
+        let line_sectors = active * shape.sectors - line_meta * shape.unit;
         let slack = 4 * streams * active * (shape.pair_units() + 2) * shape.unit;
-        let held = config.reserve_lines.max(1) + streams + slack.div_ceil(line_sectors);
+        let slack_lines = slack.div_ceil(active * shape.sectors);
+        let held = config.reserve_lines.max(1) + streams + slack_lines;
         let physical = u64::from(lines.saturating_sub(held)) * u64::from(line_sectors);
         let total = (physical as f64 / (1.0 + config.over_provisioning)) as u64;
         let meta = total.div_ceil(page + 1);
@@ -289,6 +310,7 @@ impl Layout {
             lines,
             held,
             line_sectors,
+            line_meta,
             slack,
             spare: (physical - total) as u32,
             logical: logical as u32,
@@ -346,10 +368,11 @@ mod tests {
         let all = shape.total_chunks();
         let layout = Layout::of(&shape, &config, all, all).unwrap();
         // 32 lines of 8 chunks of 64 sectors, less one for the journal; 2 in reserve, 1 open, 1 for
-        // padding.
+        // padding. Two write units of each are metadata.
         assert!((1..=8).contains(&layout.journal), "{}", layout.journal);
-        assert_eq!((layout.lines, layout.held, layout.line_sectors), (31, 4, 512));
-        assert_eq!(layout.logical + layout.meta, (27.0 * 512.0 / 1.25) as u32);
+        assert_eq!((layout.lines, layout.held, layout.line_sectors), (31, 4, 504));
+        assert_eq!(layout.line_meta, 2);
+        assert_eq!(layout.logical + layout.meta, (27.0 * 504.0 / 1.25) as u32);
         assert_eq!(layout.meta, 12);
     }
 

@@ -9,9 +9,10 @@
 //!                per line, users' sectors, map pages, chunks that count
 //! bytes 48..56   base: what every write unit with a smaller number wrote is in the map's pages
 //! bytes 56..60   lines
-//! bytes 60..64   0
+//! bytes 60..64   write units of metadata in a full line, 0 if lines have none
 //! then           per page of the map: physical sector + 1, or 0 if it was never written
-//! then           per line: stream (1 byte), state (1 byte: 1 open), chunks (2 bytes), 0 (4 bytes), the
+//! then           per line: stream (1 byte), state (1 byte: bit 0 open, bit 1 with last
+//!                metadata), chunks (2 bytes), 0 (4 bytes), the
 //!                largest number of a unit in it (8 bytes), its chunks (4 bytes each)
 //!
 //! record: a line was opened
@@ -29,12 +30,15 @@ const VERSION: u32 = 1;
 const HEADER: usize = 64;
 const LINE: usize = 16;
 const OPENED: u8 = 1;
+const CAPACITY: &str = "the capacity in sectors (over_provisioning)";
 
 /// A line as the journal knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineEntry {
     pub(crate) stream: u8,
     pub(crate) open: bool,
+    /// Its last metadata is on the media.
+    pub(crate) last: bool,
     /// The largest number of a write unit in it; the largest there is if it is open.
     pub(crate) newest: u64,
     pub(crate) chunks: Vec<u32>,
@@ -82,7 +86,7 @@ fn facts(shape: &Shape, layout: &Layout) -> [(&'static str, u32); 9] {
         ("the distance to the paired page (mw_cunits)", shape.pair),
         ("the size of a sector", shape.sector_bytes),
         ("active_pus", layout.active),
-        ("the capacity in sectors (over_provisioning)", layout.logical),
+        (CAPACITY, layout.logical),
         ("the number of map pages", layout.meta),
     ]
 }
@@ -125,12 +129,12 @@ impl Snapshot {
         word(&mut out, self.counted);
         out.extend_from_slice(&self.base.to_le_bytes());
         word(&mut out, self.lines.len() as u32);
-        word(&mut out, 0);
+        word(&mut out, layout.line_meta);
         for page in &self.pages {
             word(&mut out, *page);
         }
         for line in &self.lines {
-            out.extend_from_slice(&[line.stream, line.open.into()]);
+            out.extend_from_slice(&[line.stream, u8::from(line.open) | u8::from(line.last) << 1]);
             out.extend_from_slice(&(line.chunks.len() as u16).to_le_bytes());
             word(&mut out, 0);
             out.extend_from_slice(&line.newest.to_le_bytes());
@@ -156,10 +160,20 @@ impl Snapshot {
         if r.u32() != Some(MAGIC) || r.u32() != Some(VERSION) {
             return Err(garbled);
         }
+        let of_lines = bytes.get(60..64).and_then(|b| Reader(b).u32()).ok_or(garbled)?;
+        let of_lines = Changed {
+            what: "the number of write units of metadata in a line (line_metadata)",
+            was: of_lines,
+            is: layout.line_meta,
+        };
         for (what, is) in facts(shape, layout) {
             let was = r.u32().ok_or(garbled)?;
-            if was != is {
+            if was != is && !(what == CAPACITY && of_lines.was != of_lines.is) {
                 return Err(Unusable::Changed(Changed { what, was, is }));
+            }
+            if what == CAPACITY && of_lines.was != of_lines.is {
+                // It changes the capacity.
+                return Err(Unusable::Changed(of_lines));
             }
         }
         Snapshot::body(&mut r, shape, layout).ok_or(garbled)
@@ -175,13 +189,14 @@ impl Snapshot {
         let pages = (0..layout.meta).map(|_| page(r)).collect::<Option<Vec<u32>>>()?;
         let mut lines = Vec::new();
         for _ in 0..count {
-            let [stream, open, a, b] = r.take()?;
+            let [stream, state, a, b] = r.take()?;
             r.u32()?;
             let newest = r.u64()?;
             let chunk = |r: &mut Reader<'_>| r.u32().filter(|c| *c < shape.total_chunks());
             let chunks = u16::from_le_bytes([a, b]);
             let chunks = (0..chunks).map(|_| chunk(r)).collect::<Option<Vec<u32>>>()?;
-            lines.push(LineEntry { stream, open: open != 0, newest, chunks });
+            let (open, last) = (state & 1 != 0, state & 2 != 0);
+            lines.push(LineEntry { stream, open, last, newest, chunks });
         }
         Some(Snapshot { counted, base, pages, lines })
     }

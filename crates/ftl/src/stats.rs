@@ -17,8 +17,15 @@ pub struct FtlStats {
     pub gc_moves: u64,
     /// Sectors of padding, for flushes.
     pub padding: u64,
-    /// Sectors of the map's pages.
+    /// Sectors of the map's pages, and of the first and last metadata of lines.
     pub metadata: u64,
+    /// Lines that had room for last metadata and were closed without.
+    pub lines_without_metadata: u64,
+    /// Victims whose last metadata garbage collection has read, and of which it has read the
+    /// out-of-band bytes instead; none as long as the reverse map is in memory.
+    pub victims_by_metadata: u64,
+    /// See `victims_by_metadata`.
+    pub victims_by_oob: u64,
     /// Trimmed sectors that a drive with a map of its own was told of.
     pub trims_told: u64,
     /// Checkpoints of the map; with the drive's map, reservations of numbers.
@@ -60,6 +67,9 @@ impl FtlStats {
             gc_moves: self.gc_moves + other.gc_moves,
             padding: self.padding + other.padding,
             metadata: self.metadata + other.metadata,
+            lines_without_metadata: self.lines_without_metadata + other.lines_without_metadata,
+            victims_by_metadata: self.victims_by_metadata + other.victims_by_metadata,
+            victims_by_oob: self.victims_by_oob + other.victims_by_oob,
             trims_told: self.trims_told + other.trims_told,
             checkpoints: self.checkpoints + other.checkpoints,
             flushes: self.flushes + other.flushes,
@@ -85,6 +95,9 @@ impl FtlStats {
             gc_moves: self.gc_moves - earlier.gc_moves,
             padding: self.padding - earlier.padding,
             metadata: self.metadata - earlier.metadata,
+            lines_without_metadata: self.lines_without_metadata - earlier.lines_without_metadata,
+            victims_by_metadata: self.victims_by_metadata - earlier.victims_by_metadata,
+            victims_by_oob: self.victims_by_oob - earlier.victims_by_oob,
             trims_told: self.trims_told - earlier.trims_told,
             checkpoints: self.checkpoints - earlier.checkpoints,
             flushes: self.flushes - earlier.flushes,

@@ -37,7 +37,12 @@ impl Entry {
 
     /// What is written beside the sector in a write unit of this number.
     pub fn oob(&self, sequence: u64) -> crate::Oob {
-        crate::Oob { lba: self.lba_plus_1.checked_sub(1), poison: self.poison, sequence }
+        crate::Oob {
+            lba: self.lba_plus_1.checked_sub(1),
+            poison: self.poison,
+            metadata: false,
+            sequence,
+        }
     }
 }
 
@@ -195,6 +200,12 @@ impl WriteRing {
         }
         let oldest = &self.units[(self.released % self.count) as usize];
         (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
+    }
+
+    /// Write units that can be given a place before the oldest one must be released.
+    #[inline]
+    pub(crate) fn placeable(&self) -> u64 {
+        self.count - (self.mapped - self.released)
     }
 
     /// The chunk whose next write unit would free slots, if there are too few and nothing waits to

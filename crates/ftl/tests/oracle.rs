@@ -8,7 +8,7 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Found, Ftl, FtlConfig, Shape, VictimPolicyKind};
+use ftl::{Found, Ftl, FtlConfig, FtlStats, ReverseMapKind, Shape, VictimPolicyKind};
 use nvme::Status;
 use rng::Rng;
 
@@ -30,6 +30,8 @@ struct Case {
     value: u64,
     tag: u64,
     failing: bool,
+    /// Counters of layers that a power cut has ended.
+    stats: FtlStats,
 }
 
 impl Case {
@@ -41,7 +43,10 @@ impl Case {
         let units = 4 + rng.below(12) as u32;
         let pair = [0, 0, 1, 2, 3][rng.below(5) as usize].min(units - 1) * unit;
         let chunks = 24 + rng.below(24) as u32;
-        let shape = Shape::of(&geometry(channels, pus, chunks, unit * units, unit, pair));
+        // Larger chunks have room for metadata; one sector between checkpoints is too few for them.
+        let large = seed % 3 == 1;
+        let sectors = unit * units * if large { 3 } else { 1 };
+        let shape = Shape::of(&geometry(channels, pus, chunks, sectors, unit, pair));
         let policies =
             [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo];
         let config = FtlConfig {
@@ -52,10 +57,19 @@ impl Case {
             reserve_lines: 1 + rng.below(2) as u32,
             gc_start_lines: 1 + rng.below(3) as u32,
             buffer_sectors: 0,
-            checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
+            checkpoint_sectors: [0, if large { 50 } else { 1 }, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
             name: 0,
             wear_levelling: seed.is_multiple_of(2),
+            line_metadata: seed % 8 != 7,
+            reverse_map: ReverseMapKind::Memory,
+        };
+        // Where lines have room for metadata, the reverse map may be there.
+        let media = FtlConfig { reverse_map: ReverseMapKind::Media, ..config };
+        let total = shape.total_chunks();
+        let config = match ftl::Layout::of(&shape, &media, total, total) {
+            Ok(_) if !seed.is_multiple_of(3) => media,
+            _ => config,
         };
         let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a geometry that fits");
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0xf1a5);
@@ -66,7 +80,17 @@ impl Case {
         }
         let sectors = ftl.sectors() as usize;
         let oracle = vec![Sector { now: 0, possible: vec![0] }; sectors];
-        Case { ftl, flash, config, oracle, rng, value: 0, tag: 0, failing }
+        Case {
+            ftl,
+            flash,
+            config,
+            oracle,
+            rng,
+            value: 0,
+            tag: 0,
+            failing,
+            stats: FtlStats::default(),
+        }
     }
 
     fn range(&mut self) -> (u64, u32) {
@@ -179,6 +203,7 @@ impl Case {
     fn cut_power(&mut self) {
         // A cut can itself be followed by a cut before anything was written.
         for _ in 0..1 + self.rng.below(2) {
+            self.stats = self.stats.plus(self.ftl.stats());
             self.ftl = self.flash.power_cut(self.config);
         }
         self.flash.requests.clear();
@@ -231,9 +256,10 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     let seeds_were_given = number("SLUICE_SEED").is_some();
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SLUICE_CASES").unwrap_or(2_000),
+        None => 0..number("SLUICE_CASES").unwrap_or(810),
     };
-    let (mut written, mut cuts, mut bounded) = (0, 0, 0);
+    let (mut cuts, mut bounded, mut lines) = (0, 0, (0, 0));
+    let mut all = FtlStats::default();
     for seed in seeds {
         if number("SLUICE_LOUD").is_some() {
             eprintln!("seed {seed}");
@@ -241,11 +267,16 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         let result = std::panic::catch_unwind(|| {
             let mut case = Case::new(seed);
             case.run();
-            (case.ftl.stats().lines_reclaimed, case.flash.cuts, case.flash.recoveries.len())
+            let mut read = (0, 0);
+            for stats in &case.flash.recoveries {
+                read = (read.0 + stats.lines_by_metadata, read.1 + stats.lines_by_oob);
+            }
+            (case.stats, case.flash.cuts, case.flash.recoveries.len(), read)
         });
         match result {
-            Ok((reclaimed, cut, recoveries)) => {
-                written += reclaimed;
+            Ok((stats, cut, recoveries, read)) => {
+                all = all.plus(&stats);
+                lines = (lines.0 + read.0, lines.1 + read.1);
                 cuts += cut;
                 bounded += recoveries;
             }
@@ -259,6 +290,13 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         }
     }
     println!("{cuts} power cuts, {bounded} recoveries");
-    assert!(written > 0 || seeds_were_given, "garbage was never collected");
+    println!("recoveries read {} lines by metadata and {} by out-of-band bytes", lines.0, lines.1);
+    println!(
+        "victims read: {} by metadata, {} by out-of-band bytes; {} lines closed without metadata",
+        all.victims_by_metadata, all.victims_by_oob, all.lines_without_metadata
+    );
+    let met = [lines.0, lines.1, all.victims_by_metadata, all.victims_by_oob];
+    assert!(met.iter().all(|n| *n > 0) || seeds_were_given, "{met:?}");
+    assert!(all.lines_reclaimed > 0 || seeds_were_given, "garbage was never collected");
     assert!(cuts >= 20_000 || seeds_were_given || number("SLUICE_CASES").is_some(), "{cuts} cuts");
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use block::{Device, Payload, Request};
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
-use ftl::{FtlConfig, VictimPolicyKind};
+use ftl::{FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicyKind};
 use lightnvm::{Pblk, PblkError};
-use nvme::Status;
+use nvme::{Geometry, Status};
 use ring::{Iova, Region};
 use rng::Rng;
 
@@ -114,6 +114,16 @@ fn value_of(memory: &Region, at: usize) -> u64 {
     value
 }
 
+/// The reverse map on the media, in two of three where lines have room for metadata.
+fn with_reverse_map(config: FtlConfig, geometry: &Geometry, seed: u64) -> FtlConfig {
+    let media = FtlConfig { reverse_map: ReverseMapKind::Media, ..config };
+    let (shape, total) = (Shape::of(geometry), geometry.total_chunks() as u32);
+    match Layout::of(&shape, &media, total, total) {
+        Ok(_) if !seed.is_multiple_of(3) => media,
+        _ => config,
+    }
+}
+
 impl Case {
     fn new(seed: u64) -> Case {
         let mut rng = Rng::new(seed);
@@ -122,7 +132,9 @@ impl Case {
         let units = 4 + rng.below(8) as u32;
         let pair = [0, 0, 1, 2, 3][rng.below(5) as usize].min(units - 1) * unit;
         let chunks = 24 + rng.below(16) as u32;
-        let mut geometry = geometry(channels, pus, chunks, unit * units, unit, pair);
+        // Larger chunks have room for metadata of lines.
+        let large = if seed % 3 == 1 { 3 } else { 1 };
+        let mut geometry = geometry(channels, pus, chunks, unit * units * large, unit, pair);
         geometry.oob_bytes = [16, 16, 24, 64][rng.below(4) as usize];
         let policies =
             [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo];
@@ -138,7 +150,10 @@ impl Case {
             gc_window_units: rng.below(20) as u32,
             name: 0,
             wear_levelling: seed.is_multiple_of(2),
+            line_metadata: seed % 8 != 7,
+            reverse_map: ReverseMapKind::Memory,
         };
+        let config = with_reverse_map(config, &geometry, seed);
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
         drive.reads_first = rng.chance(0.5);
         drive.mdts_sectors = [6, 16, 64][rng.below(3) as usize];

@@ -55,7 +55,8 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         cache_program: true,
         transfers: drive::Transfers::default(),
         write_buffer: WriteBuffer::Volatile { bytes: 0 },
-        ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
+        // The closed forms count data only.
+        ftl: FtlConfig { over_provisioning: 0.28, line_metadata: false, ..FtlConfig::default() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
     }

@@ -7,7 +7,7 @@ use clock::{Component, Nanos, VirtualRunner};
 use drive::{Arbitration, ControllerConfig, Drive, DriveConfig, DriveError, PuPolicy};
 use drive::{SuspendConfig, Transfers, WriteBuffer};
 use driver::Controller;
-use ftl::{FtlConfig, VictimPolicyKind};
+use ftl::{FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicyKind};
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
 use ring::{Iova, Region};
@@ -142,10 +142,24 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             gc_window_units: rng.below(20) as u32,
             name: 0,
             wear_levelling: false,
+            line_metadata: nand.seed % 8 != 7,
+            reverse_map: reverse_map(&nand),
         },
         transfers: random_transfers(nand.seed),
         ..super::super::common::drive(nand)
     }
+}
+
+/// On the media, in two of three where lines are certain to have room for metadata.
+fn reverse_map(nand: &NandConfig) -> ReverseMapKind {
+    let (shape, total) = (Shape::of(&nand.host_geometry()), nand.host_geometry().total_chunks());
+    let fits = |active_pus| {
+        let media = ReverseMapKind::Media;
+        let config = FtlConfig { active_pus, reverse_map: media, ..FtlConfig::default() };
+        Layout::of(&shape, &config, total as u32, total as u32).is_ok()
+    };
+    let wanted = nand.seed % 8 != 7 && nand.seed % 3 != 0;
+    if wanted && (0..=shape.pus).all(fits) { ReverseMapKind::Media } else { ReverseMapKind::Memory }
 }
 
 /// From a generator of its own, so that seeds of old stand for what they stood for.

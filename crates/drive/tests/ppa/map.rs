@@ -37,7 +37,7 @@ fn memory() -> DriveConfig {
 }
 
 fn label(lba: u64, sequence: u64) -> [u8; Oob::BYTES] {
-    Oob { lba: Some(lba as u32), poison: false, sequence }.encode()
+    Oob { lba: Some(lba as u32), poison: false, metadata: false, sequence }.encode()
 }
 
 /// Puts out-of-band bytes for a write.
@@ -96,7 +96,7 @@ fn the_map_has_the_newest_copy() {
     assert!(read_map(&mut r).iter().all(Option::is_none));
     let run = |r: &mut Rig, sqe: Sqe| r.open.run(sqe).0.status;
     let at = |chunk, sector| Some(Address { group: 0, pu: 0, chunk, sector });
-    let padding = Oob { lba: None, poison: false, sequence: 0 }.encode();
+    let padding = Oob { lba: None, poison: false, metadata: false, sequence: 0 }.encode();
 
     let sqe = write(&r.open, &pair(&r.open, 0, 0, 0), &[label(5, 10), label(6, 11)]);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
@@ -138,7 +138,7 @@ fn trimmed_addresses_do_not_come_back() {
     let mut put_one = |r: &mut Rig, lba, sequence| {
         let at = pair(&r.open, 0, 0, next);
         next += 1;
-        let padding = Oob { lba: None, poison: false, sequence: 0 }.encode();
+        let padding = Oob { lba: None, poison: false, metadata: false, sequence: 0 }.encode();
         let sqe = write(&r.open, &at, &[label(lba, sequence), padding]);
         assert_eq!(run(r, sqe), Status::SUCCESS);
         read_map(r)[lba as usize].is_some()

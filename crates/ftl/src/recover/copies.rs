@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_largest_number_wins_and_in_a_unit_the_last() {
-        let oob = |sequence| Oob { lba: Some(7), poison: false, sequence };
+        let oob = |sequence| Oob { lba: Some(7), poison: false, metadata: false, sequence };
         let mut copies = Copies::default();
         copies.add(7, 50, oob(3));
         copies.add(7, 10, oob(5));

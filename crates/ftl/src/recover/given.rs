@@ -75,6 +75,7 @@ impl Recovery {
         let line = |chunks: &[u32]| LineEntry {
             stream: 0,
             open: true,
+            last: false,
             newest: u64::MAX,
             chunks: chunks.to_vec(),
         };
@@ -155,7 +156,8 @@ impl Recovery {
                 offline.insert(chunk);
             }
         }
-        let line = |c| LineEntry { stream: 0, open: false, newest: 0, chunks: vec![c] };
+        let line =
+            |c| LineEntry { stream: 0, open: false, last: false, newest: 0, chunks: vec![c] };
         self.lines.extend(offline.into_iter().map(line));
         Ok(())
     }

@@ -23,6 +23,27 @@ pub(crate) enum JobKind {
         /// How many.
         count: u32,
     },
+    /// First metadata of a line, in this chunk.
+    First {
+        /// The chunk.
+        chunk: u32,
+    },
+    /// A write unit of last metadata.
+    Last {
+        /// Of which line among those that are being read.
+        candidate: u32,
+        /// Which.
+        piece: u32,
+    },
+    /// Out-of-band bytes of a sector, to be compared with last metadata.
+    Check {
+        /// Of which line among those that are being read.
+        candidate: u32,
+        /// Of which of its chunks.
+        member: u32,
+        /// The sector, flat.
+        psn: u32,
+    },
     /// A page of the map.
     Page {
         /// Which.
@@ -68,7 +89,7 @@ pub enum Work {
 
 impl Job {
     /// The out-of-band bytes of padding.
-    pub const PADDING: Oob = Oob { lba: None, poison: false, sequence: 0 };
+    pub const PADDING: Oob = Oob { lba: None, poison: false, metadata: false, sequence: 0 };
 
     pub(crate) fn pad(kind: JobKind, chunk: u32, sector: u32, count: u32, bytes: Vec<u8>) -> Job {
         Job { id: 0, kind, what: Work::Pad { chunk, sector, bytes }, count }

@@ -13,7 +13,13 @@ impl Recovery {
         let chunks = (0..self.shape.total_chunks()).filter(|c| !reserved(c));
         chunks
             .filter(|c| self.found[*c as usize].written() > 0)
-            .map(|c| LineEntry { stream: 0, open: true, newest: u64::MAX, chunks: vec![c] })
+            .map(|c| LineEntry {
+                stream: 0,
+                open: true,
+                last: false,
+                newest: u64::MAX,
+                chunks: vec![c],
+            })
             .collect()
     }
 
@@ -23,6 +29,7 @@ impl Recovery {
         lines.extend(opened.into_iter().map(|o| LineEntry {
             stream: o.stream,
             open: true,
+            last: false,
             newest: u64::MAX,
             chunks: o.chunks,
         }));
@@ -100,6 +107,11 @@ impl Recovery {
             let l = &mut ftl.lines.lines[id as usize];
             (l.valid, l.full, l.stream) = (sum, true, line.stream);
             l.newest = line.newest.min(ftl.issued.next());
+            let full = members.len() == self.layout.active as usize
+                && members.iter().all(|(c, _)| found(c) == Found::Closed(shape.sectors));
+            if line.last && full && self.layout.line_meta > 0 {
+                ftl.lines.has_last(id);
+            }
             ftl.lines.close_if_done(id);
         }
         for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {

@@ -7,21 +7,24 @@
 //! | [`job`](Job) | what is to be done on the flash |
 //! | `given` | what the drive says when it keeps the map |
 //! | `copies` | of every sector the newest copy |
+//! | `metas` | lines that are known by their first and last metadata |
 //! | `lines` | lines as they were, and what has become of their chunks |
 //!
 //! # What is read
 //!
 //! 1. The **journal**: the last snapshot, and which lines were opened since.
 //! 2. Open chunks are **padded**, so that the paired pages of everything in them are programmed.
-//! 3. The out-of-band bytes of the lines in which a unit may be numbered from the snapshot's base on:
+//! 3. What the lines hold in which a unit may be numbered from the snapshot's base on:
+//!    (the **last** metadata of those that are full, the out-of-band bytes of the others):
 //!    of all **copies** of a sector the one in the unit with the largest number is the newest, and in
 //!    a unit the last.
 //! 4. The **pages** of the map: what a page says of a sector holds if no copy was found in a unit
 //!    numbered from the page's `low` on.
 //!
 //! So what is read is bounded by the distance of two checkpoints (and the map), not by capacity.
-//! Without a snapshot, or when a page or the end of the journal cannot be read, the out-of-band
-//! bytes of everything are; a page then takes back what was trimmed.
+//! Without a snapshot, or when a page or the end of the journal cannot be read, all that is written is
+//! read so, in lines that **first** metadata tells of, or else chunk by chunk; a page then takes back
+//! what was trimmed.
 //!
 //! # Why a flushed trim stays trimmed
 //!
@@ -35,6 +38,7 @@ mod copies;
 mod given;
 mod job;
 mod lines;
+mod metas;
 
 use std::collections::BTreeSet;
 
@@ -55,6 +59,7 @@ use crate::snapshot::{Changed, LineEntry, Opened, Snapshot, Unusable};
 use crate::{CapacityError, Ftl, FtlConfig, Layout, Location, NewFtlError, Oob, Shape};
 use copies::Copies;
 use given::Given;
+use metas::Metas;
 
 /// What is known of a chunk at power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,11 +155,17 @@ pub enum RecoveryError {
 pub struct RecoveryStats {
     /// Whether there was a snapshot to begin with.
     pub from_checkpoint: bool,
-    /// Lines whose out-of-band bytes were read.
+    /// Lines that were read: those in which a unit may be newer than the checkpoint.
     pub lines_read: u64,
+    /// Of these, those whose last metadata was read.
+    pub lines_by_metadata: u64,
+    /// Of these, those whose out-of-band bytes were read.
+    pub lines_by_oob: u64,
+    /// Without a snapshot, lines that were found by their first metadata.
+    pub lines_found: u64,
     /// Sectors whose out-of-band bytes were read.
     pub oob_sectors: u64,
-    /// Sectors that were read with their data: the journal's and the map's.
+    /// Sectors that were read with their data: the journal's, the map's, and metadata of lines.
     pub data_sectors: u64,
     /// Write units of padding.
     pub padding_units: u64,
@@ -165,7 +176,9 @@ pub struct RecoveryStats {
 #[derive(Debug)]
 enum Phase {
     Journal(Box<JournalRecovery>),
+    Firsts,
     Pad,
+    Lasts,
     Copies,
     Pages,
     Done,
@@ -190,6 +203,7 @@ pub struct Recovery {
     /// Lines as the journal knows them; without one, every chunk is a line.
     lines: Vec<LineEntry>,
     copies: Copies,
+    metas: Metas,
     /// Everything is read, because there is no snapshot or something of it is missing.
     all: bool,
     /// The next chunk to pad, to read, or page to read.
@@ -281,6 +295,9 @@ impl Recovery {
         counted: u32,
         given: Option<Given>,
     ) -> Result<Recovery, RecoveryError> {
+        // A drive that keeps the map is not asked for lines.
+        let line_metadata = config.line_metadata && given.is_none();
+        let config = FtlConfig { line_metadata, ..config };
         let layout = Layout::of(&shape, &config, owned(&found), counted);
         let layout = layout.map_err(NewFtlError::from)?;
         let reserved = reserved(&shape, &found, layout.journal);
@@ -294,6 +311,7 @@ impl Recovery {
             snapshot: None,
             lines: Vec::new(),
             copies: Copies::default(),
+            metas: Metas::default(),
             all: false,
             cursor: (0, 0),
             to_read: Vec::new(),
@@ -334,7 +352,9 @@ impl Recovery {
                         self.error = Some(RecoveryError::Unfinished);
                     }
                 }
+                Phase::Firsts => self.first_jobs(&mut jobs),
                 Phase::Pad => self.pad_jobs(&mut jobs),
+                Phase::Lasts => self.last_jobs(&mut jobs),
                 Phase::Copies => self.copy_jobs(&mut jobs),
                 Phase::Pages => self.page_jobs(&mut jobs),
                 Phase::Done => break,
@@ -380,14 +400,38 @@ impl Recovery {
                     self.sector(psn + i, found);
                 }
             }
+            (JobKind::First { chunk }, JobDone::Read { failed, data, .. }) => {
+                self.stats.data_sectors += self.sectors_of(data);
+                self.first(chunk, (failed == 0).then_some(data));
+            }
+            (JobKind::Last { candidate, piece }, JobDone::Read { failed, data, .. }) => {
+                self.stats.data_sectors += self.sectors_of(data);
+                self.last_piece(candidate, piece, failed != 0, data);
+            }
+            (JobKind::Check { candidate, member, psn }, JobDone::Read { failed, oob, .. }) => {
+                self.stats.oob_sectors += 1;
+                let oob = oob.first().filter(|_| failed == 0).and_then(|o| Oob::decode(o));
+                self.check(candidate, member, psn, oob);
+            }
             (JobKind::Page { number }, JobDone::Read { failed, data, .. }) => {
                 self.stats.data_sectors += 1;
                 self.page(number, (failed == 0).then_some(data));
             }
             // What was asked for is what is reported.
             (JobKind::Pad { .. }, JobDone::Read { .. })
-            | (JobKind::Copies { .. } | JobKind::Page { .. }, JobDone::Padded(_)) => {}
+            | (
+                JobKind::Copies { .. }
+                | JobKind::Page { .. }
+                | JobKind::First { .. }
+                | JobKind::Last { .. }
+                | JobKind::Check { .. },
+                JobDone::Padded(_),
+            ) => {}
         }
+    }
+
+    fn sectors_of(&self, data: &[u8]) -> u64 {
+        (data.len() / self.shape.sector_bytes.max(1) as usize) as u64
     }
 
     /// The journal has been read.
@@ -417,7 +461,7 @@ impl Recovery {
         }
         self.stats.from_checkpoint = !self.all;
         if self.all {
-            self.lines = self.every_chunk();
+            return self.read_everything();
         }
         self.phase = Phase::Pad;
         self.cursor = (0, 0);
@@ -459,7 +503,8 @@ impl Recovery {
             }
         }
         if jobs.is_empty() {
-            (self.phase, self.cursor) = (Phase::Copies, (0, 0));
+            self.metas = Metas::default();
+            (self.phase, self.cursor) = (Phase::Lasts, (0, 0));
         }
     }
 
@@ -594,9 +639,7 @@ impl Recovery {
         self.unreadable.clear();
         self.words.fill(0);
         self.poison.clear();
-        self.lines = self.every_chunk();
-        self.choose_what_to_read();
-        (self.phase, self.cursor) = (Phase::Pad, (0, 0));
+        self.read_everything();
     }
 
     /// What has been read.

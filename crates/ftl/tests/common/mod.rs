@@ -128,6 +128,33 @@ impl TestFlash {
                 || sector - sector % self.shape.unit + self.shape.unit + self.shape.pair <= written)
     }
 
+    /// The sectors that hold metadata of lines.
+    pub fn metadata(&self) -> Vec<u32> {
+        let is = |c: &Option<Cell>| matches!(c, Some(Cell::Written(oob, _)) if oob.metadata);
+        (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(psn, _)| psn).collect()
+    }
+
+    /// Where the newest copy of a logical sector may be: where it was written, all of those.
+    pub fn copies_of(&self, lba: u32) -> Vec<u32> {
+        let is =
+            |c: &Option<Cell>| matches!(c, Some(Cell::Written(oob, _)) if oob.lba == Some(lba));
+        (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(psn, _)| psn).collect()
+    }
+
+    /// Makes a sector unreadable.
+    pub fn lose(&mut self, psn: u32) {
+        if let Some(cell) = &mut self.cells[psn as usize] {
+            *cell = Cell::Torn;
+        }
+    }
+
+    /// Changes a byte of a sector's contents.
+    pub fn damage(&mut self, psn: u32) {
+        if let Some(Cell::Written(_, Content::Bytes(bytes))) = &mut self.cells[psn as usize] {
+            bytes[9] ^= 0x40;
+        }
+    }
+
     /// Ends the oldest operation of a random parallel unit.
     pub fn step(&mut self, ftl: &mut Ftl) -> bool {
         let busy: Vec<usize> =
@@ -167,6 +194,8 @@ impl TestFlash {
                         continue;
                     }
                     match (&self.cells[psn as usize], target) {
+                        // Who reads out-of-band bytes of all sectors meets what a cut has left.
+                        (Some(Cell::Torn), _) => self.reads[read].2 |= 1 << i,
                         (Some(Cell::Written(_, content)), ReadTarget::Slots) => {
                             self.slots[place as usize] = content.clone();
                         }
@@ -204,7 +233,11 @@ impl TestFlash {
     /// Ends operations until nothing is outstanding.
     pub fn settle(&mut self, ftl: &mut Ftl) {
         ftl.kick(Nanos(0), self);
-        while self.step(ftl) {}
+        let mut steps = 0;
+        while self.step(ftl) {
+            steps += 1;
+            assert!(steps < 1_000_000, "it never settles: {}", ftl.debug_state());
+        }
     }
 
     /// Cuts power: programs under way may leave a torn unit, everything else is forgotten. Then
@@ -292,6 +325,19 @@ impl TestFlash {
         assert_eq!(stats.contradictions, 0, "the map's pages and the media: {stats:?}");
         self.recoveries.push(stats);
         Some(recovery.finish().unwrap())
+    }
+
+    /// Does everything that a recovery wants, and ends it.
+    pub fn carry_out_all(&mut self, mut recovery: Recovery) -> Result<Ftl, ftl::RecoveryError> {
+        loop {
+            let jobs = recovery.jobs();
+            if jobs.is_empty() {
+                return recovery.finish();
+            }
+            for job in jobs {
+                self.carry_out(&job, &mut recovery);
+            }
+        }
     }
 
     fn carry_out(&mut self, job: &Job, recovery: &mut Recovery) {
@@ -392,4 +438,20 @@ impl Flash for TestFlash {
     }
 
     fn moved(&mut self, _psn: u32, _slot: u32) {}
+
+    fn load(&mut self, slot: u32, out: &mut [u8]) {
+        let bytes = match &self.slots[slot as usize] {
+            Content::Bytes(bytes) => bytes.clone(),
+            Content::Value(v) => v.to_le_bytes().to_vec(),
+        };
+        out.fill(0);
+        let n = bytes.len().min(out.len());
+        out[..n].copy_from_slice(&bytes[..n]);
+    }
+
+    fn load_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
+        if let Some(Cell::Written(oob, _)) = &self.cells[psn as usize] {
+            *out = oob.encode();
+        }
+    }
 }

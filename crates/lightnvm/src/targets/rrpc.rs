@@ -74,6 +74,7 @@ impl Rrpc {
         FtlConfig {
             victim_policy: VictimPolicyKind::Cost,
             wear_levelling: true,
+            line_metadata: false,
             ..FtlConfig::default()
         }
     }

@@ -36,8 +36,9 @@ fn a_small_drive_filled_to_its_last_sector_never_runs_out_of_lines() {
 
 #[test]
 fn full_and_overwritten_at_random_it_goes_on() {
-    let mut b =
-        Bench::new(no_errors(USUAL), FtlConfig { over_provisioning: 0.07, ..Default::default() });
+    // Of lines as small as these metadata would be a sixteenth.
+    let config = FtlConfig { over_provisioning: 0.07, line_metadata: false, ..Default::default() };
+    let mut b = Bench::new(no_errors(USUAL), config);
     let all = b.sectors();
     for lba in 0..all {
         assert!(b.write(lba, 1).is_success());
@@ -101,7 +102,9 @@ fn one_target_spans_all_parallel_units_and_two_share_none() {
 #[test]
 fn after_a_checkpoint_only_open_lines_are_looked_through() {
     let looked_for = |checkpoint: bool| {
-        let mut b = Bench::new(no_errors(USUAL), FtlConfig::default());
+        // With metadata of lines there is little to look through either way.
+        let config = FtlConfig { line_metadata: false, ..FtlConfig::default() };
+        let mut b = Bench::new(no_errors(USUAL), config);
         assert!(b.churn(2 * b.sectors()).is_success());
         assert!(b.flush().is_success());
         if checkpoint {

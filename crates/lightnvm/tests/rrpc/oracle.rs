@@ -2,7 +2,7 @@
 //! oracle: for every sector, the values that it may hold.
 
 use block::{Device, Op, Request};
-use ftl::{FtlConfig, VictimPolicyKind};
+use ftl::{FtlConfig, ReverseMapKind, VictimPolicyKind};
 use lightnvm::Rrpc;
 use media::{ChunkId, Fault, Psn};
 use nvme::Status;
@@ -104,6 +104,9 @@ impl Case {
             gc_window_units: rng.below(20) as u32,
             name: 0,
             wear_levelling: rng.chance(0.7),
+            // Makes no difference: the drive has the map.
+            line_metadata: seed.is_multiple_of(2),
+            reverse_map: ReverseMapKind::Memory,
         };
         let mut bench = Bench::new(config(shape, true));
         bench.depth = [4, 16, 256][rng.below(3) as usize];

@@ -83,6 +83,7 @@ impl CapacityError {
             }
             CapacityError::Layer(Layer::TooManyActive { .. }) => &["active_pus"],
             CapacityError::Layer(Layer::OverProvisioning { .. }) => &["over_provisioning"],
+            CapacityError::Layer(Layer::ReverseMap { .. }) => &["reverse_map", "line_metadata"],
             CapacityError::OutOfBand { .. } => &["oob_bytes"],
             CapacityError::Layer(_) | CapacityError::LessThanALine { .. } => {
                 &["over_provisioning", "reserve_lines", "chunks", "active_pus"]
@@ -104,6 +105,11 @@ impl CapacityError {
             }
             CapacityError::Layer(Layer::OverProvisioning { .. }) => {
                 "allowed: numbers from 0 to 100".into()
+            }
+            CapacityError::Layer(Layer::ReverseMap { .. }) => {
+                "reverse_map = \"memory\", or line_metadata = true and lines of more write units: \
+                 more active_pus or larger chunks"
+                    .into()
             }
             CapacityError::OutOfBand { needs, .. } => {
                 format!("allowed: oob_bytes of {needs} and more")

@@ -294,6 +294,15 @@ impl DriveDraft {
                 help: "set dual_map = true in the drive, or target.kind = \"pblk\"".into(),
             }));
         }
+        if let (Target::Rrpc(config), Some(draft)) = (&target, target_draft)
+            && config.line_metadata
+            && let Some(place) = draft.place("line_metadata")
+        {
+            return Err(place.error(Problem::Conflict {
+                message: "rrpc writes no metadata of lines: the drive has the map".into(),
+                help: "leave line_metadata out, or set target.kind = \"pblk\"".into(),
+            }));
+        }
         let controller =
             ControllerConfig { cmb: self.interface.cmb(&self.whole)?, ..self.controller };
         let config = DriveConfig {

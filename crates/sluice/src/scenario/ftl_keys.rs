@@ -1,6 +1,6 @@
 //! The keys of a flash translation layer, which `[drive.ftl]` and `[target]` share.
 
-use ftl::{FtlConfig, VictimPolicyKind};
+use ftl::{FtlConfig, ReverseMapKind, VictimPolicyKind};
 use lightnvm::core::TargetOptions;
 
 use super::section::{Result, Section};
@@ -21,6 +21,9 @@ const POLICIES: [(&str, VictimPolicyKind); 4] = [
     ("fifo", VictimPolicyKind::Fifo),
     ("cost", VictimPolicyKind::Cost),
 ];
+
+const REVERSE_MAPS: [(&str, ReverseMapKind); 2] =
+    [("memory", ReverseMapKind::Memory), ("media", ReverseMapKind::Media)];
 
 impl FtlDraft {
     /// A draft that begins with these choices.
@@ -57,6 +60,11 @@ impl FtlDraft {
             (
                 "wear_levelling",
                 section.set("wear_levelling", &mut c.wear_levelling, |v| v.boolean())?,
+            ),
+            ("line_metadata", section.set("line_metadata", &mut c.line_metadata, |v| v.boolean())?),
+            (
+                "reverse_map",
+                section.set("reverse_map", &mut c.reverse_map, |v| v.choice(&REVERSE_MAPS))?,
             ),
             ("buffer", section.set("buffer", &mut self.buffer_bytes, |v| v.size().map(Some))?),
         ];

@@ -6,7 +6,7 @@ use block::sched::{KyberConfig, Rate, SchedulerConfig};
 use block::{Group, Layout, PerWhat, Timeouts, Topology};
 use clock::Nanos;
 use drive::{Arbitration, CmbConfig, PersonalityKind, PuPolicy, WriteBuffer};
-use ftl::VictimPolicyKind;
+use ftl::{ReverseMapKind, VictimPolicyKind};
 use media::{Cell, DataStore, MediaConfig};
 
 use super::*;
@@ -90,9 +90,10 @@ time_based = true
     let capacity = drive.capacity.unwrap();
     // A line's worth of chunks is the journal's.
     assert_eq!((capacity.journal_chunks, capacity.lines), (7, 1067 * 32 - 2));
-    assert_eq!(capacity.line_sectors, 4 * 4096);
+    // Three write units of 16 sectors are metadata of the line.
+    assert_eq!(capacity.line_sectors, 4 * 4096 - 48);
     // Two lines in reserve, two open, one for padding.
-    assert_eq!(capacity.physical_sectors(), (1067 * 32 - 7) * 4 * 4096);
+    assert_eq!(capacity.physical_sectors(), (1067 * 32 - 7) * (4 * 4096 - 48));
     assert!((capacity.over_provisioning() - 0.11).abs() < 1e-4);
     assert_eq!(nand(&s).host_geometry().mw_cunits, 7 * 16);
     assert_eq!(s.host, HostConfig { submit: Some(Nanos(850)), complete: None });
@@ -331,6 +332,35 @@ fn rrpc_has_the_thesis_choices_and_needs_a_map() {
         6,
         "\"rrpc\"",
         &["this drive keeps none", "set dual_map = true"],
+    );
+}
+
+#[test]
+fn metadata_of_lines_and_the_reverse_map_are_choices() {
+    let drive = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n\
+                 data = \"memory\"\n";
+    let pblk = format!("{drive}[target]\nkind = \"pblk\"\nactive_pus = 8\n");
+    let of = |keys: &str| {
+        let s = parse(&format!("{pblk}{keys}")).unwrap();
+        let Target::Pblk(config) = s.drives[0].target.clone() else { panic!("not pblk") };
+        (config.line_metadata, config.reverse_map, s.drives[0].capacity.unwrap().logical_sectors)
+    };
+    let (with, map, sectors) = of("");
+    assert_eq!((with, map), (true, ReverseMapKind::Memory));
+    assert_eq!(of("reverse_map = \"media\"\n"), (true, ReverseMapKind::Media, sectors));
+    let (without, _, more) = of("line_metadata = false\nreverse_map = \"memory\"\n");
+    assert!(!without && more > sectors, "{more} {sectors}");
+    assert_refused(
+        &format!("{pblk}line_metadata = false\nreverse_map = \"media\"\n"),
+        9,
+        "\"media\"",
+        &["lines have no metadata", "line_metadata = true"],
+    );
+    assert_refused(
+        &format!("{drive}dual_map = true\n[target]\nkind = \"rrpc\"\nline_metadata = true\n"),
+        8,
+        "true",
+        &["rrpc writes no metadata", "leave line_metadata out"],
     );
 }
 

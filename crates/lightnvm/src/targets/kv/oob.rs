@@ -95,7 +95,7 @@ mod tests {
         }
         assert_eq!(Label::decode(&[0; 15]), None);
         // The other target's label is not taken for one of these.
-        let oob = ftl::Oob { lba: Some(3), poison: false, sequence: 9 };
+        let oob = ftl::Oob { lba: Some(3), poison: false, metadata: false, sequence: 9 };
         assert_eq!(Label::decode(&oob.encode()), None);
         assert_eq!(ftl::Oob::decode(&Label::Filler.encode()), None);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ftl::WriteUnit;
+use ftl::{Oob, WriteUnit};
 use nvme::DsmRange;
 use ring::{AddressSpace, Iova, Region};
 
@@ -87,6 +87,17 @@ impl Slots {
         let at = slot as usize * self.sector_bytes;
         self.data.write(at, bytes);
         self.data.fill(at + bytes.len(), self.sector_bytes - bytes.len(), 0);
+    }
+
+    /// Copies the first bytes of a slot, at most a sector.
+    pub(crate) fn load(&self, slot: u32, out: &mut [u8]) {
+        let size = out.len().min(self.sector_bytes);
+        self.data.read(slot as usize * self.sector_bytes, &mut out[..size]);
+    }
+
+    /// Copies the out-of-band bytes of a slot.
+    pub(crate) fn load_oob(&self, slot: u32, out: &mut [u8; Oob::BYTES]) {
+        self.oob.read(slot as usize * self.oob_bytes, out);
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use block::Payload;
 use clock::Nanos;
 use driver::QueuePair;
-use ftl::{Flash, OpId, ReadTarget, WriteUnit};
+use ftl::{Flash, Oob, OpId, ReadTarget, WriteUnit};
 use nvme::{MAX_VECTOR, Ppa, Status};
 use ring::{Iova, Port};
 
@@ -407,6 +407,19 @@ impl Flash for VectorFlash {
 
     /// The data is where the read put it: in the slot.
     fn moved(&mut self, _psn: u32, _slot: u32) {}
+
+    fn load(&mut self, slot: u32, out: &mut [u8]) {
+        if let Some(slots) = &self.slots {
+            slots.load(slot, out);
+        }
+    }
+
+    /// They came with the data.
+    fn load_oob(&mut self, _psn: u32, slot: u32, out: &mut [u8; Oob::BYTES]) {
+        if let Some(slots) = &self.slots {
+            slots.load_oob(slot, out);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,148 @@
+use nvme::Geometry;
+
+use super::*;
+
+fn shape(chunks: u32, sectors: u32, unit: u32, sector_bytes: u32) -> Shape {
+    Shape::of(&Geometry {
+        groups: 1,
+        pus: 4,
+        chunks,
+        sectors,
+        sector_bytes,
+        oob_bytes: 16,
+        ws_min: unit,
+        ws_opt: unit,
+        mw_cunits: 0,
+    })
+}
+
+const NAME: LineName = LineName { owner: 0x006c_7466, stream: 1, opening: 1000 };
+
+#[test]
+fn first_metadata_has_these_bytes() {
+    let first = FirstMeta { name: NAME, previous: Some((900, 7)), members: vec![3, 9] };
+    let bytes = first.encode();
+    let mut expected = Vec::new();
+    expected.extend(b"SLUICLNF");
+    expected.extend([1, 0, 1, 0]);
+    expected.extend([0x66, 0x74, 0x6c, 0]);
+    expected.extend([0xe8, 3, 0, 0, 0, 0, 0, 0]);
+    expected.extend([0x84, 3, 0, 0, 0, 0, 0, 0]);
+    expected.extend([7, 0, 0, 0, 2, 0, 0, 0]);
+    expected.extend([0; 8]);
+    expected.extend([3, 0, 0, 0, 9, 0, 0, 0]);
+    let crc = crc32c::crc32c(&expected);
+    expected[40..44].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(bytes, expected);
+    let shape = shape(4, 64, 4, 512);
+    let decode = |owner, members, bytes: &[u8]| FirstMeta::decode(&shape, owner, members, bytes);
+    let mut sector = bytes.clone();
+    sector.resize(512, 0);
+    assert_eq!(decode(NAME.owner, 2, &sector), Some(first.clone()));
+    assert_eq!(decode(NAME.owner + 1, 2, &sector), None, "somebody else's");
+    assert_eq!(decode(NAME.owner, 3, &sector), None, "of another width");
+    assert_eq!(decode(NAME.owner, 2, &bytes[..55]), None, "cut short");
+    for i in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[i] ^= 0x10;
+        assert_eq!(decode(NAME.owner, 2, &damaged), None, "byte {i}");
+    }
+    let alone = FirstMeta { previous: None, members: vec![3, 99], ..first };
+    assert_eq!(decode(NAME.owner, 2, &alone.encode()), None, "there is no chunk 99");
+}
+
+#[test]
+fn last_metadata_has_these_bytes() {
+    let shape = shape(4, 4, 2, 512);
+    let mut list = LineList::new(&shape, 2, NAME.opening);
+    list.note(0, 2, 1003, [(Some(5), false), (Some(6), true)].into_iter());
+    list.note(1, 0, 998, [(None, false), (Some(0), false)].into_iter());
+    list.note(1, 2, 1004, [(Some(8), false), (Some(9), false)].into_iter());
+    list.strike(1, 2);
+    let bytes = LastMeta::encode(NAME, &[3, 9], &list).unwrap();
+    let mut expected = Vec::new();
+    expected.extend(b"SLUICLNL");
+    expected.extend([1, 0, 1, 0]);
+    expected.extend([0x66, 0x74, 0x6c, 0]);
+    expected.extend([0xe8, 3, 0, 0, 0, 0, 0, 0]);
+    expected.extend([2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0]);
+    expected.extend([0; 12]);
+    expected.extend([3, 0, 0, 0, 9, 0, 0, 0]);
+    expected.extend([0, 0, 0, 0x80, 3, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0, 0, 0, 0x80]);
+    expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0x80]);
+    expected.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let crc = crc32c::crc32c(&expected);
+    expected[40..44].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(bytes, expected);
+    let decode =
+        |members: &[u32], bytes: &[u8]| LastMeta::decode(&shape, NAME.owner, members, bytes);
+    let mut units = bytes.clone();
+    units.resize(1024, 0);
+    let last = decode(&[3, 9], &units).unwrap();
+    assert_eq!((last.name, &last.list), (NAME, &list));
+    assert_eq!(decode(&[9, 3], &units), None, "of other chunks");
+    assert_eq!(decode(&[3], &units), None);
+    for i in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[i] ^= 1;
+        assert_eq!(decode(&[3, 9], &damaged), None, "byte {i}");
+    }
+    let oob = |lba, poison, sequence| Some(Oob { lba, poison, metadata: false, sequence });
+    assert_eq!(last.list.oob(0, 3), oob(Some(6), true, 1003));
+    assert_eq!(last.list.oob(1, 0), oob(None, false, 998), "numbered before the line was opened");
+    assert_eq!(last.list.oob(1, 1), oob(Some(0), false, 998));
+    assert_eq!((last.list.oob(0, 0), last.list.oob(1, 3)), (None, None));
+    assert_eq!(last.list.lba(0, 3), Some(6));
+}
+
+#[test]
+fn a_number_too_far_from_the_lines_makes_no_last_metadata() {
+    let shape = shape(4, 4, 2, 512);
+    for (number, fits) in [(NAME.opening + 0x7fff_ffff, true), (NAME.opening + 0x8000_0000, false)]
+    {
+        let mut list = LineList::new(&shape, 1, NAME.opening);
+        list.note(0, 0, number, [(Some(1), false); 2].into_iter());
+        assert_eq!(LastMeta::encode(NAME, &[0], &list).is_some(), fits);
+    }
+}
+
+#[test]
+fn small_lines_have_none_and_in_others_it_is_little() {
+    // Sixteen units of one sector: the first metadata and two of the last would be a fifth.
+    assert_eq!(units(&shape(4, 16, 1, 512), 1), 0);
+    // 4 KB sectors, 4 chunks of 256 units of 4: 20,544 bytes and the first.
+    assert_eq!(units(&shape(4, 1024, 4, 4096), 4), 1 + 2);
+    // So many chunks that their names do not fit the first unit.
+    assert_eq!(units(&shape(4, 4096, 1, 512), 200), 0);
+    for (sectors, unit, bytes, members) in [(64, 1, 512, 4), (4096, 8, 4096, 128), (90, 6, 512, 9)]
+    {
+        let (shape, all) = (shape(200, sectors, unit, bytes), members * sectors / unit);
+        let n = units(&shape, members);
+        assert!(n == 0 || n >= 2 && n * 16 <= all, "{n} of {all}");
+        let list = LineList::new(&shape, members, 0);
+        let names: Vec<u32> = (0..members).collect();
+        let last = LastMeta::encode(NAME, &names, &list).unwrap();
+        assert_eq!(last.len() as u64, last_bytes(&shape, members));
+        assert_eq!(list.bytes() as u32, 4 * members * (sectors + sectors / unit));
+    }
+}
+
+#[test]
+fn last_metadata_is_behind_all_data_in_every_chunk() {
+    for members in 1..9 {
+        for last in 1..20 {
+            let shape = shape(4, 96, 4, 512);
+            let mut ends: Vec<u32> =
+                (0..members).map(|m| data_end(&shape, members, last, m)).collect();
+            let data: u32 = ends.iter().map(|e| e / 4).sum();
+            assert_eq!(data + last, members * 24);
+            // Each piece goes where its chunk has got to.
+            for piece in 0..last {
+                let (member, sector) = place_of_last(&shape, members, last, piece);
+                assert_eq!(ends[member as usize], sector, "piece {piece} of {last} on {members}");
+                ends[member as usize] += 4;
+            }
+            assert!(ends.iter().all(|e| *e == 96));
+        }
+    }
+}

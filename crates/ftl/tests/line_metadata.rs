@@ -1,0 +1,380 @@
+//! Lines with first and last metadata (LightNVM paper sections 4.2.2 and 4.2.4): what recovery saves
+//! by them, what it does without, and garbage collection by what a victim says of itself.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use clock::Nanos;
+use common::{TestFlash, geometry};
+use ftl::{
+    CapacityError, Found, Ftl, FtlConfig, Layout, NewFtlError, Recovery, RecoveryError,
+    ReverseMapKind, Shape,
+};
+use nvme::Status;
+use rng::Rng;
+
+const NOW: Nanos = Nanos(0);
+
+/// No checkpoint but the first: recovery has all lines to read.
+const MEDIA: FtlConfig = FtlConfig {
+    over_provisioning: 0.25,
+    active_pus: 0,
+    victim_policy: ftl::VictimPolicyKind::Greedy,
+    hot_cold: true,
+    reserve_lines: 2,
+    gc_start_lines: 2,
+    // This flash lets a parallel unit run far ahead of the others.
+    buffer_sectors: 400,
+    checkpoint_sectors: u32::MAX,
+    gc_window_units: 80,
+    name: 0,
+    wear_levelling: false,
+    line_metadata: true,
+    reverse_map: ReverseMapKind::Media,
+};
+const MEMORY: FtlConfig = FtlConfig { reverse_map: ReverseMapKind::Memory, ..MEDIA };
+const WITHOUT: FtlConfig = FtlConfig { line_metadata: false, ..MEMORY };
+
+/// A layer, and what its sectors hold.
+struct Rig {
+    ftl: Ftl,
+    flash: TestFlash,
+    config: FtlConfig,
+    values: Vec<u64>,
+    rng: Rng,
+    tag: u64,
+}
+
+fn shape() -> Shape {
+    Shape::of(&geometry(2, 2, 48, 128, 4, 8))
+}
+
+impl Rig {
+    fn new(config: FtlConfig, seed: u64) -> Rig {
+        let ftl = Ftl::new(shape(), config, |_| Found::Free).unwrap();
+        let flash = TestFlash::new(shape(), true, ftl.slots(), seed);
+        let values = vec![0; ftl.sectors() as usize];
+        Rig { ftl, flash, config, values, rng: Rng::new(seed), tag: 0 }
+    }
+
+    fn wait(&mut self) -> Status {
+        for _ in 0..100_000 {
+            while let Some(done) = self.ftl.take_done() {
+                if done.tag == self.tag {
+                    return done.status;
+                }
+            }
+            self.flash.step(&mut self.ftl);
+        }
+        panic!("it never ends: {}", self.ftl.debug_state());
+    }
+
+    fn write(&mut self, lba: u64) {
+        self.tag += 1;
+        self.values[lba as usize] = self.tag;
+        self.flash.requests.insert(self.tag, vec![self.tag]);
+        self.ftl.write(self.tag, lba, 1, false);
+        self.ftl.kick(NOW, &mut self.flash);
+        assert!(self.wait().is_success(), "{:?}", self.ftl.stats());
+        self.flash.requests.clear();
+    }
+
+    /// Everything once, and then `times` as much at random, with a flush now and then.
+    fn churn(&mut self, times: u64) {
+        let sectors = self.values.len() as u64;
+        for lba in 0..sectors {
+            self.write(lba);
+        }
+        for i in 0..times * sectors {
+            let lba = self.rng.below(sectors);
+            self.write(lba);
+            if i % 97 == 0 {
+                self.flush();
+            }
+        }
+        self.flush();
+        self.flash.settle(&mut self.ftl);
+    }
+
+    fn flush(&mut self) {
+        self.tag += 1;
+        self.ftl.flush(NOW, self.tag, &mut self.flash);
+        assert!(self.wait().is_success());
+    }
+
+    fn read(&mut self, lba: u64) -> (Status, u64) {
+        self.tag += 1;
+        self.flash.requests.insert(self.tag, vec![u64::MAX]);
+        self.ftl.read(NOW, self.tag, lba, 1, &mut self.flash);
+        let status = self.wait();
+        (status, self.flash.requests.remove(&self.tag).unwrap()[0])
+    }
+
+    fn check(&mut self) {
+        for lba in 0..self.values.len() as u64 {
+            let (status, value) = self.read(lba);
+            assert!(status.is_success(), "sector {lba}: {status}");
+            assert_eq!(value, self.values[lba as usize], "sector {lba}");
+        }
+    }
+
+    /// Power is cut and comes back; returns what the recovery has read.
+    fn cut(&mut self) -> ftl::RecoveryStats {
+        self.ftl = self.flash.power_cut(self.config);
+        *self.flash.recoveries.last().unwrap()
+    }
+
+    /// The chunks of the journal: the first on each parallel unit.
+    fn journal(&self) -> BTreeSet<u32> {
+        let s = shape();
+        (0..self.ftl.layout().journal)
+            .map(|i| s.striped_pu(i % s.pus) * s.chunks + i / s.pus)
+            .collect()
+    }
+}
+
+#[test]
+fn recovery_reads_a_few_sectors_of_a_full_line_and_not_all() {
+    let read = |config| {
+        let mut rig = Rig::new(config, 7);
+        rig.churn(2);
+        let stats = rig.cut();
+        rig.check();
+        assert!(stats.from_checkpoint, "{stats:?}");
+        (stats, *rig.ftl.layout())
+    };
+    let (by_oob, _) = read(WITHOUT);
+    for config in [MEMORY, MEDIA] {
+        let (by_metadata, layout) = read(config);
+        assert_eq!((by_oob.lines_by_metadata, by_oob.lines_by_oob), (0, by_oob.lines_read));
+        // All but those that were being written, two of each stream at most, and what a collection
+        // had given back.
+        assert!(by_metadata.lines_by_oob <= 8, "{by_metadata:?}");
+        assert!(by_metadata.lines_by_metadata > 25, "{by_metadata:?}");
+        let last = u64::from((layout.line_meta - 1) * shape().unit);
+        let saved = by_oob.oob_sectors - by_metadata.oob_sectors;
+        let paid = by_metadata.lines_by_metadata * last;
+        println!(
+            "{:?}: {} out-of-band bytes of sectors, without metadata {}; {paid} sectors of metadata of \
+             {} lines",
+            config.reverse_map,
+            by_metadata.oob_sectors,
+            by_oob.oob_sectors,
+            by_metadata.lines_by_metadata
+        );
+        assert!(saved > 40 * paid, "{saved} saved by {paid}");
+        let all = by_metadata.oob_sectors + by_metadata.data_sectors;
+        assert!(all * 3 < by_oob.oob_sectors + by_oob.data_sectors, "{all}: {by_metadata:?}");
+    }
+}
+
+#[test]
+fn without_a_journal_lines_are_found_by_their_first_metadata() {
+    for config in [MEMORY, MEDIA, WITHOUT] {
+        let mut rig = Rig::new(config, 8);
+        rig.churn(2);
+        for chunk in rig.journal() {
+            for sector in 0..shape().sectors {
+                rig.flash.lose(shape().first_psn(chunk) + sector);
+            }
+        }
+        let stats = rig.cut();
+        assert!(!stats.from_checkpoint, "{stats:?}");
+        if config.line_metadata {
+            assert!(stats.lines_found > 25, "{stats:?}");
+            assert!(stats.lines_by_metadata > 25, "{stats:?}");
+        } else {
+            assert_eq!((stats.lines_found, stats.lines_by_metadata), (0, 0), "{stats:?}");
+        }
+        rig.check();
+        rig.churn(1);
+        rig.check();
+    }
+}
+
+#[test]
+fn metadata_that_is_damaged_or_unreadable_makes_nothing_worse() {
+    for (config, damage) in [(MEMORY, true), (MEDIA, true), (MEDIA, false)] {
+        let mut rig = Rig::new(config, 9);
+        rig.churn(2);
+        for psn in rig.flash.metadata() {
+            if damage { rig.flash.damage(psn) } else { rig.flash.lose(psn) }
+        }
+        let stats = rig.cut();
+        assert_eq!((stats.lines_by_metadata, stats.lines_by_oob), (0, stats.lines_read));
+        rig.check();
+        // Those lines are collected by their out-of-band bytes.
+        rig.churn(1);
+        let by_oob = rig.ftl.stats().victims_by_oob;
+        assert_eq!(by_oob > 0, config.reverse_map == ReverseMapKind::Media, "{by_oob}");
+        assert_eq!(rig.ftl.stats().lost, 0);
+        rig.check();
+    }
+}
+
+#[test]
+fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
+    let mut rig = Rig::new(MEDIA, 10);
+    rig.churn(2);
+    let stats = *rig.ftl.stats();
+    assert!(stats.victims_by_metadata > 20 && stats.victims_by_oob == 0, "{stats:?}");
+    assert_eq!(stats.lines_without_metadata, 0, "{stats:?}");
+    rig.check();
+    // With the least buffer there is, a line may have to do without.
+    let mut least = Rig::new(FtlConfig { buffer_sectors: 0, gc_window_units: 0, ..MEDIA }, 10);
+    least.churn(2);
+    let s = *least.ftl.stats();
+    println!("least buffer: {} of {} lines without", s.lines_without_metadata, s.lines_reclaimed);
+    assert!(s.lines_without_metadata * 3 < s.lines_reclaimed, "{s:?}");
+    least.check();
+    // Without a cut: garbage collection meets it.
+    for psn in rig.flash.metadata() {
+        rig.flash.damage(psn);
+    }
+    let lost = 5;
+    for psn in rig.flash.copies_of(lost) {
+        rig.flash.lose(psn);
+    }
+    let sectors = rig.values.len() as u64;
+    for _ in 0..3 * sectors {
+        let lba = rig.rng.below(sectors);
+        if lba != u64::from(lost) {
+            rig.write(lba);
+        }
+    }
+    let after = rig.ftl.stats().since(&stats);
+    assert!(after.victims_by_oob > 5 && after.lost == 1, "{after:?}");
+    assert_eq!(rig.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
+    rig.write(lost.into());
+    rig.flush();
+    rig.check();
+    rig.cut();
+    rig.check();
+}
+
+#[test]
+fn what_was_lost_stays_lost_through_the_metadata_of_the_line_it_was_moved_to() {
+    for config in [MEMORY, MEDIA] {
+        let mut rig = Rig::new(config, 11);
+        rig.churn(1);
+        for psn in rig.flash.copies_of(5) {
+            rig.flash.lose(psn);
+        }
+        let sectors = rig.values.len() as u64;
+        while rig.ftl.stats().lost == 0 {
+            let lba = 6 + rig.rng.below(sectors - 6);
+            rig.write(lba);
+        }
+        // Until the line with the poisoned copy is full, and a while longer.
+        for _ in 0..sectors {
+            let lba = 6 + rig.rng.below(sectors - 6);
+            rig.write(lba);
+        }
+        rig.flush();
+        rig.flash.settle(&mut rig.ftl);
+        assert_eq!(rig.read(5).0, Status::UNRECOVERED_READ);
+        let stats = rig.cut();
+        assert!(stats.lines_by_metadata > 10, "{stats:?}");
+        assert_eq!(rig.read(5).0, Status::UNRECOVERED_READ, "{:?}", config.reverse_map);
+    }
+}
+
+#[test]
+fn failed_chunks_cost_a_line_its_metadata_and_nothing_else() {
+    for (seed, config) in [(12, MEMORY), (13, MEDIA), (14, MEDIA)] {
+        let mut rig = Rig::new(config, seed);
+        rig.flash.program_fail = 0.0003;
+        rig.churn(2);
+        let stats = *rig.ftl.stats();
+        assert!(stats.program_failures > 2 && stats.lines_without_metadata > 2, "{stats:?}");
+        assert!(stats.lines_without_metadata <= stats.program_failures + 2, "{stats:?}");
+        rig.flash.program_fail = 0.0;
+        rig.check();
+        rig.cut();
+        rig.check();
+        assert_eq!(rig.ftl.stats().lost, 0);
+    }
+}
+
+#[test]
+fn every_cut_between_two_operations_of_a_line_that_ends_is_survived() {
+    let mut rig = Rig::new(MEDIA, 15);
+    rig.churn(1);
+    let sectors = rig.values.len() as u64;
+    for _ in 0..60 {
+        // About a line, and then somewhere around its end.
+        for _ in 0..400 + rig.rng.below(140) {
+            let lba = rig.rng.below(sectors);
+            rig.write(lba);
+        }
+        rig.flush();
+        for _ in 0..rig.rng.below(12) {
+            rig.flash.step(&mut rig.ftl);
+        }
+        rig.cut();
+        rig.check();
+    }
+    let read: u64 = rig.flash.recoveries.iter().map(|s| s.lines_by_metadata).sum();
+    assert!(read > 100, "{read}");
+}
+
+#[test]
+fn a_flash_without_contents_collects_by_lists_in_memory() {
+    let ftl = Ftl::new(shape(), MEDIA, |_| Found::Free).unwrap();
+    let mut flash = TestFlash::new(shape(), false, ftl.slots(), 1);
+    let (mut ftl, mut rng) = (ftl, Rng::new(3));
+    for i in 0..4 * ftl.sectors() {
+        let lba = if i < ftl.sectors() { i } else { rng.below(ftl.sectors()) };
+        ftl.write(i, lba, 1, false);
+        ftl.kick(NOW, &mut flash);
+        while ftl.take_done().is_none() {
+            assert!(flash.step(&mut ftl), "stuck: {}", ftl.debug_state());
+        }
+    }
+    let stats = ftl.stats();
+    assert!(stats.lines_reclaimed > 50 && stats.lost == 0, "{stats:?}");
+    assert_eq!((stats.victims_by_metadata, stats.victims_by_oob), (0, 0));
+}
+
+#[test]
+fn what_does_not_fit_the_configuration_says_so() {
+    let total = shape().total_chunks();
+    let off = FtlConfig { line_metadata: false, ..MEDIA };
+    assert_eq!(
+        Layout::of(&shape(), &off, total, total),
+        Err(CapacityError::ReverseMap { asked_for: false })
+    );
+    // Sixteen units of one sector on one parallel unit.
+    let small = Shape::of(&geometry(1, 1, 60, 16, 1, 0));
+    let refused = Ftl::new(small, MEDIA, |_| Found::Free).unwrap_err();
+    let NewFtlError::Capacity(e) = refused else { panic!("{refused}") };
+    assert_eq!(e, CapacityError::ReverseMap { asked_for: true });
+    assert!(e.to_string().contains("one part in 16"), "{e}");
+    assert_eq!(Layout::of(&small, &MEMORY, 60, 60).unwrap().line_meta, 0);
+    let (with, without) =
+        [MEMORY, WITHOUT].map(|c| Layout::of(&shape(), &c, total, total).unwrap()).into();
+    assert_eq!((with.line_meta, without.line_meta), (3, 0));
+    assert_eq!(with.line_sectors, without.line_sectors - 3 * 4);
+    assert!(with.logical < without.logical);
+}
+
+#[test]
+fn a_layer_with_metadata_is_not_opened_without_and_the_other_way_round() {
+    for (written, opened, units) in [(MEMORY, WITHOUT, (3, 0)), (WITHOUT, MEMORY, (0, 3))] {
+        let mut rig = Rig::new(written, 16);
+        rig.churn(0);
+        let found = (0..shape().total_chunks()).map(|c| rig.flash.found(c)).collect();
+        let recovery = Recovery::new(shape(), opened, found, shape().total_chunks()).unwrap();
+        let error = rig.flash.carry_out_all(recovery);
+        let Err(RecoveryError::Changed(changed)) = error else { panic!("{error:?}") };
+        assert!(changed.what.contains("line_metadata"), "{changed}");
+        assert_eq!((changed.was, changed.is), units);
+        // Where the reverse map is makes no difference to the media.
+        if written.line_metadata {
+            rig.config = MEDIA;
+            rig.cut();
+            rig.check();
+        }
+    }
+}
