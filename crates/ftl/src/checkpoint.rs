@@ -14,7 +14,7 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::flash::OpKind;
-use crate::ftl::USER;
+use crate::ftl::{STREAMS, USER};
 use crate::journal::{Journal, JournalFlash, MAX_OPS, Position};
 use crate::lines::{Last, LineState};
 use crate::snapshot::{LineEntry, Snapshot};
@@ -61,6 +61,11 @@ pub(crate) struct Checkpoint {
     wanted: bool,
     /// Where the last snapshot is in the journal.
     snapshot_at: Position,
+    /// How often something was lost that the last checkpoint does not know of; how often when the one
+    /// under way began, or the last one; and when the last durable one did.
+    losses: u64,
+    losses_begun: u64,
+    losses_covered: u64,
 }
 
 impl Checkpoint {
@@ -82,12 +87,32 @@ impl Checkpoint {
             compact: false,
             wanted: false,
             snapshot_at: Position(0),
+            losses: 0,
+            losses_begun: 0,
+            losses_covered: 0,
         }
     }
 
     /// A snapshot is to be taken for somebody who asked, or because the journal has no room.
     pub(crate) fn is_wanted(&self) -> bool {
         self.asked || self.compact
+    }
+
+    /// Whether the last durable checkpoint, or the one that would be begun for what was lost before,
+    /// does not say where the units with numbers up to `newest` are.
+    pub(crate) fn misses(&self, newest: u64) -> bool {
+        newest >= self.base && self.losses == self.losses_begun
+    }
+
+    /// Something was lost that the last checkpoint does not know of: one begins.
+    pub(crate) fn note_loss(&mut self) {
+        self.losses += 1;
+    }
+
+    /// Whether something was lost that no durable checkpoint knows of.
+    #[inline]
+    pub(crate) fn is_uncovered(&self) -> bool {
+        self.losses > self.losses_covered
     }
 
     /// Of a drive that keeps the map: a snapshot is on its way to `at`.
@@ -180,8 +205,13 @@ impl Ftl {
 
     /// Whether somebody waits for pages that are in the ring.
     pub(crate) fn hurries_pages(&self) -> bool {
+        self.hurries_checkpoint() && matches!(self.checkpoint.phase, Phase::Settle(_))
+    }
+
+    /// Whether somebody waits for the checkpoint under way.
+    fn hurries_checkpoint(&self) -> bool {
         let c = &self.checkpoint;
-        (c.fast || c.asked) && matches!(c.phase, Phase::Settle(_))
+        c.fast || c.asked || c.is_uncovered() && self.urgent > 0
     }
 
     /// Goes on with a checkpoint, or begins one when it is time.
@@ -207,10 +237,12 @@ impl Ftl {
             Phase::Idle => {
                 let c = &mut self.checkpoint;
                 let position = self.rings[USER].position();
-                if !c.asked && position - c.began + c.earlier < c.interval {
+                let lost = c.losses > c.losses_begun;
+                if !c.asked && !lost && position - c.began + c.earlier < c.interval {
                     return false;
                 }
                 c.fast = std::mem::take(&mut c.asked);
+                c.losses_begun = c.losses;
                 std::mem::swap(&mut c.dirty, &mut c.sweep);
                 c.dirty.fill(0);
                 c.pages = c.sweep.iter().map(|w| u64::from(w.count_ones())).sum();
@@ -232,6 +264,8 @@ impl Ftl {
                 self.checkpoint.base = self.checkpoint.next_base;
                 self.checkpoint.phase = Phase::Idle;
                 self.checkpoint.fast = false;
+                self.checkpoint.losses_covered = self.checkpoint.losses_begun;
+                self.release_held();
                 true
             }
             Phase::Settle(_) | Phase::Commit(_) => false,
@@ -244,7 +278,7 @@ impl Ftl {
         let c = &self.checkpoint;
         // In half of the interval, so that the other half covers what goes wrong.
         let sectors = self.rings[USER].position() - c.began;
-        let fast = c.fast || c.asked;
+        let fast = self.hurries_checkpoint();
         let due = if fast { u64::MAX } else { c.pages * 2 * sectors / c.interval.max(1) + 1 };
         while written < due {
             let Some(page) = self.checkpoint.next_page(next) else {
@@ -328,6 +362,6 @@ impl Ftl {
     /// An operation of the journal has ended.
     pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
         self.journal.program_done(op, status);
-        self.blocked = [false; 2];
+        self.blocked = [false; STREAMS];
     }
 }

@@ -12,7 +12,7 @@ use nvme::Status;
 
 use crate::durable::{Trims, Waiter};
 use crate::flash::OpKind;
-use crate::ftl::{GC, USER};
+use crate::ftl::{GC, STREAMS, USER};
 use crate::lines::{LineState, NONE};
 use crate::program::parts;
 use crate::victim_list::Reading;
@@ -38,6 +38,8 @@ pub(crate) struct Collector {
     most_free: u64,
     /// What was written in the oldest victim, being read.
     pub(crate) reading_list: Option<Box<Reading>>,
+    /// It is of a line that is being written, and not all of what will be in it.
+    pub(crate) borrowed_list: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,8 @@ struct Scan {
     /// Next write unit: all members' first units, then all members' second, and so on.
     unit: u32,
     member: u32,
+    /// Write units of a chunk that are looked at.
+    units: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +71,7 @@ impl Collector {
             in_vain: 0,
             most_free: 0,
             reading_list: None,
+            borrowed_list: false,
         }
     }
 
@@ -74,6 +79,16 @@ impl Collector {
     #[inline]
     pub(crate) fn renew(&mut self) {
         (self.in_vain, self.most_free) = (0, 0);
+    }
+
+    /// The line being scanned.
+    pub(crate) fn scanning(&self) -> Option<u32> {
+        self.victims.front().map(|v| v.line)
+    }
+
+    /// Reads that may be under way.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
     }
 
     /// Whether sectors are being found or read, so that users will earn quota.
@@ -93,7 +108,7 @@ impl Ftl {
         let mut moved = self.reclaim_empty(now, flash);
         // A full write unit must always fit: reads are never split.
         while self.rings[GC].free() >= self.shape.unit
-            && self.collector.reading() < self.collector.window
+            && self.collector.reading() < self.gc_window(&self.collector)
         {
             if self.collector.victims.is_empty() && !self.take_victim() {
                 break;
@@ -136,7 +151,20 @@ impl Ftl {
             && self.lines.erasing == 0
             && self.collector.reading() == 0
             && !self.spares_a_unit();
-        if !hurt && !stuck && !self.limiter.collects(free + coming) {
+        let unit = u64::from(self.shape.unit);
+        let promised = self.rings[USER].unmapped().next_multiple_of(unit)
+            + self.rings[GC].unmapped().next_multiple_of(unit)
+            + unit;
+        let room = self.space(self.lines.free_chunks()).saturating_sub(promised);
+        let collects = self.limiter.collects(free + coming);
+        if !hurt
+            && !stuck
+            && let Some(line) = self.take_refresh(collects, room)
+        {
+            self.begin_scan(line);
+            return true;
+        }
+        if !hurt && !stuck && !collects {
             return false;
         }
         if !hurt && self.is_in_vain(free) {
@@ -150,11 +178,6 @@ impl Ftl {
         }
         // With less than a line left, only what fits into it can be moved to its end: the emptiest
         // line, whatever the policy says.
-        let unit = u64::from(self.shape.unit);
-        let promised = self.rings[USER].unmapped().next_multiple_of(unit)
-            + self.rings[GC].unmapped().next_multiple_of(unit)
-            + unit;
-        let room = self.space(self.lines.free_chunks()).saturating_sub(promised);
         self.lines.policy.scarce(self.limiter.share(free) <= 0.0);
         let line = if room < u64::from(self.layout.line_sectors) {
             self.lines.take_emptiest(room)
@@ -163,8 +186,17 @@ impl Ftl {
         };
         let Some(line) = line else { return false };
         self.collector.in_vain += 1;
-        self.collector.victims.push_back(Scan { line, unit: 0, member: 0 });
+        self.took_victim();
+        self.begin_scan(line);
         true
+    }
+
+    /// Everything that is in a line now is looked at.
+    fn begin_scan(&mut self, line: u32) {
+        let written = |c: &u32| self.lines.chunks[*c as usize].persisted;
+        let most = self.lines.lines[line as usize].chunks.iter().map(written).max().unwrap_or(0);
+        let units = most.div_ceil(self.shape.unit);
+        self.collector.victims.push_back(Scan { line, unit: 0, member: 0, units });
     }
 
     /// Whether collecting wins nothing: every line has been through it, twice, and there is no write
@@ -181,14 +213,17 @@ impl Ftl {
 
     /// Looks at one write unit of the oldest victim and reads what is valid in it.
     fn scan_unit(&mut self, now: Nanos, flash: &mut impl Flash) {
-        let Some(&Scan { line, unit, member }) = self.collector.victims.front() else { return };
+        let Some(&Scan { line, unit, member, units }) = self.collector.victims.front() else {
+            return;
+        };
         if member.is_multiple_of(LOOK_AHEAD) && self.lines.lines[line as usize].valid > 0 {
             self.look_ahead(line, unit, member);
         }
         let Some(scan) = self.collector.victims.front_mut() else { return };
         let line_id = scan.line;
         let line = &self.lines.lines[line_id as usize];
-        if line.valid == 0 {
+        // One that was being written may have been reclaimed meanwhile, and be another one.
+        if line.valid == 0 || unit >= units || scan.member as usize >= line.chunks.len() {
             // What is still being read has been overwritten.
             return self.scanned(now, line_id, flash);
         }
@@ -199,7 +234,7 @@ impl Ftl {
             scan.member = 0;
             scan.unit += 1;
         }
-        let last = scan.unit * self.shape.unit >= self.shape.sectors;
+        let last = scan.unit >= units;
         let first_psn = self.shape.first_psn(chunk) + sector;
         let mut found: [(u32, u32); 64] = [(0, 0); 64];
         let mut count = 0;
@@ -281,6 +316,15 @@ impl Ftl {
     /// The oldest victim has nothing left to be read.
     fn scanned(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
         self.collector.victims.pop_front();
+        if std::mem::take(&mut self.collector.borrowed_list) {
+            self.lines.lines[line as usize].list = None;
+        }
+        if self.lines.lines[line as usize].state != LineState::Victim {
+            if self.lines.lines[line as usize].moves == 0 {
+                self.refresher.moved(line);
+            }
+            return self.lines.swept(line);
+        }
         self.collector.draining += 1;
         self.lines.lines[line as usize].state = LineState::Draining;
         self.lines.lines[line as usize].list = None;
@@ -298,12 +342,15 @@ impl Ftl {
             let entry = *self.rings[GC].entry_mut(slot);
             let lba = entry.lba_plus_1 - 1;
             let lost = failed >> i & 1 != 0;
+            if lost {
+                self.note_loss(self.shape.chunk_of(entry.under));
+            }
             flash.moved(entry.under, slot);
-            let line = &mut self.lines.lines[read.line as usize];
             if self.map.points_at(lba, entry.under) {
                 self.map.set(lba, Location::Buffer(slot));
-                line.valid -= 1;
-                let poison = lost || self.reverse.poisoned(entry.under);
+                self.lines.moved_away(read.line);
+                let poison = (lost || self.reverse.poisoned(entry.under))
+                    && !self.restore_page(lba, slot, flash);
                 self.rings[GC].entry_mut(slot).poison = poison;
                 self.stats.lost += u64::from(lost);
                 if poison {
@@ -318,6 +365,9 @@ impl Ftl {
             self.rings[GC].units[unit].pending -= 1;
         }
         self.stats.gc_moves += moved;
+        if self.refresher.is_of(read.line) {
+            self.stats.refresh_moves += moved;
+        }
         let free = self.free_sectors();
         self.limiter.moved(moved as u32, free);
     }
@@ -336,10 +386,10 @@ impl Ftl {
     /// Pads the ring's last unit when nothing else will fill it and space is short, so that victims
     /// get done.
     fn push_tail(&mut self, flash: &mut impl Flash) -> bool {
-        if self.collector.draining == 0
+        if self.collector.draining == 0 && !self.refresher.is_busy()
             || !self.collector.victims.is_empty()
             || self.collector.reading() > 0
-            || self.limiter.share(self.free_sectors()) > 0.5
+            || !self.refresher.is_busy() && self.limiter.share(self.free_sectors()) > 0.5
         {
             return false;
         }
@@ -364,6 +414,7 @@ impl Ftl {
                 let line = self.lines.line_of[self.shape.chunk_of(source) as usize];
                 self.lines.lines[line as usize].moves -= 1;
                 if self.lines.lines[line as usize].moves == 0 {
+                    self.swept_if_open(line);
                     self.reclaim_if_moved(now, line, flash);
                 }
             }
@@ -376,6 +427,7 @@ impl Ftl {
         if l.state != LineState::Draining || l.moves > 0 {
             return;
         }
+        self.refresher.moved(line);
         debug_assert_eq!(l.valid, 0, "line {line} is reclaimed with valid sectors");
         // A drive that keeps the map forgets with the chunk what was in it.
         let trimmed = l.trimmed && self.drive_map.is_none();
@@ -393,6 +445,7 @@ impl Ftl {
         self.stats.lines_reclaimed += 1;
         let chunks = std::mem::take(&mut self.lines.lines[line as usize].chunks);
         for &chunk in &chunks {
+            self.lines.emptied(chunk);
             if self.lines.chunks[chunk as usize].bad {
                 self.stats.retired_chunks += 1;
                 self.lines.line_of[chunk as usize] = NONE;
@@ -417,10 +470,10 @@ impl Ftl {
         let chunk = op.index();
         let line = self.lines.line_of[chunk as usize];
         self.lines.erasing -= 1;
-        self.blocked = [false; 2];
+        self.blocked = [false; STREAMS];
         self.stats.erases += 1;
         self.lines.wear(chunk);
-        if status.is_success() {
+        if status.is_success() && !self.lines.chunks[chunk as usize].offline {
             self.lines.add_free(chunk);
         } else {
             self.stats.erase_failures += 1;

@@ -63,6 +63,9 @@ pub struct FtlConfig {
     pub line_metadata: bool,
     /// Where physical to logical is kept. [`ReverseMapKind::Media`] needs lines with metadata.
     pub reverse_map: ReverseMapKind,
+    /// Static wear levelling: erases that a cold line's chunks may be behind the most worn chunk before
+    /// its data goes to the most worn of the free ones; 0 for none.
+    pub static_wear: u32,
 }
 
 impl Default for FtlConfig {
@@ -81,6 +84,7 @@ impl Default for FtlConfig {
             wear_levelling: false,
             line_metadata: true,
             reverse_map: ReverseMapKind::Memory,
+            static_wear: 0,
         }
     }
 }

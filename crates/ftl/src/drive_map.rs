@@ -27,7 +27,7 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::flash::OpKind;
-use crate::ftl::{GC, USER};
+use crate::ftl::{GC, STREAMS, USER};
 use crate::journal::Position;
 use crate::map_page::MapPage;
 use crate::snapshot::Snapshot;
@@ -319,7 +319,7 @@ impl Ftl {
         {
             (map.limit, map.asked) = (limit, None);
             self.checkpoint.reserved();
-            self.blocked = [false; 2];
+            self.blocked = [false; STREAMS];
             moved = true;
         }
         while let Some(lba) = map.unrecorded.last() {

@@ -2,7 +2,6 @@
 //! (LightNVM paper section 4.2.1).
 
 use clock::Nanos;
-use nvme::Status;
 
 use crate::drive_map::Told;
 use crate::ftl::USER;
@@ -104,7 +103,7 @@ impl Ftl {
             }
             self.stop_waiting();
             match w.waiter {
-                Waiter::Request(tag) => self.complete(tag, Status::SUCCESS),
+                Waiter::Request(tag) => self.complete_durably(tag),
                 Waiter::Line(line) => self.erase_line(now, line, flash),
             }
         }
@@ -119,7 +118,7 @@ impl Ftl {
     /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
     /// whose space is needed.
     pub(crate) fn pads(&self) -> bool {
-        self.urgent > 0
+        self.urgent as usize > self.held.len()
             || self.hurries_pages()
             || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
     }

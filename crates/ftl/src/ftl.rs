@@ -16,6 +16,7 @@ use crate::journal::Journal;
 use crate::lines::{Lines, NONE, OpenLine};
 use crate::map_page::MapPage;
 use crate::metadata::Metadata;
+use crate::refresh::Refresher;
 use crate::reverse::Reverse;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::{
@@ -35,6 +36,10 @@ pub struct Done {
 /// Which ring: the user's, or garbage collection's.
 pub(crate) const USER: usize = 0;
 pub(crate) const GC: usize = 1;
+/// The stream of what static wear levelling moves; it has no ring of its own.
+pub(crate) const COLD: usize = 2;
+/// Streams: each has open lines of its own.
+pub(crate) const STREAMS: usize = 3;
 
 /// Requests whose map words are looked at together.
 const LOOK_AHEAD: usize = 32;
@@ -65,6 +70,8 @@ struct UserRead {
     tag: u64,
     outstanding: u32,
     status: Status,
+    lba: u32,
+    sectors: u32,
 }
 
 /// A page-mapped translation layer. See the crate's first page for the path of a request.
@@ -77,8 +84,9 @@ pub struct Ftl {
     pub(crate) reverse: Reverse,
     pub(crate) lines: Lines,
     pub(crate) rings: [WriteRing; 2],
-    /// Open lines by stream: users' (and everybody's without hot/cold separation), moved data's.
-    pub(crate) open: [VecDeque<OpenLine>; 2],
+    /// Open lines by stream: users' (and everybody's without hot/cold separation), moved data's, cold
+    /// data's that is moved for the sake of wear.
+    pub(crate) open: [VecDeque<OpenLine>; STREAMS],
     pub(crate) collector: Collector,
     pub(crate) limiter: RateLimiter,
     pub(crate) journal: Journal,
@@ -89,7 +97,7 @@ pub struct Ftl {
     pub(crate) programs_on: Vec<u8>,
     pub(crate) programs: u32,
     /// Streams without a place for a write unit until a program or an erase has ended.
-    pub(crate) blocked: [bool; 2],
+    pub(crate) blocked: [bool; STREAMS],
     pub(crate) stats: FtlStats,
     pub(crate) issued: Issued,
     pending: VecDeque<Pending>,
@@ -114,6 +122,11 @@ pub struct Ftl {
     pub(crate) pages_at: u64,
     /// Requests among those waiting: begun units are padded for them.
     pub(crate) urgent: u32,
+    /// Those of them that only wait for losses to be recorded.
+    pub(crate) held: VecDeque<u64>,
+    pub(crate) refresher: Refresher,
+    /// Parallel units on which something could not be read.
+    pub(crate) suspect_pus: Vec<bool>,
 }
 
 impl Ftl {
@@ -195,13 +208,7 @@ impl Ftl {
         Ok(Ftl {
             map: Map::new(layout.logical + layout.meta)?,
             reverse: Reverse::new(shape.total_sectors(), config.reverse_map)?,
-            lines: Lines::new(
-                shape,
-                &layout,
-                config.victim_policy.build(),
-                config.wear_levelling,
-                config.reverse_map,
-            ),
+            lines: Lines::new(shape, &layout, &config),
             collector: Collector::new(&layout),
             limiter: RateLimiter::new(low, high, user.capacity()),
             journal,
@@ -209,10 +216,10 @@ impl Ftl {
             metadata: Metadata::default(),
             drive_map: None,
             rings: [user, gc],
-            open: [VecDeque::new(), VecDeque::new()],
+            open: Default::default(),
             programs_on: vec![0; shape.pus as usize],
             programs: 0,
-            blocked: [false; 2],
+            blocked: [false; STREAMS],
             stats: FtlStats::default(),
             issued: Issued::from(1),
             pending: VecDeque::new(),
@@ -229,6 +236,9 @@ impl Ftl {
             trimmed_at: vec![0; layout.meta as usize],
             pages_at: 0,
             urgent: 0,
+            held: VecDeque::new(),
+            refresher: Refresher::default(),
+            suspect_pus: vec![false; shape.pus as usize],
             shape,
             config,
             layout,
@@ -373,17 +383,17 @@ impl Ftl {
             && let Location::Flash(psn) = self.map.get(lba as u32)
             && !self.reverse.poisoned(psn)
         {
-            let index = self.begin_read(tag, 1);
+            let index = self.begin_read(tag, lba as u32, 1);
             let op = OpId::new(OpKind::UserRead, index);
             return flash.read(now, op, &[(psn, 0)], ReadTarget::Request(tag));
         }
         self.read_many(now, tag, lba, sectors, flash);
     }
 
-    /// Notes a read of so many operations.
+    /// Notes a read of one operation.
     #[inline]
-    fn begin_read(&mut self, tag: u64, outstanding: u32) -> u32 {
-        let read = UserRead { tag, outstanding, status: Status::SUCCESS };
+    fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
+        let read = UserRead { tag, outstanding: 1, status: Status::SUCCESS, lba, sectors };
         match self.free_reads.pop() {
             Some(index) => {
                 self.reads[index as usize] = read;
@@ -398,9 +408,10 @@ impl Ftl {
 
     /// A read of anything.
     fn read_many(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
-        let index = self.begin_read(tag, 0);
+        let index = self.begin_read(tag, lba as u32, sectors);
         let op = OpId::new(OpKind::UserRead, index);
-        let mut read = UserRead { tag, outstanding: 0, status: Status::SUCCESS };
+        let mut read =
+            UserRead { tag, outstanding: 0, status: Status::SUCCESS, lba: lba as u32, sectors };
         let mut addresses = std::mem::take(&mut self.addresses);
         for i in 0..sectors {
             match self.map.get(lba as u32 + i) {
@@ -492,6 +503,12 @@ impl Ftl {
         let trim = self.trim_before(lba, old);
         let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence, trim };
         self.rings[USER].push(entry, false)
+    }
+
+    /// The write unit of a slot.
+    pub(crate) fn unit_of(&self, slot: u32) -> &crate::write_ring::Unit {
+        let ring = &self.rings[usize::from(slot >= self.rings[USER].capacity())];
+        &ring.units[ring.unit_of_slot(slot)]
     }
 
     /// The newest copy on the media of a sector that is here, or [`NONE`]; and the number below
@@ -639,7 +656,7 @@ impl Ftl {
         sectors
     }
 
-    /// A read has ended; [`kick`](Ftl::kick) afterwards if it was not a user's (`true`). Bit `i` of `failed` stands for the `i`-th address of the call.
+    /// A read has ended; [`kick`](Ftl::kick) afterwards if it was not a user's or failed (`true`). Bit `i` of `failed` stands for the `i`-th address of the call.
     #[inline]
     pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
         if op.kind() == OpKind::GcRead {
@@ -656,12 +673,15 @@ impl Ftl {
             read.status = Status::UNRECOVERED_READ;
         }
         read.outstanding -= 1;
+        let read = *read;
         if read.outstanding == 0 {
-            let done = Done { tag: read.tag, status: read.status };
             self.free_reads.push(index);
-            self.completed.push_back(done);
+            self.completed.push_back(Done { tag: read.tag, status: read.status });
         }
-        false
+        if failed != 0 {
+            self.read_failed(read.lba, read.sectors);
+        }
+        failed != 0
     }
 
     /// Fails what can never go on: writes without space and flushes of data without space, when
@@ -695,6 +715,7 @@ impl Ftl {
                 self.complete(tag, Status::CAPACITY_EXCEEDED);
             }
         }
+        self.end_held(Status::CAPACITY_EXCEEDED);
         false
     }
 

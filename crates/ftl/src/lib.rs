@@ -27,6 +27,8 @@
 //! | `drive_map` | what is left to do when the drive keeps the map |
 //! | `durable` | flushes, padding, map pages |
 //! | `collect` | garbage collection |
+//! | [`refresh`](ChunkChange) | lines that are moved for their health; chunks that have gone; static wear levelling |
+//! | `loss` | what is lost is known before a flush ends |
 //! | [`recover`](Recovery) | the map from what is on the media after power was lost |
 //! | [`stats`](FtlStats) | what was written for whom |
 //!
@@ -57,12 +59,14 @@ pub mod journal;
 mod limiter;
 mod line_meta;
 mod lines;
+mod loss;
 mod map;
 mod map_page;
 mod metadata;
 mod oob;
 mod program;
 mod recover;
+mod refresh;
 mod reverse;
 mod shape;
 mod snapshot;
@@ -78,6 +82,7 @@ pub use limiter::RateLimiter;
 pub use map::{Location, Map};
 pub use oob::Oob;
 pub use recover::{Found, Job, JobDone, Recovery, RecoveryError, RecoveryStats, Work};
+pub use refresh::ChunkChange;
 pub use shape::{CapacityError, Layout, Shape};
 pub use stats::FtlStats;
 pub use victim::{Cost, CostBenefit, Fifo, Greedy, VictimPolicy};

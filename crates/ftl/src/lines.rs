@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 
+use crate::ftl::COLD;
 use crate::journal::Position;
 use crate::line_meta::{LineList, data_end};
-use crate::{Layout, ReverseMapKind, Shape, VictimPolicy};
+use crate::{ChunkChange, FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicy};
 
 /// No line, no chunk, no unit.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -51,6 +52,10 @@ pub(crate) struct Line {
     pub(crate) full: bool,
     /// A chunk of it failed: it is to be reclaimed first.
     pub(crate) hurt: bool,
+    /// Its data is to be moved, whoever needs space.
+    pub(crate) refresh: bool,
+    /// How many lines had been closed before.
+    pub(crate) closed_at: u64,
     /// Moved sectors that are not durable elsewhere yet.
     pub(crate) moves: u32,
     /// Chunks being erased.
@@ -124,6 +129,10 @@ pub(crate) struct Chunk {
     pub(crate) last: u32,
     /// A program failed, or the chunk is known to be bad: retire it instead of erasing it.
     pub(crate) bad: bool,
+    /// It has gone: nothing more can be written to it, and perhaps not be read.
+    pub(crate) offline: bool,
+    /// Something in it could not be read.
+    pub(crate) suspect: bool,
     /// How often it has been erased, as far as is known.
     pub(crate) erases: u32,
     /// Its place among its line's chunks.
@@ -132,7 +141,16 @@ pub(crate) struct Chunk {
 
 impl Chunk {
     fn free(erases: u32) -> Chunk {
-        Chunk { persisted: 0, first: NONE, last: NONE, bad: false, erases, place: 0 }
+        Chunk {
+            persisted: 0,
+            first: NONE,
+            last: NONE,
+            bad: false,
+            offline: false,
+            suspect: false,
+            erases,
+            place: 0,
+        }
     }
 }
 
@@ -156,7 +174,6 @@ pub(crate) struct Lines {
     pub(crate) hurt: VecDeque<u32>,
     /// Closed lines without a valid sector: they cost an erase and nothing else, whatever the policy.
     empty: VecDeque<u32>,
-    closings: u64,
     /// Write units of metadata in a full line; 0 if lines have none.
     meta: u32,
     /// Whether every line keeps a list while it is written, and whether a closed one is read back
@@ -165,16 +182,17 @@ pub(crate) struct Lines {
     pub(crate) reads_lists: bool,
     /// Open lines that are full and wait for their last metadata to be written.
     pub(crate) due: VecDeque<u32>,
+    pub(crate) closings: u64,
+    /// Closed lines that are to be refreshed, and such that were reclaimed meanwhile.
+    pub(crate) refresh: VecDeque<u32>,
+    /// Erases of the most worn chunk.
+    pub(crate) most_worn: u32,
+    /// Chunks that were closed and emptied, if somebody wants to know.
+    pub(crate) changes: Option<VecDeque<ChunkChange>>,
 }
 
 impl Lines {
-    pub(crate) fn new(
-        shape: Shape,
-        layout: &Layout,
-        policy: Box<dyn VictimPolicy>,
-        levels: bool,
-        reverse: ReverseMapKind,
-    ) -> Lines {
+    pub(crate) fn new(shape: Shape, layout: &Layout, config: &FtlConfig) -> Lines {
         let total = shape.total_chunks() as usize;
         Lines {
             shape,
@@ -184,18 +202,21 @@ impl Lines {
             line_of: vec![NONE; total],
             chunks: vec![Chunk::free(0); total],
             free: vec![VecDeque::new(); shape.pus as usize],
-            levels,
+            levels: config.wear_levelling,
             free_chunks: 0,
             erasing: 0,
             pu_cursor: 0,
-            policy,
+            policy: config.victim_policy.build(),
             hurt: VecDeque::new(),
             empty: VecDeque::new(),
             closings: 0,
             meta: layout.line_meta,
-            lists: reverse == ReverseMapKind::Media,
+            lists: config.reverse_map == ReverseMapKind::Media,
             reads_lists: false,
             due: VecDeque::new(),
+            refresh: VecDeque::new(),
+            most_worn: 0,
+            changes: None,
         }
     }
 
@@ -223,6 +244,7 @@ impl Lines {
     pub(crate) fn wear(&mut self, chunk: u32) {
         let erases = &mut self.chunks[chunk as usize].erases;
         *erases = erases.saturating_add(1);
+        self.most_worn = self.most_worn.max(*erases);
     }
 
     /// Learns how often each chunk has been erased.
@@ -230,6 +252,7 @@ impl Lines {
         for (number, chunk) in (0..).zip(&mut self.chunks) {
             chunk.erases = erases(number);
         }
+        self.most_worn = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
         if self.levels {
             for free in &mut self.free {
                 let by_wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
@@ -244,7 +267,7 @@ impl Lines {
     }
 
     /// How often a line's chunks have been erased, on average.
-    fn mean_wear(&self, line: u32) -> u32 {
+    pub(crate) fn mean_wear(&self, line: u32) -> u32 {
         let chunks = &self.lines[line as usize].chunks;
         let sum: u64 = chunks.iter().map(|c| u64::from(self.chunks[*c as usize].erases)).sum();
         (sum / (chunks.len() as u64).max(1)) as u32
@@ -260,6 +283,8 @@ impl Lines {
                 programs: 0,
                 full: false,
                 hurt: false,
+                refresh: false,
+                closed_at: 0,
                 moves: 0,
                 erasing: 0,
                 after: 0,
@@ -279,6 +304,7 @@ impl Lines {
         line.sectors = members.len() as u32 * self.shape.sectors;
         line.full = state != LineState::Open;
         line.hurt = false;
+        line.refresh = false;
         line.moves = 0;
         line.after = 0;
         line.trimmed = false;
@@ -295,16 +321,36 @@ impl Lines {
         id
     }
 
-    /// Opens a line of a stream on the next parallel units in striping order that have a free chunk;
-    /// the next write unit's number is `opening`. Only a line of full width has metadata: the capacity
-    /// counts it per so many chunks.
+    /// Takes the free chunk of a parallel unit that is next, or the most worn.
+    fn take_free(&mut self, pu: u32, worn: bool) -> Option<u32> {
+        let free = &mut self.free[pu as usize];
+        if !worn {
+            return free.pop_front();
+        }
+        let wear = |at: &usize| self.chunks[free[*at] as usize].erases;
+        let most = (0..free.len()).max_by_key(wear)?;
+        free.remove(most)
+    }
+
+    /// A free chunk has gone. Returns whether it was free.
+    pub(crate) fn remove_free(&mut self, chunk: u32) -> bool {
+        let free = &mut self.free[self.shape.pu_of(chunk) as usize];
+        let Some(at) = free.iter().position(|c| *c == chunk) else { return false };
+        free.remove(at);
+        self.free_chunks -= 1;
+        true
+    }
+
+    /// Opens a line of a stream on the next parallel units in striping order that have a free chunk, for
+    /// cold data on the most worn of them; the next write unit's number is `opening`. Only a line of
+    /// full width has metadata: the capacity counts it per so many chunks.
     pub(crate) fn open(&mut self, stream: u8, opening: u64) -> Option<OpenLine> {
         let mut members = Vec::with_capacity(self.active as usize);
         let pus = self.shape.pus;
         let mut tried = 0;
         while members.len() < self.active as usize && tried < pus {
             let pu = self.shape.striped_pu((self.pu_cursor + tried) % pus);
-            if let Some(chunk) = self.free[pu as usize].pop_front() {
+            if let Some(chunk) = self.take_free(pu, usize::from(stream) == COLD) {
                 members.push((chunk, 0));
             }
             tried += 1;
@@ -398,6 +444,11 @@ impl Lines {
             Last::None | Last::Whole => {}
         }
         line.state = LineState::Closed;
+        line.closed_at = self.closings;
+        if line.refresh {
+            self.refresh.push_back(id);
+        }
+        self.tell_closed(id);
         self.drop_list(id);
         let line = &self.lines[id as usize];
         if line.hurt {
@@ -423,13 +474,23 @@ impl Lines {
             Some(after) => line.after = after,
             None => line.trimmed = true,
         }
-        if line.state == LineState::Closed && !line.hurt {
-            if line.valid == 0 {
-                self.policy.remove(id);
-                self.empty.push_back(id);
-            } else {
-                self.policy.invalidated(id, line.valid);
-            }
+        if line.state == LineState::Closed {
+            self.lost_one(id);
+        }
+    }
+
+    /// A closed line has one valid sector less.
+    #[inline]
+    pub(crate) fn lost_one(&mut self, id: u32) {
+        let line = &self.lines[id as usize];
+        if line.hurt {
+            return;
+        }
+        if line.valid == 0 {
+            self.policy.remove(id);
+            self.empty.push_back(id);
+        } else {
+            self.policy.invalidated(id, line.valid);
         }
     }
 
@@ -447,6 +508,14 @@ impl Lines {
         if u64::from(line.valid) > room {
             return None;
         }
+        self.take_out(id);
+        Some(id)
+    }
+
+    /// Makes a closed line a victim, wherever it waits.
+    pub(crate) fn take_out(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        line.state = LineState::Victim;
         if line.hurt {
             self.hurt.retain(|h| *h != id);
         } else if line.valid == 0 {
@@ -454,8 +523,6 @@ impl Lines {
         } else {
             self.policy.remove(id);
         }
-        self.lines[id as usize].state = LineState::Victim;
-        Some(id)
     }
 
     /// Takes the next victim that has valid sectors, or is to be retired.
@@ -473,7 +540,11 @@ impl Lines {
         let chunks = std::mem::take(&mut self.lines[id as usize].chunks);
         for chunk in chunks.into_iter().rev() {
             self.line_of[chunk as usize] = NONE;
-            self.free[self.shape.pu_of(chunk) as usize].push_front(chunk);
+            let erases = self.chunks[chunk as usize].erases;
+            let free = &mut self.free[self.shape.pu_of(chunk) as usize];
+            let less = |c: &u32| self.chunks[*c as usize].erases < erases;
+            let at = if self.levels { free.partition_point(less) } else { 0 };
+            free.insert(at, chunk);
             self.free_chunks += 1;
         }
         self.release(id);

@@ -14,7 +14,7 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::flash::OpKind;
-use crate::ftl::{GC, USER};
+use crate::ftl::{GC, STREAMS, USER};
 use crate::line_meta::{FirstMeta, LastMeta, LineName, place_of_last};
 use crate::lines::Last;
 use crate::program::PROGRAMS_PER_PU;
@@ -52,7 +52,7 @@ pub(crate) struct Metadata {
     writes: [Option<Write>; WRITES],
     finishing: Vec<Finish>,
     /// By stream, the line opened last: its opening number and first chunk.
-    previous: [Option<(u64, u32)>; 2],
+    previous: [Option<(u64, u32)>; STREAMS],
 }
 
 impl Metadata {
@@ -130,7 +130,7 @@ impl Ftl {
             return false;
         }
         let mut moved = false;
-        for stream in [USER, GC] {
+        for stream in 0..STREAMS {
             for i in 0..self.open[stream].len() {
                 let open = &self.open[stream][i];
                 if !open.first || open.recorded > self.journal.durable() {
@@ -229,7 +229,7 @@ impl Ftl {
         self.lines.lines[line as usize].programs -= 1;
         self.programs_on[self.shape.pu_of(chunk) as usize] -= 1;
         self.programs -= 1;
-        self.blocked = [false; 2];
+        self.blocked = [false; STREAMS];
         if status.is_success() {
             self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
         } else {

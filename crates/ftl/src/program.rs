@@ -5,7 +5,7 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::flash::OpKind;
-use crate::ftl::{GC, USER};
+use crate::ftl::{COLD, GC, STREAMS, USER};
 use crate::lines::{NONE, OpenLine};
 use crate::snapshot::Opened;
 use crate::write_ring::{UnitState, WriteRing};
@@ -61,7 +61,7 @@ impl Ftl {
         unit: u32,
         flash: &mut impl Flash,
     ) -> bool {
-        let stream = if self.config.hot_cold { ring } else { USER };
+        let stream = self.stream_of(ring, unit);
         if ring == GC && !self.spares_a_unit() {
             return false;
         }
@@ -78,7 +78,9 @@ impl Ftl {
             self.blocked[stream] = self.programs > 0;
             return false;
         };
-        if ring == GC {
+        if self.rings[ring].units[unit as usize].again {
+            self.drop_superseded(ring, unit);
+        } else if ring == GC {
             self.drop_overwritten(unit);
         }
         let first_psn = self.shape.first_psn(chunk) + sector;
@@ -172,8 +174,7 @@ impl Ftl {
             }
         }
         let Some(sector) = open.take(&self.shape, chunk) else { return false };
-        self.drop_full(USER);
-        self.drop_full(GC);
+        (0..STREAMS).for_each(|stream| self.drop_full(stream));
         self.padded.push(chunk);
         let first_psn = self.shape.first_psn(chunk) + sector;
         for psn in first_psn..first_psn + self.shape.unit {
@@ -199,12 +200,24 @@ impl Ftl {
         &mut self.rings[ring].units[unit as usize]
     }
 
+    /// The stream that a unit goes to: what is moved for the sake of wear alone does not mix with others.
+    fn stream_of(&self, ring: usize, unit: u32) -> usize {
+        if ring == GC && self.is_cold(unit) {
+            COLD
+        } else if self.config.hot_cold {
+            ring
+        } else {
+            USER
+        }
+    }
+
     /// A place for a ring's next unit. When the ring is half full of what cannot be read yet, its
     /// oldest chunk comes first: slots are free in order, and one chunk that lags behind the others
     /// because its parallel unit has been busy would hold up all of them.
     fn place_for(&mut self, ring: usize, stream: usize) -> Option<(u32, u32, u32)> {
         if let Some(chunk) = self.rings[ring].lagging() {
-            if self.programs_on[self.shape.pu_of(chunk) as usize] < PROGRAMS_PER_PU {
+            let free = self.programs_on[self.shape.pu_of(chunk) as usize] < PROGRAMS_PER_PU;
+            for stream in [stream, COLD].into_iter().filter(|_| free) {
                 let mut open = self.open[stream].iter_mut();
                 if let Some((line, sector)) =
                     open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
@@ -218,12 +231,14 @@ impl Ftl {
             let left = self.rings[ring].placeable();
             let (shape, busy) = (&self.shape, &self.programs_on);
             let waits = |o: &&mut OpenLine| o.waits_on(shape, chunk) && u64::from(o.room) >= left;
-            if let Some(open) = self.open[stream].iter_mut().find(waits) {
-                let line = open.line;
-                let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
-                let (chunk, sector) = open.place(shape, accepts)?;
-                self.drop_full(stream);
-                return Some((line, chunk, sector));
+            for stream in [stream, COLD] {
+                if let Some(open) = self.open[stream].iter_mut().find(waits) {
+                    let line = open.line;
+                    let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
+                    let (chunk, sector) = open.place(shape, accepts)?;
+                    self.drop_full(stream);
+                    return Some((line, chunk, sector));
+                }
             }
         }
         self.place(stream)
@@ -237,11 +252,20 @@ impl Ftl {
             if placed.is_some() {
                 return placed;
             }
+            // Room that is kept for cold data is everybody's when there is no other.
+            if stream != COLD
+                && !self.open[COLD].is_empty()
+                && self.limiter.share(self.free_sectors()) <= 0.0
+                && let (placed @ Some(_), _) = self.place_in_open(COLD)
+            {
+                return placed;
+            }
             // A second line is opened when the first one draws to its end: early enough for the
             // journal to say so before it is needed, three programs in a row at worst.
             let units = self.layout.line_sectors / self.shape.unit;
             let end = (4 * self.layout.active).min(units / 2).max(self.layout.active);
-            if room >= end || self.open[stream].len() >= 2 && room > 0 {
+            let one = stream == COLD && room > 0;
+            if one || room >= end || self.open[stream].len() >= 2 && room > 0 {
                 return None;
             }
             // A line is opened narrower than it should be only when no chunk is on its way back.
@@ -254,7 +278,10 @@ impl Ftl {
                         return None;
                     }
                 }
-                None if room == 0 => return self.place_in_open(1 - stream).0,
+                None if room == 0 => {
+                    let mut others = (0..STREAMS).filter(|s| *s != stream);
+                    return others.find_map(|s| self.place_in_open(s).0);
+                }
                 None => return None,
             }
         }
@@ -337,19 +364,29 @@ impl Ftl {
         self.lines.lines[line as usize].programs -= 1;
         self.programs_on[self.shape.pu_of(chunk) as usize] -= 1;
         self.programs -= 1;
-        self.blocked = [false; 2];
-        if status.is_success() {
+        self.blocked = [false; STREAMS];
+        let gone = self.lines.chunks[chunk as usize].offline || status.is(Status::OFFLINE_CHUNK);
+        if status.is_success() && !gone {
             self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
             if !padding {
                 let unit = self.unit_mut(name);
                 unit.state = UnitState::Persisted;
-                let sequence = unit.sequence;
+                let (sequence, again) = (unit.sequence, unit.again);
                 self.issued.end(sequence);
                 self.note_on_media(name);
-                self.note_moves_durable(name, flash, now);
+                if again {
+                    self.rescued();
+                } else {
+                    self.note_moves_durable(name, flash, now);
+                }
             }
         } else {
-            self.program_failed(chunk);
+            if gone {
+                self.stats.program_failures += 1;
+                self.retire(chunk);
+            } else {
+                self.program_failed(chunk);
+            }
             if !padding {
                 self.write_again(name, chunk);
             }
@@ -389,7 +426,7 @@ impl Ftl {
     pub(crate) fn program_failed(&mut self, chunk: u32) {
         self.stats.program_failures += 1;
         self.lines.chunks[chunk as usize].bad = true;
-        for stream in [USER, GC] {
+        for stream in 0..STREAMS {
             for open in &mut self.open[stream] {
                 open.abandon(&self.shape, chunk);
             }

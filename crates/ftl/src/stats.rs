@@ -46,6 +46,19 @@ pub struct FtlStats {
     pub retired_chunks: u64,
     /// Sectors that could not be read when they were to be moved.
     pub lost: u64,
+    /// Lines moved because their data was hard to read, or a chunk of theirs had gone.
+    pub refreshed_lines: u64,
+    /// Lines moved so that their chunks take their share of the erases.
+    pub levelled_lines: u64,
+    /// Sectors moved for either, `gc_moves` included.
+    pub refresh_moves: u64,
+    /// Chunks that went offline.
+    pub offline_chunks: u64,
+    /// Sectors written again from the write buffer, because their chunk went offline or they had been
+    /// there for long.
+    pub rescued: u64,
+    /// Checkpoints asked for because something newer than the last one could not be read.
+    pub loss_checkpoints: u64,
 }
 
 impl FtlStats {
@@ -80,6 +93,12 @@ impl FtlStats {
             erase_failures: self.erase_failures + other.erase_failures,
             retired_chunks: self.retired_chunks + other.retired_chunks,
             lost: self.lost + other.lost,
+            refreshed_lines: self.refreshed_lines + other.refreshed_lines,
+            levelled_lines: self.levelled_lines + other.levelled_lines,
+            refresh_moves: self.refresh_moves + other.refresh_moves,
+            offline_chunks: self.offline_chunks + other.offline_chunks,
+            rescued: self.rescued + other.rescued,
+            loss_checkpoints: self.loss_checkpoints + other.loss_checkpoints,
         }
     }
 
@@ -108,6 +127,12 @@ impl FtlStats {
             erase_failures: self.erase_failures - earlier.erase_failures,
             retired_chunks: self.retired_chunks - earlier.retired_chunks,
             lost: self.lost - earlier.lost,
+            refreshed_lines: self.refreshed_lines - earlier.refreshed_lines,
+            levelled_lines: self.levelled_lines - earlier.levelled_lines,
+            refresh_moves: self.refresh_moves - earlier.refresh_moves,
+            offline_chunks: self.offline_chunks - earlier.offline_chunks,
+            rescued: self.rescued - earlier.rescued,
+            loss_checkpoints: self.loss_checkpoints - earlier.loss_checkpoints,
         }
     }
 }

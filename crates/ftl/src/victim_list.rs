@@ -10,7 +10,7 @@ use clock::Nanos;
 
 use crate::flash::OpKind;
 use crate::line_meta::{LastMeta, LineList, place_of_last};
-use crate::lines::Last;
+use crate::lines::{Last, LineState};
 use crate::metadata::READS;
 use crate::{Flash, Ftl, Location, Oob, OpId, ReadTarget};
 
@@ -117,6 +117,8 @@ impl Ftl {
         if reading.failed {
             self.ask_the_map(&mut reading);
         }
+        self.collector.borrowed_list =
+            self.lines.lines[reading.line as usize].state == LineState::Open;
         self.lines.lines[reading.line as usize].list = Some(reading.list);
     }
 
@@ -144,7 +146,11 @@ impl Ftl {
             };
             reading.next += 1;
             let chunk = chunks[member as usize];
-            if sector + self.shape.unit <= self.lines.chunks[chunk as usize].persisted {
+            // Of a line that is being written, what waits for its pair is in the write buffer still.
+            let c = &self.lines.chunks[chunk as usize];
+            let whole = c.persisted == self.shape.sectors || c.bad;
+            let pair = if whole { 0 } else { self.shape.pair };
+            if sector + self.shape.unit + pair <= c.persisted {
                 let first_psn = self.shape.first_psn(chunk) + sector;
                 return Some(UnitRead { piece, member, first_psn });
             }

@@ -70,6 +70,8 @@ pub(crate) struct Unit {
     pub(crate) sequence: u64,
     /// Next unit of the same chunk that holds its slots.
     pub(crate) next: u32,
+    /// It was on the media once, on a chunk that has gone.
+    pub(crate) again: bool,
 }
 
 #[derive(Debug)]
@@ -100,6 +102,7 @@ impl WriteRing {
             sector: 0,
             sequence: 0,
             next: crate::lines::NONE,
+            again: false,
         };
         WriteRing {
             unit: shape.unit,
@@ -162,6 +165,7 @@ impl WriteRing {
         if self.fill == 0 {
             unit.state = UnitState::Filling;
             unit.pending = 0;
+            unit.again = false;
         }
         unit.pending += u32::from(pending);
         self.fill += 1;
@@ -221,6 +225,11 @@ impl WriteRing {
     #[inline]
     pub(crate) fn advance_mapped(&mut self) {
         self.mapped += 1;
+    }
+
+    /// Whether a unit's program is under way, or to be repeated.
+    pub(crate) fn is_programming(&self) -> bool {
+        self.persisted < self.mapped
     }
 
     /// Sectors that wait for a place on the media.

@@ -32,6 +32,7 @@ const MEDIA: FtlConfig = FtlConfig {
     wear_levelling: false,
     line_metadata: true,
     reverse_map: ReverseMapKind::Media,
+    static_wear: 0,
 };
 const MEMORY: FtlConfig = FtlConfig { reverse_map: ReverseMapKind::Memory, ..MEDIA };
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: false, ..MEMORY };

@@ -61,6 +61,7 @@ impl Case {
             gc_window_units: rng.below(20) as u32,
             name: 0,
             wear_levelling: seed.is_multiple_of(2),
+            static_wear: [0, 1, 3][seed as usize % 3],
             line_metadata: seed % 8 != 7,
             reverse_map: ReverseMapKind::Memory,
         };
@@ -236,7 +237,10 @@ impl Case {
                 68..72 => self.flush(),
                 72..98 => self.read(),
                 _ if self.rng.chance(0.6) => self.cut_power(),
-                _ => {}
+                _ => {
+                    let chunk = self.rng.below(self.flash.shape.total_chunks().into()) as u32;
+                    self.ftl.refresh(chunk);
+                }
             }
             for _ in 0..self.rng.below(6) {
                 self.flash.step(&mut self.ftl);

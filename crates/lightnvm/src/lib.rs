@@ -56,5 +56,5 @@ pub use targets::overlap::{InOrder, OverlapStats};
 pub use targets::pblk::sharded::{
     LabelError, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
 };
-pub use targets::pblk::{Pblk, PblkError};
+pub use targets::pblk::{Pblk, PblkError, PblkHealth};
 pub use targets::rrpc::{DualMap, Rrpc, RrpcError};

@@ -152,6 +152,7 @@ impl Case {
             wear_levelling: seed.is_multiple_of(2),
             line_metadata: seed % 8 != 7,
             reverse_map: ReverseMapKind::Memory,
+            static_wear: [0, 1, 3][seed as usize % 3],
         };
         let config = with_reverse_map(config, &geometry, seed);
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);

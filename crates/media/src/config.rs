@@ -106,6 +106,11 @@ pub struct ErrorModel {
     pub read_retries: u32,
     /// Share of the bit errors that each repetition leaves.
     pub retry_leaves: f64,
+    /// Time after which data that was not written anew has twice the bit errors, three times after two
+    /// of it, and so on; 0 for never.
+    pub retention: Nanos,
+    /// The same, sectors read from a chunk since it was written; 0 for never.
+    pub disturb_reads: u32,
 }
 
 impl Default for ErrorModel {
@@ -121,6 +126,8 @@ impl Default for ErrorModel {
             endurance: 0,
             read_retries: 0,
             retry_leaves: 0.5,
+            retention: Nanos::ZERO,
+            disturb_reads: 0,
         }
     }
 }

@@ -224,13 +224,13 @@ impl BitErrors {
         rber.min(0.5) * f64::from(self.bits)
     }
 
-    /// Bit errors of a sector.
-    pub(crate) fn of_sector(&mut self, psn: Psn, wear: u32) -> u32 {
+    /// Bit errors of a sector, `factor` times as many as of one written just now.
+    pub(crate) fn of_sector(&mut self, psn: Psn, wear: u32, factor: f64) -> u32 {
         let slot = wear as usize % REMEMBERED;
         if self.remembered[slot].0 != wear {
             self.remembered[slot] = (wear, self.mean(wear));
         }
-        let (_, mean) = self.remembered[slot];
+        let mean = (self.remembered[slot].1 * factor).min(0.5 * f64::from(self.bits));
         if mean > MEAN_DRAWN {
             return mean as u32;
         }
@@ -250,7 +250,7 @@ mod tests {
         let mut e = BitErrors::of(&config, 9).unwrap();
         let (mut sum, mut squares) = (0.0, 0.0);
         for psn in 0..n {
-            let bits = f64::from(e.of_sector(Psn(psn), wear));
+            let bits = f64::from(e.of_sector(Psn(psn), wear, 1.0));
             sum += bits;
             squares += bits * bits;
         }
@@ -300,7 +300,7 @@ mod tests {
         let mut config = testing::config();
         config.errors.rber = 1e-9;
         let mut e = BitErrors::of(&config, 9).unwrap();
-        assert_eq!(e.of_sector(Psn(3), crate::chunk::WEAR_MAX), 512 * 8 / 2);
+        assert_eq!(e.of_sector(Psn(3), crate::chunk::WEAR_MAX, 1.0), 512 * 8 / 2);
     }
 
     #[test]
@@ -309,10 +309,10 @@ mod tests {
         config.errors.rber = 1e-3;
         let (mut a, mut b) =
             (BitErrors::of(&config, 9).unwrap(), BitErrors::of(&config, 9).unwrap());
-        let first: Vec<u32> = (0..100).map(|p| a.of_sector(Psn(p), 3)).collect();
-        let again: Vec<u32> = (0..100).rev().map(|p| b.of_sector(Psn(p), 3)).collect();
+        let first: Vec<u32> = (0..100).map(|p| a.of_sector(Psn(p), 3, 1.0)).collect();
+        let again: Vec<u32> = (0..100).rev().map(|p| b.of_sector(Psn(p), 3, 1.0)).collect();
         assert!(first.iter().eq(again.iter().rev()), "in any order");
-        let worn: Vec<u32> = (0..100).map(|p| a.of_sector(Psn(p), 4)).collect();
+        let worn: Vec<u32> = (0..100).map(|p| a.of_sector(Psn(p), 4, 1.0)).collect();
         assert_ne!(first, worn);
     }
 

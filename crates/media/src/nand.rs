@@ -9,6 +9,7 @@
 //! Error-free operations allocate nothing and take nanoseconds: the rules are one comparison of the
 //! chunk's word, and only what does not fit is looked at closely.
 
+mod ageing;
 mod power;
 mod retry;
 mod write;
@@ -16,6 +17,9 @@ mod write;
 use std::collections::BTreeSet;
 
 use ring::Region;
+
+use ageing::Ageing;
+use clock::Nanos;
 
 use crate::chunk::{BAD, CLOSED, DIE, ERASING, INTERRUPTED, MARKED, PROGRAMMING, Record};
 use crate::draw::{BitErrors, Failures};
@@ -93,6 +97,8 @@ pub struct Nand {
     uncorrectable: BTreeSet<Psn>,
     failures: Failures,
     bit_errors: Option<BitErrors>,
+    /// Set if what is written does not stay as it is.
+    ageing: Option<Ageing>,
     forced: Forced,
     /// Whether the end of a program has anything to draw or to force.
     programs_can_fail: bool,
@@ -137,6 +143,7 @@ impl Nand {
         let failures = Failures::of(&config, seed);
         let mut nand = Nand {
             layout,
+            ageing: Ageing::of(&config.errors, records.len()),
             pairing: Pairing::of(&config, &layout),
             records,
             store,
@@ -163,6 +170,23 @@ impl Nand {
     /// What the medium was built from, with the seed that it has.
     pub fn config(&self) -> &NandConfig {
         &self.config
+    }
+
+    /// Tells a medium whose data ages how far time has come.
+    #[inline]
+    pub fn tell_time(&mut self, now: Nanos) {
+        if let Some(ageing) = &mut self.ageing {
+            ageing.tell_time(now);
+        }
+    }
+
+    /// How many times as many bit errors a chunk has as one written just now; it is being read.
+    #[inline]
+    fn age(&mut self, chunk: ChunkId) -> f64 {
+        let Some(ageing) = &mut self.ageing else { return 1.0 };
+        let factor = ageing.factor(chunk);
+        ageing.read(chunk);
+        factor
     }
 
     /// How it is numbered.
@@ -273,10 +297,12 @@ impl Nand {
             self.readable(psn, chunk, sector, record)?;
         }
         self.stats.reads += 1;
+        let factor = self.age(chunk);
         match &mut self.bit_errors {
             None => Ok(ReadInfo::default()),
             Some(errors) => {
-                let (raw, ecc_bits) = (errors.of_sector(psn, record.wear()), errors.ecc_bits());
+                let (raw, ecc_bits) =
+                    (errors.of_sector(psn, record.wear(), factor), errors.ecc_bits());
                 let (retries, bits) = match raw > ecc_bits {
                     false => (0, raw),
                     true => {

@@ -69,6 +69,7 @@ impl FlashArray {
     fn start_program(&mut self, now: Nanos, pu: u32, id: u32) {
         let part = self.parts[id as usize];
         self.pus[pu as usize].forget_register();
+        self.nand.tell_time(now);
         if let Err(e) = self.nand.begin_program(ChunkId(part.chunk), part.page) {
             self.notices.failed(&self.nand, ChunkId(part.chunk), &e);
             return self.end_part(id, u64::MAX >> (64 - u32::from(part.count)), e.status());

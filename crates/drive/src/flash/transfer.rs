@@ -110,6 +110,7 @@ impl FlashArray {
     /// The array has read a part, or its page was in the register: checks it, and sends it over the
     /// channel as soon as a register of its own is free.
     pub(super) fn read_done(&mut self, now: Nanos, pu: u32, id: u32) {
+        self.nand.tell_time(now);
         self.check(id);
         let unit = &mut self.pus[pu as usize];
         let taken = unit.staged != NONE && !self.transfers.read_register;

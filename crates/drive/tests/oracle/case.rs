@@ -144,6 +144,7 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             wear_levelling: false,
             line_metadata: nand.seed % 8 != 7,
             reverse_map: reverse_map(&nand),
+            static_wear: nand.seed as u32 % 3,
         },
         transfers: random_transfers(nand.seed),
         ..super::super::common::drive(nand)

@@ -99,9 +99,15 @@ impl Recovery {
             for &(chunk, written) in &members {
                 ftl.lines.chunks[chunk as usize].persisted = written;
                 sum += valid[chunk as usize];
-                if matches!(found(&chunk), Found::Failing(_) | Found::Bad | Found::Foreign) {
-                    ftl.lines.chunks[chunk as usize].bad = true;
-                    ftl.lines.lines[id as usize].hurt = true;
+                let (c, l) =
+                    (&mut ftl.lines.chunks[chunk as usize], &mut ftl.lines.lines[id as usize]);
+                match found(&chunk) {
+                    Found::Failing(_) => (c.bad, l.hurt) = (true, true),
+                    // What there was to lose is lost: no hurry.
+                    Found::Bad | Found::Foreign => {
+                        (c.bad, c.offline, l.refresh) = (true, true, true);
+                    }
+                    Found::Free | Found::Open(_) | Found::Closed(_) => {}
                 }
             }
             let l = &mut ftl.lines.lines[id as usize];
@@ -117,6 +123,14 @@ impl Recovery {
         for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {
             match self.found[chunk as usize] {
                 Found::Free | Found::Open(0) => ftl.lines.add_free(chunk),
+                Found::Bad if valid[chunk as usize] > 0 => {
+                    let id = ftl.lines.adopt(&[(chunk, shape.sectors)], LineState::Open);
+                    let c = &mut ftl.lines.chunks[chunk as usize];
+                    (c.persisted, c.bad, c.offline) = (shape.sectors, true, true);
+                    let l = &mut ftl.lines.lines[id as usize];
+                    (l.valid, l.full, l.refresh) = (valid[chunk as usize], true, true);
+                    ftl.lines.close_if_done(id);
+                }
                 Found::Bad | Found::Foreign => ftl.lines.chunks[chunk as usize].bad = true,
                 Found::Open(n) | Found::Closed(n) | Found::Failing(n) => {
                     // Of no line: its erase was cut short, or it was never used.

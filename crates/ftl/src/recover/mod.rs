@@ -8,6 +8,7 @@
 //! | `given` | what the drive says when it keeps the map |
 //! | `copies` | of every sector the newest copy |
 //! | `metas` | lines that are known by their first and last metadata |
+//! | `lost` | sectors whose newest copy cannot be read |
 //! | `lines` | lines as they were, and what has become of their chunks |
 //!
 //! # What is read
@@ -38,6 +39,7 @@ mod copies;
 mod given;
 mod job;
 mod lines;
+mod lost;
 mod metas;
 
 use std::collections::BTreeSet;
@@ -59,6 +61,7 @@ use crate::snapshot::{Changed, LineEntry, Opened, Snapshot, Unusable};
 use crate::{CapacityError, Ftl, FtlConfig, Layout, Location, NewFtlError, Oob, Shape};
 use copies::Copies;
 use given::Given;
+use lost::Names;
 use metas::Metas;
 
 /// What is known of a chunk at power-on.
@@ -171,6 +174,8 @@ pub struct RecoveryStats {
     pub padding_units: u64,
     /// Map pages that said something else than what was found; 0, or something is wrong.
     pub contradictions: u64,
+    /// Sectors whose newest copy is lost, as what the map's pages say of them shows.
+    pub lost: u64,
 }
 
 #[derive(Debug)]
@@ -222,6 +227,8 @@ pub struct Recovery {
     error: Option<RecoveryError>,
     /// What the drive's own map says, if it keeps one.
     given: Option<Given>,
+    /// What was read where.
+    names: Names,
 }
 
 /// The journal's way to the flash: jobs.
@@ -325,6 +332,7 @@ impl Recovery {
             foreign: (0, u32::MAX),
             error: None,
             given,
+            names: Names::default(),
             shape,
             config,
             found,
@@ -415,7 +423,10 @@ impl Recovery {
             }
             (JobKind::Page { number }, JobDone::Read { failed, data, .. }) => {
                 self.stats.data_sectors += 1;
-                self.page(number, (failed == 0).then_some(data));
+                // One that could not be read may have sent the others of its batch round again.
+                if matches!(self.phase, Phase::Pages) {
+                    self.page(number, (failed == 0).then_some(data));
+                }
             }
             // What was asked for is what is reported.
             (JobKind::Pad { .. }, JobDone::Read { .. })
@@ -555,6 +566,7 @@ impl Recovery {
             return;
         };
         self.ours = true;
+        self.names.note(&self.shape, psn, oob.lba);
         let sectors = self.layout.logical + self.layout.meta;
         match oob.lba {
             Some(lba) if lba >= sectors => {
@@ -617,13 +629,20 @@ impl Recovery {
             }
             // When everything was read, a page takes back what was trimmed, and knows of what could
             // not be read; what else it says was found.
-            let known = !self.all || mapped.psn.is_some_and(|psn| self.unreadable.contains(&psn));
+            let known = !self.all || mapped.psn.is_some_and(|psn| self.cannot_look(psn));
             if known || mapped.psn.is_none() {
                 self.copies.forget(lba);
+                if mapped.psn.is_some_and(|psn| self.is_stale(lba, psn)) {
+                    self.lose(lba);
+                    continue;
+                }
                 self.words[lba as usize] = mapped.psn.map_or(0, |psn| psn + 1);
                 if mapped.poison {
                     self.poison.push(lba);
                 }
+            } else if mapped.psn.is_some_and(|psn| self.is_stale(lba, psn)) {
+                self.copies.forget(lba);
+                self.lose(lba);
             } else {
                 let found = copy.map(|c| c.psn);
                 self.stats.contradictions += u64::from(found != mapped.psn);
@@ -636,6 +655,7 @@ impl Recovery {
         self.all = true;
         self.stats.from_checkpoint = false;
         self.copies = Copies::default();
+        self.names = Names::default();
         self.unreadable.clear();
         self.words.fill(0);
         self.poison.clear();
@@ -659,6 +679,7 @@ impl Recovery {
         let (Some(journal), Phase::Done) = (self.journal.take(), &self.phase) else {
             return Err(RecoveryError::Unfinished);
         };
+        self.place_lost();
         let ftl = Ftl::empty(self.shape, self.config, self.layout, journal);
         let mut ftl = ftl.map_err(NewFtlError::from)?;
         let base = self.base().max(1);
@@ -673,6 +694,7 @@ impl Recovery {
         ftl.checkpoint = Checkpoint::new(meta, checkpoint_sectors, since, base);
         self.fill_map(&mut ftl);
         self.adopt_lines(&mut ftl);
+        self.record_lost(&mut ftl);
         if self.given.is_some() {
             let map = DriveMap::new(&ftl.shape, &ftl.layout, next, &self.poison);
             ftl.drive_map = Some(Box::new(map));

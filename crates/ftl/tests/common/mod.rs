@@ -51,6 +51,8 @@ pub struct TestFlash {
     written: Vec<u32>,
     failing: Vec<bool>,
     bad: Vec<bool>,
+    /// Chunks that can be neither read, programmed nor erased any more.
+    pub dead: Vec<bool>,
     queues: Vec<Vec<Op>>,
     slots: Vec<Content>,
     /// Per read: the operation, parts outstanding, failed addresses.
@@ -98,6 +100,7 @@ impl TestFlash {
             written: vec![0; shape.total_chunks() as usize],
             failing: vec![false; shape.total_chunks() as usize],
             bad: vec![false; shape.total_chunks() as usize],
+            dead: vec![false; shape.total_chunks() as usize],
             queues: vec![Vec::new(); shape.pus as usize],
             slots: vec![Content::Value(0); slots as usize],
             reads: Vec::new(),
@@ -113,6 +116,23 @@ impl TestFlash {
             recoveries: Vec::new(),
             cuts: 0,
         }
+    }
+
+    /// A chunk goes: the logical sectors of which it held a copy.
+    pub fn kill(&mut self, chunk: u32) -> Vec<u32> {
+        self.dead[chunk as usize] = true;
+        self.copies(chunk).into_iter().map(|(_, lba)| lba).collect()
+    }
+
+    /// What is in a chunk: sectors, and which logical ones.
+    pub fn copies(&self, chunk: u32) -> Vec<(u32, u32)> {
+        let first = (chunk * self.shape.sectors) as usize;
+        let cells = &self.cells[first..first + self.shape.sectors as usize];
+        let lba = |cell: &Option<Cell>| match cell {
+            Some(Cell::Written(oob, _)) => oob.lba,
+            _ => None,
+        };
+        (0..).zip(cells).filter_map(|(sector, cell)| Some((sector, lba(cell)?))).collect()
     }
 
     pub fn outstanding(&self) -> usize {
@@ -166,7 +186,9 @@ impl TestFlash {
         match self.queues[pu].remove(0) {
             Op::Program { op, chunk, sector, sectors } => {
                 let failed = self.failing[chunk as usize] || self.rng.chance(self.program_fail);
-                if failed {
+                if self.dead[chunk as usize] {
+                    ftl.program_done(Nanos(0), op, Status::OFFLINE_CHUNK, self);
+                } else if failed {
                     self.failing[chunk as usize] = true;
                     ftl.program_done(Nanos(0), op, Status::WRITE_FAULT, self);
                 } else {
@@ -185,6 +207,10 @@ impl TestFlash {
             }
             Op::Read { read, addresses, target } => {
                 for (i, psn, place) in addresses {
+                    if self.dead[self.shape.chunk_of(psn) as usize] {
+                        self.reads[read].2 |= 1 << i;
+                        continue;
+                    }
                     assert!(self.readable(psn), "sector {psn} is read before its pair is written");
                     if self.rng.chance(self.read_fail) {
                         self.reads[read].2 |= 1 << i;
@@ -194,7 +220,8 @@ impl TestFlash {
                         continue;
                     }
                     match (&self.cells[psn as usize], target) {
-                        // Who reads out-of-band bytes of all sectors meets what a cut has left.
+                        // Who reads out-of-band bytes of all sectors meets what a cut has left, and what
+                        // is lost may have been there.
                         (Some(Cell::Torn), _) => self.reads[read].2 |= 1 << i,
                         (Some(Cell::Written(_, content)), ReadTarget::Slots) => {
                             self.slots[place as usize] = content.clone();
@@ -212,7 +239,9 @@ impl TestFlash {
                 }
             }
             Op::Erase { op, chunk } => {
-                if self.rng.chance(self.erase_fail) {
+                if self.dead[chunk as usize] {
+                    ftl.erase_done(op, Status::OFFLINE_CHUNK);
+                } else if self.rng.chance(self.erase_fail) {
                     self.bad[chunk as usize] = true;
                     ftl.erase_done(op, Status::WRITE_FAULT);
                 } else {
@@ -250,6 +279,7 @@ impl TestFlash {
                 Some(Op::Program { chunk, sector, .. })
                     if self.written[chunk as usize] == sector
                         && !self.failing[chunk as usize]
+                        && !self.dead[chunk as usize]
                         && self.rng.chance(0.5) =>
                 {
                     let first = (chunk * self.shape.sectors + sector) as usize;
@@ -258,7 +288,9 @@ impl TestFlash {
                     }
                     self.written[chunk as usize] += self.shape.unit;
                 }
-                Some(Op::Erase { chunk, .. }) if self.rng.chance(0.5) => {
+                Some(Op::Erase { chunk, .. })
+                    if self.rng.chance(0.5) && !self.dead[chunk as usize] =>
+                {
                     // An erase that was interrupted: nothing in the chunk can be read.
                     let first = (chunk * self.shape.sectors) as usize;
                     for cell in &mut self.cells[first..first + self.shape.sectors as usize] {
@@ -274,7 +306,7 @@ impl TestFlash {
 
     pub fn found(&self, chunk: u32) -> Found {
         let written = self.written[chunk as usize];
-        if self.bad[chunk as usize] {
+        if self.bad[chunk as usize] || self.dead[chunk as usize] {
             Found::Bad
         } else if self.failing[chunk as usize] {
             Found::Failing(written)
@@ -323,6 +355,8 @@ impl TestFlash {
         }
         let stats = recovery.stats();
         assert_eq!(stats.contradictions, 0, "the map's pages and the media: {stats:?}");
+        let whole = !self.dead.contains(&true);
+        assert!(stats.lost == 0 || !whole, "nothing was lost: {stats:?}");
         self.recoveries.push(stats);
         Some(recovery.finish().unwrap())
     }

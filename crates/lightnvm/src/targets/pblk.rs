@@ -6,8 +6,10 @@
 //! poll; nothing is allocated per request once the tables have grown to the load.
 
 pub(crate) mod error;
+mod health;
 mod memory;
 mod open;
+mod patrol;
 mod requests;
 mod scan;
 pub(crate) mod sharded;
@@ -25,6 +27,8 @@ use nvme::Status;
 use ring::AddressSpace;
 
 pub use error::PblkError;
+use health::Health;
+pub use health::PblkHealth;
 use spread::Spread;
 use vectors::{Ended, VectorFlash};
 
@@ -49,6 +53,7 @@ pub struct Pblk {
     taken: bool,
     /// Whether the layer has something to start.
     kick: bool,
+    health: Health,
 }
 
 /// A read that was taken and not looked up yet.
@@ -282,6 +287,10 @@ impl Component for Pblk {
                     self.ftl.erase_done(op, status);
                     true
                 }
+                Ended::Scrub { failed, high_ecc } => {
+                    self.health.scrubbed(failed, high_ecc);
+                    false
+                }
                 Ended::Trim { status } => {
                     self.ftl.forget_done(now, status, &mut self.flash);
                     true
@@ -291,6 +300,7 @@ impl Component for Pblk {
         if reaped {
             self.flash.send_waiting();
         }
+        kick |= self.look_after(now);
         if kick {
             self.ftl.kick(now, &mut self.flash);
         }
@@ -299,10 +309,11 @@ impl Component for Pblk {
     }
 
     /// At once while a request is waiting for a poll, or a completion to be reaped: the write buffer
-    /// acknowledges without the drive, and then no drive calls for attention. Else never: only the
-    /// drive, or who submits, can give this work.
+    /// acknowledges without the drive, and then no drive calls for attention. Else when data that
+    /// nobody writes is to be looked after; without that never: only the drive, or who submits, can
+    /// give this work.
     fn deadline(&self) -> Nanos {
         let waits = self.taken || self.ftl.has_done() || !self.answered.is_empty();
-        if waits { Nanos::ZERO } else { Nanos::MAX }
+        if waits { Nanos::ZERO } else { self.health.deadline() }
     }
 }

@@ -9,6 +9,7 @@ use drive::{
 };
 use driver::Controller;
 use ftl::FtlConfig;
+use lightnvm::core::ScrubConfig;
 use lightnvm::{Pblk, PblkError};
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
@@ -73,6 +74,16 @@ pub(crate) fn open(
     config: FtlConfig,
     owned: &dyn Fn(u32) -> bool,
 ) -> Result<Pblk, PblkError> {
+    Ok(open_watched(drive, now, config, owned)?.0)
+}
+
+/// The same, with the admin queue.
+fn open_watched(
+    drive: &mut Drive,
+    now: &mut Nanos,
+    config: FtlConfig,
+    owned: &dyn Fn(u32) -> bool,
+) -> Result<(Pblk, Controller), PblkError> {
     let port = drive.attach().unwrap();
     let mut pump = || {
         if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
@@ -84,7 +95,9 @@ pub(crate) fn open(
     let info = controller.info().clone();
     let total = info.open_channel.unwrap().geometry.total_chunks();
     let chunks = controller.chunks(0, total, &mut pump).unwrap();
-    Pblk::open_on(&info, &chunks, owned, (queue, port), config, &mut pump, true)
+    let parts = (queue, port);
+    let pblk = Pblk::open_on(&info, &chunks, owned, parts, config, &mut pump, true)?;
+    Ok((pblk, controller))
 }
 
 /// pblk on a drive, and a model of it: the value that each sector is full of, 0 where there is none.
@@ -98,6 +111,8 @@ pub(crate) struct Bench {
     pub model: Vec<u64>,
     pub rng: Rng,
     value: u64,
+    /// Whether the device hears what the drive tells of its media, and how it looks after its data.
+    watches: Option<Option<ScrubConfig>>,
 }
 
 impl Bench {
@@ -112,7 +127,48 @@ impl Bench {
         let at = pblk.memory().register(&memory).unwrap();
         let model = vec![0; pblk.limits().sectors as usize];
         let rng = Rng::new(1);
-        Ok(Bench { drive: Some(drive), pblk, config, now, memory, at, model, rng, value: 0 })
+        Ok(Bench {
+            drive: Some(drive),
+            pblk,
+            config,
+            now,
+            memory,
+            at,
+            model,
+            rng,
+            value: 0,
+            watches: None,
+        })
+    }
+
+    /// On a device that hears of its media, and looks after its data.
+    pub(crate) fn watched(
+        drive: DriveConfig,
+        ftl: FtlConfig,
+        patrol: Option<ScrubConfig>,
+    ) -> Bench {
+        let mut bench = Bench::new(drive, ftl);
+        bench.watches = Some(patrol);
+        let drive = bench.drive.take().unwrap();
+        bench.reopen(drive).unwrap();
+        bench
+    }
+
+    /// Lets time pass.
+    pub(crate) fn wait_until(&mut self, end: Nanos) {
+        loop {
+            let moved = self.pblk.poll(self.now);
+            let drive = self.drive.as_mut().unwrap();
+            if drive.poll(self.now) || moved {
+                continue;
+            }
+            let next = drive.deadline().min(self.pblk.deadline());
+            if next >= end {
+                self.now = self.now.max(end);
+                return;
+            }
+            self.now = self.now.max(next);
+        }
     }
 
     pub(crate) fn sectors(&self) -> u64 {
@@ -265,9 +321,16 @@ impl Bench {
     }
 
     pub(crate) fn reopen(&mut self, mut drive: Drive) -> Result<(), PblkError> {
-        let pblk = open(&mut drive, &mut self.now, self.config, &|_| true);
+        let opened = open_watched(&mut drive, &mut self.now, self.config, &|_| true);
         self.drive = Some(drive);
-        self.pblk = pblk?;
+        let (pblk, controller) = opened?;
+        self.pblk = pblk;
+        if let Some(patrol) = self.watches {
+            self.pblk.watch(Box::new(controller)).expect("a drive that tells of its media");
+            if let Some(patrol) = patrol {
+                self.pblk.patrol(patrol);
+            }
+        }
         self.at = self.pblk.memory().register(&self.memory).unwrap();
         assert_eq!(self.pblk.limits().sectors, self.sectors(), "the capacity stays");
         Ok(())

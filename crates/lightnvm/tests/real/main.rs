@@ -2,5 +2,6 @@
 
 mod bench;
 mod errors;
+mod health;
 mod known;
 mod matrix;

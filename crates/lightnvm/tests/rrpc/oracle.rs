@@ -107,6 +107,7 @@ impl Case {
             // Makes no difference: the drive has the map.
             line_metadata: seed.is_multiple_of(2),
             reverse_map: ReverseMapKind::Memory,
+            static_wear: [0, 1, 4][seed as usize % 3],
         };
         let mut bench = Bench::new(config(shape, true));
         bench.depth = [4, 16, 256][rng.below(3) as usize];

@@ -39,10 +39,11 @@ impl Nand {
                 Err(_) => return 0,
             }
         }
+        let factor = self.ageing.as_ref().map_or(1.0, |a| a.factor(chunk));
         match &mut self.bit_errors {
             None => 0,
             Some(errors) => {
-                let bits = errors.of_sector(psn, record.wear());
+                let bits = errors.of_sector(psn, record.wear(), factor);
                 needed(bits, errors.ecc_bits(), self.config.errors.retry_leaves, most).0
             }
         }

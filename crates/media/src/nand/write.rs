@@ -109,6 +109,11 @@ impl Nand {
         if self.store.keeps() {
             self.room(chunk)?;
         }
+        if unit == 0
+            && let Some(ageing) = &mut self.ageing
+        {
+            ageing.written(chunk);
+        }
         self.set(chunk, record.with(PROGRAMMING));
         Ok(())
     }

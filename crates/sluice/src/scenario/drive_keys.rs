@@ -219,6 +219,7 @@ impl DriveDraft {
         let ftl = self.ftl.config(sector_bytes);
         let target_draft = self.target.as_ref().or(target);
         let target = target_draft.map_or(Target::None, |t| t.finish(sector_bytes));
+        let patrol = target_draft.map_or(Ok(None), |t| t.patrol(sector_bytes))?;
         if let (true, Some(draft)) = (target != Target::None, target_draft)
             && personality != PersonalityKind::OpenChannel
         {
@@ -325,6 +326,7 @@ impl DriveDraft {
         Ok(DrivePlan {
             config,
             target,
+            patrol,
             preset: self.preset.clone(),
             capacity,
             seed_given: self.media.seed.is_some(),

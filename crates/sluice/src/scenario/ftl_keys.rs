@@ -66,6 +66,7 @@ impl FtlDraft {
                 "reverse_map",
                 section.set("reverse_map", &mut c.reverse_map, |v| v.choice(&REVERSE_MAPS))?,
             ),
+            ("static_wear", section.set("static_wear", &mut c.static_wear, |v| v.u32())?),
             ("buffer", section.set("buffer", &mut self.buffer_bytes, |v| v.size().map(Some))?),
         ];
         self.places.extend(places.into_iter().filter_map(|(key, place)| Some((key, place?))));

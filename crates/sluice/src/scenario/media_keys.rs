@@ -173,6 +173,8 @@ impl MediaDraft {
             _ => Err(v.refuse("whole numbers from 0 to 1000")),
         })?;
         s.set("retry_leaves", &mut e.retry_leaves, |v| v.number(0.0..=1.0))?;
+        s.set("retention", &mut e.retention, |v| v.duration())?;
+        s.set("disturb_reads", &mut e.disturb_reads, |v| v.u32())?;
         s.finish()
     }
 

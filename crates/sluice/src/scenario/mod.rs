@@ -83,6 +83,8 @@ pub struct DrivePlan {
     pub config: DriveConfig,
     /// What stands between it and the jobs.
     pub target: Target,
+    /// How pblk looks after data that nobody writes, if it does.
+    pub patrol: Option<lightnvm::core::ScrubConfig>,
     /// The preset it started from.
     pub preset: Option<String>,
     /// What it holds through its translation layer, in the drive or in the target; `None` without

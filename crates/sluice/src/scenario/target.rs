@@ -2,8 +2,9 @@
 //! one of its partition table.
 
 use ftl::FtlConfig;
-use lightnvm::core::TargetKind;
+use lightnvm::core::{ScrubConfig, TargetKind};
 
+use super::error::Problem;
 use super::ftl_keys::FtlDraft;
 use super::named::NamedTarget;
 use super::section::{Result, Section};
@@ -69,6 +70,40 @@ pub(super) struct TargetDraft {
     ftl: FtlDraft,
     /// The same over the choices of `rrpc`.
     rrpc: FtlDraft,
+    patrol: Option<PatrolDraft>,
+}
+
+/// How cold data is looked after, and where that was asked for.
+#[derive(Clone, Debug)]
+struct PatrolDraft {
+    bytes_per_sec: u64,
+    config: ScrubConfig,
+    place: Place,
+}
+
+impl PatrolDraft {
+    fn read(mut section: Section<'_>) -> Result<PatrolDraft> {
+        let mut draft = PatrolDraft {
+            bytes_per_sec: 0,
+            config: ScrubConfig::default(),
+            place: section.place(),
+        };
+        let rate = section.set("rate", &mut draft.bytes_per_sec, |v| v.bandwidth())?;
+        if rate.is_none() {
+            return Err(section.missing("rate", "how much is read, such as \"1MB/s\"; 0 for none"));
+        }
+        let c = &mut draft.config;
+        section.set("cold_after", &mut c.cold_after, |v| v.duration())?;
+        section.set("repeat_after", &mut c.repeat_after, |v| v.duration())?;
+        section.finish()?;
+        Ok(draft)
+    }
+
+    fn config(&self, sector_bytes: u32) -> ScrubConfig {
+        let sectors = self.bytes_per_sec.div_ceil(u64::from(sector_bytes.max(1)));
+        let sectors_per_sec = u32::try_from(sectors).unwrap_or(u32::MAX);
+        ScrubConfig { sectors_per_sec, spread_cycles: None, ..self.config }
+    }
 }
 
 impl TargetDraft {
@@ -80,6 +115,7 @@ impl TargetDraft {
             name: None,
             ftl: FtlDraft::default(),
             rrpc: FtlDraft::of(lightnvm::Rrpc::config()),
+            patrol: None,
         };
         let kinds = [
             ("none", Kind::None),
@@ -115,6 +151,7 @@ impl TargetDraft {
         // A target of "none" may keep its other keys, so that one line switches it off.
         draft.ftl.read(&mut section)?;
         draft.rrpc.read(&mut section)?;
+        section.set("patrol", &mut draft.patrol, |v| PatrolDraft::read(v.section()?).map(Some))?;
         section.finish()?;
         Ok(draft)
     }
@@ -148,6 +185,23 @@ impl TargetDraft {
     /// Where its name is, if it is one of the partition table's.
     pub(super) fn name_place(&self) -> Option<&Place> {
         self.name.as_ref().map(|(_, place)| place)
+    }
+
+    /// How it looks after cold data, if it was asked to.
+    ///
+    /// # Errors
+    /// For a target that does not.
+    pub(super) fn patrol(&self, sector_bytes: u32) -> Result<Option<ScrubConfig>> {
+        let Some(patrol) = &self.patrol else { return Ok(None) };
+        match self.kind {
+            Kind::None if self.name.is_none() => Ok(None),
+            // A named one says what it is when it is opened.
+            Kind::None | Kind::Pblk => Ok(Some(patrol.config(sector_bytes))),
+            Kind::Rrpc | Kind::Kv | Kind::Ppa => Err(patrol.place.error(Problem::Conflict {
+                message: "only pblk reads data that nobody asks for".into(),
+                help: "remove `patrol`, or set target.kind = \"pblk\"".into(),
+            })),
+        }
     }
 
     pub(super) fn place(&self, key: &str) -> Option<&Place> {

@@ -313,6 +313,32 @@ fn wrong_types_and_forms_are_refused() {
 }
 
 #[test]
+fn a_patrol_is_pblks_and_has_a_rate() {
+    let drive = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n\
+                 data = \"memory\"\nerrors.retention = \"9s\"\nerrors.disturb_reads = 7\n";
+    let target = "[target]\nkind = \"pblk\"\nstatic_wear = 50\n";
+    let patrol = "patrol = { rate = \"1MB/s\", cold_after = \"60s\" }\n";
+    let s = parse(&format!("{drive}{target}{patrol}")).unwrap();
+    let plan = &s.drives[0];
+    let Target::Pblk(pblk) = &plan.target else { panic!("{:?}", plan.target) };
+    assert_eq!(pblk.static_wear, 50);
+    let patrol_plan = plan.patrol.unwrap();
+    assert_eq!((patrol_plan.sectors_per_sec, patrol_plan.cold_after.0), (245, 60_000_000_000));
+    let media::MediaConfig::Nand(nand) = &plan.config.media else { panic!("flash") };
+    assert_eq!((nand.errors.retention.0, nand.errors.disturb_reads), (9_000_000_000, 7));
+    assert!(parse(&format!("{drive}{target}")).unwrap().drives[0].patrol.is_none());
+    let no_rate = "patrol = { cold_after = \"60s\" }\n";
+    assert_refused(&format!("{drive}{target}{no_rate}"), 10, "{ cold_after = \"60s\" }", &["rate"]);
+    let rrpc = "dual_map = true\n[target]\nkind = \"rrpc\"\n";
+    assert_refused(
+        &format!("{drive}{rrpc}{patrol}"),
+        10,
+        "{ rate = \"1MB/s\", cold_after = \"60s\" }",
+        &["remove `patrol`"],
+    );
+}
+
+#[test]
 fn rrpc_has_the_thesis_choices_and_needs_a_map() {
     let drive = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n\
                  data = \"memory\"\n";

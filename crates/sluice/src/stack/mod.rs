@@ -132,6 +132,15 @@ pub enum StackError {
         #[source]
         source: lightnvm::PblkError,
     },
+    /// Nobody looks after cold data.
+    #[error(
+        "drive {name}: its target is not a pblk, and only pblk reads data that nobody asks for: \
+         remove `patrol`"
+    )]
+    Patrol {
+        /// The drive.
+        name: String,
+    },
     /// No memory.
     #[error("drive {name}: {source}")]
     Memory {
@@ -253,8 +262,21 @@ impl Stack {
         let device = Stack::bring_up(plan, &mut drive, &port, vector, name);
         drive.set_instant(false);
         drive.reset_stats();
-        let (device, controller) = device?;
-        Ok(Stack { device, drive, port, controller: Some(controller) })
+        let (mut device, mut controller) = device?;
+        if plan.patrol.is_some() && !matches!(device, StackDevice::Pblk(_)) {
+            return Err(StackError::Patrol { name: plan.config.name.clone() });
+        }
+        if let StackDevice::Pblk(pblk) = &mut device {
+            if let Some(patrol) = plan.patrol {
+                pblk.patrol(patrol);
+            }
+            // A drive that tells nothing of its media leaves nothing to hear.
+            controller = match controller.map(|c| pblk.watch(Box::new(c))) {
+                Some(Err((controller, _))) => Some(*controller),
+                Some(Ok(())) | None => None,
+            };
+        }
+        Ok(Stack { device, drive, port, controller })
     }
 
     /// Puts the block layer `plan` between the device's users and the drive, in place of the raw
@@ -313,7 +335,7 @@ impl Stack {
         port: &Arc<Port>,
         vector: Option<u16>,
         name: String,
-    ) -> Result<(StackDevice, Controller), StackError> {
+    ) -> Result<(StackDevice, Option<Controller>), StackError> {
         let keeps_data = drive.keeps_data();
         let mut pump = || {
             drive.poll(Nanos::ZERO);
@@ -373,7 +395,7 @@ impl Stack {
                     })
             }
         };
-        Ok((device?, controller))
+        Ok((device?, Some(controller)))
     }
 
     /// What a named block device has of the drive, and the translation layer to be made of it.

@@ -171,6 +171,7 @@ impl Pblk {
             // The journal begins, or goes on.
             taken: true,
             kick: true,
+            health: super::Health::default(),
         })
     }
 }

@@ -37,6 +37,8 @@ pub(crate) enum Ended {
     Erase { op: OpId, status: Status },
     /// Telling the drive of trims.
     Trim { status: Status },
+    /// Sectors were read to see whether they can be; bit `i` stands for the `i`-th.
+    Scrub { failed: u64, high_ecc: bool },
 }
 
 /// What a command is for: its 64 bits travel with it.
@@ -46,6 +48,7 @@ enum Flight {
     Program(OpId),
     Erase(OpId),
     Trim,
+    Scrub,
     /// A part of a split read, from this address of it on.
     Part {
         split: u32,
@@ -60,6 +63,7 @@ impl Flight {
             Flight::Program(op) => 1 << 62 | u64::from(op.0),
             Flight::Erase(op) => 2 << 62 | u64::from(op.0),
             Flight::Trim => 2 << 62 | 1 << 61,
+            Flight::Scrub => 2 << 62 | 1 << 60,
             Flight::Part { split, first } => 3 << 62 | u64::from(first) << 32 | u64::from(split),
         }
     }
@@ -70,6 +74,7 @@ impl Flight {
             0 => Flight::Read(op),
             1 => Flight::Program(op),
             2 if bits >> 61 & 1 != 0 => Flight::Trim,
+            2 if bits >> 60 & 1 != 0 => Flight::Scrub,
             2 => Flight::Erase(op),
             _ => Flight::Part { split: bits as u32, first: (bits >> 32) as u8 },
         }
@@ -175,6 +180,7 @@ impl VectorFlash {
             Flight::Program(op) => Ended::Program { op, status },
             Flight::Erase(op) => Ended::Erase { op, status },
             Flight::Trim => Ended::Trim { status },
+            Flight::Scrub => Ended::Scrub { failed, high_ecc: done.high_ecc },
             Flight::Part { split, first } => match self.splits.end(split, failed << first) {
                 Some((op, failed)) => Ended::Read { op, failed },
                 None => Ended::Part,
@@ -320,6 +326,29 @@ impl VectorFlash {
         self.queue.reset(chunk, Flight::Erase(op).to_bits()).is_ok()
     }
 
+    /// Reads sectors of a chunk without taking the data. Returns whether there was room for it: it waits
+    /// for everybody else.
+    pub(super) fn scrub(&mut self, chunk: u32, sector: u32, sectors: u32) -> bool {
+        let first = self.addresses.shape().first_psn(chunk) + sector;
+        let ppas = (0..sectors as usize).map(|i| self.addresses.sector(first + i as u32));
+        self.waiting.is_empty()
+            && self.queue.read(ppas, Sectors::Nowhere, None, Flight::Scrub.to_bits()).is_ok()
+    }
+
+    /// Sectors of a command at most.
+    pub(super) fn sectors_max(&self) -> u32 {
+        self.queue.max_sectors()
+    }
+
+    /// The chunk and the sector in it that an address names, if there is such a one.
+    pub(super) fn find(&self, at: nvme::Address) -> Option<(u32, u32)> {
+        let g = self.addresses.geometry();
+        let within = at.group < g.groups && at.pu < g.pus && at.chunk < g.chunks;
+        let psn = (within && at.sector < g.sectors).then(|| u32::try_from(g.flat(at)).ok())??;
+        let chunk = self.addresses.shape().chunk_of(psn);
+        Some((chunk, at.sector))
+    }
+
     fn send_trim(&mut self, sequence: u64) -> bool {
         let Some(trims) = &self.trims else { return true };
         let (at, runs) = (trims.at(), trims.runs());
@@ -433,6 +462,7 @@ mod tests {
             Flight::Program(OpId(1)),
             Flight::Erase(OpId(0)),
             Flight::Trim,
+            Flight::Scrub,
             Flight::Part { split: 7, first: 63 },
         ] {
             assert_eq!(Flight::from_bits(flight.to_bits()), flight);

@@ -1,0 +1,132 @@
+//! Sectors whose newest copy was on a chunk that has gone since the last checkpoint: nothing says so
+//! but that the copy before, which a map page knows of, is not there any more either.
+//!
+//! A line is erased only when all that was in it is durable elsewhere. So if the place that a page
+//! names was erased, or holds another sector, there was a newer copy, and it cannot be read: the
+//! sector is lost, and must not read as what is there now. If the place still holds the sector, this
+//! cannot be told from there never having been a newer copy. A layer that had time to notice that the
+//! chunk was going has [made a checkpoint](crate::Ftl::retire) that names the newest copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Found, Recovery};
+use crate::{Ftl, Shape};
+
+/// A sector that holds nothing of a logical sector.
+const PADDING: u32 = u32::MAX;
+
+/// What was read where: four bytes for each sector that was looked at.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// Per chunk and sector, the logical sector plus 1; 0 if it was not read or could not be.
+    chunks: BTreeMap<u32, Box<[u32]>>,
+    /// Logical sectors that are lost.
+    lost: Vec<u32>,
+}
+
+impl Names {
+    /// A sector was found to hold this.
+    pub(super) fn note(&mut self, shape: &Shape, psn: u32, lba: Option<u32>) {
+        let chunk = shape.chunk_of(psn);
+        let blank = || vec![0; shape.sectors as usize].into();
+        let words = self.chunks.entry(chunk).or_insert_with(blank);
+        words[(psn - shape.first_psn(chunk)) as usize] = lba.map_or(PADDING, |l| l + 1);
+    }
+
+    /// Whether a sector was read and found to hold something else.
+    fn denies(&self, shape: &Shape, psn: u32, lba: u32) -> bool {
+        let chunk = shape.chunk_of(psn);
+        let word = |w: &[u32]| w[(psn - shape.first_psn(chunk)) as usize];
+        self.chunks.get(&chunk).is_some_and(|w| word(w) != 0 && word(w) != lba + 1)
+    }
+}
+
+impl Recovery {
+    /// Whether a logical sector is certainly not any more where a map page says.
+    pub(super) fn is_stale(&self, lba: u32, psn: u32) -> bool {
+        let chunk = self.shape.chunk_of(psn);
+        let at = psn - self.shape.first_psn(chunk);
+        let Some(found) = self.found.get(chunk as usize) else { return true };
+        match *found {
+            // It may well be there.
+            Found::Bad | Found::Foreign => false,
+            found => at >= found.written() || self.names.denies(&self.shape, psn, lba),
+        }
+    }
+
+    /// Whether what is in a sector cannot be found out.
+    pub(super) fn cannot_look(&self, psn: u32) -> bool {
+        let chunk = self.shape.chunk_of(psn) as usize;
+        self.unreadable.contains(&psn) || self.found.get(chunk) == Some(&Found::Bad)
+    }
+
+    /// The newest copy of a sector is lost.
+    pub(super) fn lose(&mut self, lba: u32) {
+        self.stats.lost += 1;
+        self.words[lba as usize] = 0;
+        self.names.lost.push(lba);
+    }
+
+    /// Points the map of what is lost, each at a place of its own, to where it can have been: to
+    /// sectors of lines that were looked through, which cannot be read, and which nothing else is at.
+    pub(super) fn place_lost(&mut self) {
+        if self.names.lost.is_empty() {
+            return;
+        }
+        let named: BTreeSet<u32> = self.words.iter().filter_map(|w| w.checked_sub(1)).collect();
+        let base = self.base();
+        let read = self.lines.iter().filter(|l| l.open || l.newest >= base);
+        let gone = |c: &&u32| self.found[**c as usize] == Found::Bad;
+        let sectors = |c: &u32| {
+            let first = self.shape.first_psn(*c);
+            first..first + self.shape.sectors
+        };
+        let chunks = read.flat_map(|l| &l.chunks).filter(gone).flat_map(sectors);
+        let places = chunks.chain(self.unreadable.iter().copied());
+        let mut places = places.filter(|psn| !named.contains(psn)).collect::<Vec<_>>().into_iter();
+        // Each was somewhere, so there are enough.
+        for (&lba, psn) in self.names.lost.iter().zip(&mut places) {
+            self.words[lba as usize] = psn + 1;
+            self.poison.push(lba);
+        }
+    }
+
+    /// Has the layer make a checkpoint of what is lost, so that it is known as long as the drive lives.
+    pub(super) fn record_lost(&self, ftl: &mut Ftl) {
+        for &lba in &self.names.lost {
+            ftl.touch_page_of(lba);
+        }
+        if !self.names.lost.is_empty() {
+            ftl.checkpoint.note_loss();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::Geometry;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_read_is_denied() {
+        let shape = Shape::of(&Geometry {
+            groups: 1,
+            pus: 1,
+            chunks: 4,
+            sectors: 8,
+            sector_bytes: 512,
+            oob_bytes: 16,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 0,
+        });
+        let mut names = Names::default();
+        names.note(&shape, 8, Some(5));
+        names.note(&shape, 9, None);
+        assert!(!names.denies(&shape, 8, 5) && names.denies(&shape, 8, 6));
+        assert!(names.denies(&shape, 9, 5), "padding");
+        assert!(!names.denies(&shape, 10, 5), "not read");
+        assert!(!names.denies(&shape, 16, 5), "a chunk that was not looked at");
+    }
+}

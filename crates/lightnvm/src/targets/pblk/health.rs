@@ -1,0 +1,220 @@
+//! [`Health`]: what pblk does about what the drive tells of its media (OC section 3, chunk
+//! notifications), and about data that nobody writes.
+//!
+//! | what is heard | what is done |
+//! |---|---|
+//! | a chunk, or a die, has gone | no more writes to it; what is in the write buffer is written again; a checkpoint; its lines are moved slowly |
+//! | a sector is lost | its line is moved, and the sector stays lost alone |
+//! | reads needed repetitions | the line is moved |
+//! | reads had many bit errors | with a patrol the line is moved, else nothing: on a worn drive all data is so |
+//!
+//! What a drive tells can be wrong: addresses that it does not have are counted and left alone.
+
+use clock::Nanos;
+use driver::{Controller, DriverError, MediaEvent};
+use ftl::ChunkChange;
+use nvme::{MediaNotice, MediaScope};
+
+use super::Pblk;
+use super::patrol::Patrol;
+use crate::core::{MoveChunk, Reason, ScrubConfig, ScrubStats, Subsystem, TargetId};
+
+/// What was heard and done, since the device was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PblkHealth {
+    /// Media events.
+    pub events: u64,
+    /// Of those, such that nothing was done about.
+    pub ignored: u64,
+    /// Media events that the drive overwrote before they were read, or that mean nothing.
+    pub lost_events: u64,
+    /// Whether the drive has refused to tell more.
+    pub deaf: bool,
+    /// Lines that the layer was asked to move because of events or advice, the patrol's included.
+    pub moves: u64,
+    /// What the patrol has read.
+    pub scrub: ScrubStats,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    controller: Option<Box<Controller>>,
+    patrol: Option<Box<Patrol>>,
+    stats: PblkHealth,
+}
+
+impl Health {
+    /// A read of the patrol has ended.
+    pub(super) fn scrubbed(&mut self, failed: u64, high_ecc: bool) {
+        if let Some(patrol) = &mut self.patrol {
+            patrol.scrubbed(failed, high_ecc);
+        }
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self) -> Nanos {
+        self.patrol.as_ref().map_or(Nanos::MAX, |p| p.deadline())
+    }
+}
+
+impl Pblk {
+    /// Listens to what the drive tells of its media, from its admin queue, which is the device's from
+    /// now on: each [`poll`](clock::Component::poll) takes what there is.
+    ///
+    /// # Errors
+    /// As [`Controller::watch_events`]; the controller comes back.
+    pub fn watch(
+        &mut self,
+        mut controller: Box<Controller>,
+    ) -> Result<(), (Box<Controller>, DriverError)> {
+        match controller.watch_events() {
+            Ok(()) => {
+                self.health.controller = Some(controller);
+                Ok(())
+            }
+            Err(error) => Err((controller, error)),
+        }
+    }
+
+    /// Gives the admin queue back, if the device has it.
+    pub fn take_controller(&mut self) -> Option<Controller> {
+        self.health.controller.take().map(|c| *c)
+    }
+
+    /// Begins to read chunks that nobody writes, as `config` says, and to move what is hard to read, no
+    /// faster than it is read; wear is levelled by the translation layer
+    /// ([`ftl::FtlConfig::static_wear`]). A rate of 0 ends it.
+    pub fn patrol(&mut self, config: ScrubConfig) {
+        let wanted = config.sectors_per_sec > 0;
+        let sectors_max = self.flash.sectors_max();
+        self.health.patrol =
+            wanted.then(|| Box::new(Patrol::new(config, &mut self.ftl, sectors_max)));
+        self.taken = true;
+    }
+
+    /// What was heard of the media, and done about it.
+    pub fn health(&self) -> PblkHealth {
+        let Health { controller, patrol, stats } = &self.health;
+        let (lost, malformed) = controller.as_ref().map_or((0, 0), |c| c.lost_events());
+        PblkHealth {
+            lost_events: stats.lost_events + lost + malformed,
+            moves: stats.moves + patrol.as_ref().map_or(0, |p| p.moves),
+            scrub: patrol.as_ref().map_or_else(ScrubStats::default, |p| *p.stats()),
+            ..*stats
+        }
+    }
+
+    /// The drive has noticed something about its media. Whoever has the admin queue hands it on; with
+    /// [`watch`](Pblk::watch) the device hears it itself.
+    pub fn media_event(&mut self, event: &MediaEvent) {
+        self.health.stats.events += 1;
+        self.kick = true;
+        self.taken = true;
+        let done = match self.flash.find(event.address) {
+            None => false,
+            Some((chunk, sector)) => match (event.scope, event.kind) {
+                (MediaScope::Pu, MediaNotice::Unrecoverable) => self.retire_pu(chunk),
+                (MediaScope::Chunk, MediaNotice::Unrecoverable) => self.ftl.retire(chunk),
+                (MediaScope::Sector, MediaNotice::Unrecoverable) => {
+                    self.hard(chunk, Reason::Unreadable { sector, sectors: event.sectors })
+                }
+                (_, MediaNotice::ErrorRateHigh) => self.hard(chunk, Reason::HighEcc { sector }),
+                (_, MediaNotice::ErrorRateMedium) if self.health.patrol.is_some() => {
+                    self.hard(chunk, Reason::HighEcc { sector })
+                }
+                _ => false,
+            },
+        };
+        self.health.stats.ignored += u64::from(!done);
+    }
+
+    /// The core advises to move a chunk, for a target that has its share of a drive from a
+    /// [`Subsystem`](crate::core::Subsystem). Returns whether anything will be moved for it.
+    pub fn advised(&mut self, advice: &MoveChunk) -> bool {
+        self.kick = true;
+        self.taken = true;
+        let moves = self.ftl.refresh(advice.chunk);
+        self.health.stats.moves += u64::from(moves);
+        moves
+    }
+
+    /// What has become of chunks, for a core that looks after them; in order. Told from the first call
+    /// on, and not to a device that has a patrol.
+    pub fn take_change(&mut self) -> Option<ChunkChange> {
+        if self.health.patrol.is_some() {
+            return None;
+        }
+        self.ftl.take_change()
+    }
+
+    /// Has [`take_change`](Pblk::take_change) tell of chunks from here on, closed ones first.
+    pub fn watch_chunks(&mut self) {
+        self.ftl.watch_chunks();
+    }
+
+    /// Lets a core that the device has its share of a drive from look after it: tells it which chunks are
+    /// closed and emptied, and follows its advice, but for what is about wear, which the translation
+    /// layer levels itself. To be called now and then, after [`watch_chunks`](Pblk::watch_chunks).
+    pub fn tend(&mut self, now: Nanos, core: &mut Subsystem, id: TargetId) {
+        while let Some(change) = self.take_change() {
+            match change {
+                ChunkChange::Closed { chunk, sectors } => core.closed(now, id, chunk, sectors),
+                ChunkChange::Emptied { chunk } => core.emptied(chunk),
+            }
+        }
+        let advice: Vec<MoveChunk> = core.advice(id).collect();
+        for advice in advice {
+            if matches!(advice.reason, Reason::ColdOnYoung { .. }) {
+                core.dismiss(advice.chunk);
+            } else {
+                self.advised(&advice);
+            }
+        }
+    }
+
+    fn retire_pu(&mut self, chunk: u32) -> bool {
+        let shape = *self.ftl.shape();
+        let first = shape.pu_of(chunk) * shape.chunks;
+        let gone = (first..first + shape.chunks).map(|c| u32::from(self.ftl.retire(c)));
+        gone.sum::<u32>() > 0
+    }
+
+    /// A chunk is hard to read.
+    fn hard(&mut self, chunk: u32, reason: Reason) -> bool {
+        if let Some(patrol) = &mut self.health.patrol {
+            patrol.suspect(chunk, reason);
+            return true;
+        }
+        let moves = self.ftl.refresh(chunk);
+        self.health.stats.moves += u64::from(moves);
+        moves
+    }
+
+    /// Hears what there is to hear, and goes on with the patrol. Returns whether the layer has
+    /// something to do.
+    #[inline]
+    pub(super) fn look_after(&mut self, now: Nanos) -> bool {
+        if self.health.controller.is_none() && self.health.patrol.is_none() {
+            return false;
+        }
+        self.listen();
+        let kick = std::mem::take(&mut self.kick);
+        let Some(patrol) = &mut self.health.patrol else { return kick };
+        patrol.poll(now, &mut self.ftl, &mut self.flash) | kick
+    }
+
+    fn listen(&mut self) {
+        while let Some(controller) = &mut self.health.controller {
+            match controller.poll_events() {
+                Ok(Some(event)) => self.media_event(&event),
+                Ok(None) => return,
+                Err(_) => {
+                    let (lost, malformed) = controller.lost_events();
+                    self.health.stats.lost_events += lost + malformed;
+                    self.health.stats.deaf = true;
+                    return;
+                }
+            }
+        }
+    }
+}
