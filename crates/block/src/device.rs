@@ -16,7 +16,7 @@ pub struct Busy;
 ///
 /// The same for every driver: ranges are checked here once, before a command is bound.
 #[inline]
-pub(crate) fn refusal(limits: &Limits, longest: u32, request: &Request) -> Option<Status> {
+pub fn refusal(limits: &Limits, longest: u32, request: &Request) -> Option<Status> {
     let Request { op, lba, sectors, .. } = *request;
     if op == Op::Flush {
         return None;

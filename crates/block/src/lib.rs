@@ -55,7 +55,7 @@ pub use account::{
     SubmitterStats,
 };
 pub use config::{BlockError, Config, Layout, PerWhat, Topology};
-pub use device::{Busy, Device};
+pub use device::{Busy, Device, refusal};
 pub use dispatch::{REMOVED, Timeouts};
 pub use driver::{
     Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Segment,

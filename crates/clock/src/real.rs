@@ -23,6 +23,12 @@ impl RealClock {
     }
 }
 
+/// Time that the calling thread has had a CPU: what others do on the machine does not count.
+pub fn thread_cpu() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

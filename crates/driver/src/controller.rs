@@ -14,7 +14,7 @@ use ring::{Iova, MAX_QUEUES, Port};
 
 use crate::admin::{AdminQueue, Pump};
 use crate::events::EventWatch;
-use crate::memory::QueueMemory;
+use crate::memory::{QueueMemory, RangeMemory};
 use crate::{Cmb, Completed, DriveInfo, DriverError, MediaEvent, OpenChannel, QueuePair};
 
 /// All namespaces.
@@ -36,6 +36,7 @@ pub struct Controller {
     queues: Vec<Option<QueueMemory>>,
     /// Memory of deleted queues.
     spare: Vec<QueueMemory>,
+    spare_ranges: Vec<RangeMemory>,
 }
 
 impl Controller {
@@ -69,7 +70,16 @@ impl Controller {
         let info = DriveInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues)?;
         let cmb = Cmb::of(&port, &controller)?;
         let queues = vec![None; usize::from(info.io_queues)];
-        Ok(Controller { port, admin, info, cmb, watch: None, queues, spare: Vec::new() })
+        Ok(Controller {
+            port,
+            admin,
+            info,
+            cmb,
+            watch: None,
+            queues,
+            spare: Vec::new(),
+            spare_ranges: Vec::new(),
+        })
     }
 
     /// What the drive says about itself.
@@ -103,9 +113,8 @@ impl Controller {
             return Err(DriverError::Depth { depth, allowed: "a queue has at least 2" });
         }
         let granted = self.info.io_queues;
-        let slot = self.queues.iter_mut().position(|q| q.is_none());
-        let slot = slot.ok_or(DriverError::NoQueueLeft { granted })?;
-        let qid = slot as u16 + 1;
+        let qid = self.next_queue().ok_or(DriverError::NoQueueLeft { granted })?;
+        let slot = usize::from(qid) - 1;
         let memory = match self.spare.iter().position(|m| m.depth() == depth) {
             Some(i) => {
                 let used = self.spare.swap_remove(i);
@@ -126,6 +135,24 @@ impl Controller {
         let pair = QueuePair::open(&self.port, qid, rings, depth, vector)?;
         self.queues[slot] = Some(memory);
         Ok(pair)
+    }
+
+    /// The number of the queue pair that would be made now; `None` if none is left.
+    pub fn next_queue(&self) -> Option<u16> {
+        self.queues.iter().position(Option::is_none).map(|slot| slot as u16 + 1)
+    }
+
+    /// Memory for the ranges of discards of a queue with `tags` tags.
+    pub(crate) fn take_ranges(&mut self, tags: u16) -> Result<RangeMemory, DriverError> {
+        match self.spare_ranges.iter().position(|r| r.tags() >= tags.into()) {
+            Some(i) => Ok(self.spare_ranges.swap_remove(i)),
+            None => RangeMemory::new(&self.port, tags),
+        }
+    }
+
+    /// The same, of a queue that the drive has let go of.
+    pub(crate) fn put_ranges(&mut self, ranges: RangeMemory) {
+        self.spare_ranges.push(ranges);
     }
 
     /// The commands that delete queue `qid` and make it again on the same memory, in order; `None`

@@ -8,15 +8,15 @@
 //! unanswered, or will not let go of the queue, counts as removed: its commands are given up, but
 //! such a drive may still carry them out, and memory stays registered.
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use clock::{Nanos, Waker};
 use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MAX_BLOCKS, SglDescriptor, Sqe, Status};
-use ring::{AddressSpace, Iova, Port, Region, RegisterError};
+use ring::{AddressSpace, Port};
 
 use crate::admin::Ticket;
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
+use crate::memory::RangeMemory;
 use crate::{
     Completed, Controller, DriveInfo, DriverError, Extent, Op, Payload, QueuePair, Request,
     Segment, Tag, TagError, TagSet,
@@ -39,13 +39,7 @@ pub enum EmulatedError {
         /// The drive.
         serial: String,
     },
-    /// No memory.
-    #[error("memory for the ranges of discards: {0}")]
-    Memory(#[source] io::Error),
-    /// No registration left.
-    #[error("registering memory for the ranges of discards: {0}")]
-    Register(#[from] RegisterError),
-    /// The drive does not grant the queues.
+    /// The drive does not grant the queues, or there is no memory for them.
     #[error(transparent)]
     Driver(#[from] DriverError),
 }
@@ -67,25 +61,17 @@ impl Emulated {
     /// # Errors
     /// [`EmulatedError`].
     pub fn open(
-        mut controller: Controller,
+        controller: Controller,
         queues: u16,
         depth: u16,
         interrupts: bool,
         pump: &mut dyn FnMut(),
     ) -> Result<Emulated, EmulatedError> {
         let (info, port) = (controller.info().clone(), controller.port().clone());
-        let mut pairs = Vec::with_capacity(queues.into());
-        for index in 0..queues {
-            pairs.push(controller.create_queue_pair(depth, interrupts.then_some(index), pump)?);
-        }
         let controller = Arc::new(Mutex::new(controller));
-        let queues = pairs
-            .into_iter()
-            .map(|pair| {
-                let mut queue = EmulatedQueue::new(&info, pair, port.clone())?;
-                queue.controller = Some(controller.clone());
-                Ok(Some(queue))
-            })
+        let queues = (0..queues)
+            .map(|i| EmulatedQueue::open(&controller, depth, interrupts.then_some(i), pump))
+            .map(|queue| queue.map(Some))
             .collect::<Result<_, EmulatedError>>()?;
         Ok(Emulated { info, port, depth, queues })
     }
@@ -99,7 +85,7 @@ impl LowLevelDriver for Emulated {
     }
 
     fn features(&self) -> Features {
-        FEATURES
+        EmulatedQueue::FEATURES
     }
 
     fn queues(&self) -> u16 {
@@ -114,9 +100,6 @@ impl LowLevelDriver for Emulated {
         self.queues.get_mut(usize::from(index))?.take()
     }
 }
-
-const FEATURES: Features =
-    Features { segments: 256, fua: true, discard: true, write_zeroes: true, extents: true };
 
 fn limits(info: &DriveInfo, tags: u16) -> Limits {
     Limits {
@@ -136,10 +119,7 @@ pub struct EmulatedQueue {
     port: Arc<Port>,
     limits: Limits,
     nsid: u32,
-    /// The range of a discard must stay in memory until the drive has read it: one [`DsmRange`] per
-    /// tag.
-    ranges: Arc<Region>,
-    ranges_at: Iova,
+    ranges: RangeMemory,
     /// For aborts and resets; a queue without can only be given up.
     controller: Option<Arc<Mutex<Controller>>>,
     remaking: Option<Remaking>,
@@ -188,21 +168,80 @@ impl EmulatedQueue {
         if info.open_channel.is_some() {
             return Err(EmulatedError::OpenChannel { serial: info.serial.clone() });
         }
-        let tags = usize::from(pair.capacity());
-        let ranges = Region::anonymous(tags * DsmRange::BYTES).map_err(EmulatedError::Memory)?;
-        let ranges_at = port.memory().register(&ranges)?;
+        let ranges = RangeMemory::new(&port, pair.capacity())?;
         Ok(EmulatedQueue {
             limits: limits(info, pair.capacity()),
             nsid: info.nsid,
             pair,
             port,
             ranges,
-            ranges_at,
             controller: None,
             remaking: None,
             removed: false,
         })
     }
+
+    /// Makes a queue of `depth` entries (one more than tags) on the drive of `controller`, which aborts
+    /// commands and is reset through it; it raises interrupt `vector` if there is one.
+    ///
+    /// # Errors
+    /// [`EmulatedError`].
+    pub fn open(
+        controller: &Arc<Mutex<Controller>>,
+        depth: u16,
+        vector: Option<u16>,
+        pump: &mut dyn FnMut(),
+    ) -> Result<EmulatedQueue, EmulatedError> {
+        let mut held = controller.lock().unwrap_or_else(PoisonError::into_inner);
+        let (info, port) = (held.info().clone(), held.port().clone());
+        if info.open_channel.is_some() {
+            return Err(EmulatedError::OpenChannel { serial: info.serial });
+        }
+        let ranges = held.take_ranges(depth.saturating_sub(1))?;
+        match held.create_queue_pair(depth, vector, pump) {
+            Ok(pair) => Ok(EmulatedQueue {
+                limits: limits(&info, pair.capacity()),
+                nsid: info.nsid,
+                pair,
+                port,
+                ranges,
+                controller: Some(controller.clone()),
+                remaking: None,
+                removed: false,
+            }),
+            Err(error) => {
+                held.put_ranges(ranges);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Deletes the queue; commands that are outstanding come back through `back`
+    /// ([`Controller::delete_queue_pair`]).
+    ///
+    /// # Errors
+    /// [`DriverError`]; also for a queue without a controller, whose commands come back all the same.
+    pub fn close(
+        mut self,
+        back: &mut dyn FnMut(Completed),
+        pump: &mut dyn FnMut(),
+    ) -> Result<(), DriverError> {
+        let Some(controller) = self.controller.take() else {
+            while let Some(completed) = self.abandon(Status::ABORTED_SQ_DELETED) {
+                back(completed);
+            }
+            return Err(DriverError::ForeignQueue { queue: self.pair.qid() });
+        };
+        let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
+        controller.delete_queue_pair(self.pair, back, pump)?;
+        // Only now the drive is sure to look at no range any more.
+        controller.put_ranges(self.ranges);
+        Ok(())
+    }
+
+    /// What the driver can do.
+    pub const FEATURES: Features =
+        Features { segments: 256, fua: true, discard: true, write_zeroes: true, extents: true };
 
     /// What the drive can do; `queue_depth` is this queue's tags.
     pub fn limits(&self) -> Limits {
@@ -211,7 +250,7 @@ impl EmulatedQueue {
 
     /// What the driver can do.
     pub fn features(&self) -> Features {
-        FEATURES
+        EmulatedQueue::FEATURES
     }
 
     /// The queue pair, for its counters.
@@ -264,10 +303,8 @@ impl EmulatedQueue {
                 Ok(sqe)
             }
             Op::Discard => {
-                let offset = usize::from(tag.0) * DsmRange::BYTES;
-                self.ranges.write(offset, &DsmRange::new(lba, sectors).to_bytes());
+                let address = self.ranges.put(tag.0, &DsmRange::new(lba, sectors)).0;
                 let mut sqe = Sqe::dataset_management(self.nsid, 1, true);
-                let address = self.ranges_at.offset(offset as u64).0;
                 sqe.set_sgl(SglDescriptor::DataBlock { address, length: DsmRange::BYTES as u32 });
                 Ok(sqe)
             }

@@ -13,9 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use clock::{Nanos, Parker, RealClock, Waker};
+use clock::{Nanos, Parker, RealClock, Waker, thread_cpu};
 use rustix::thread::CpuSet;
-use rustix::time::{ClockId, clock_gettime};
 
 /// How an interrupt context runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,9 +148,9 @@ impl Shared {
                 continue;
             }
             self.pending.store(false, Ordering::SeqCst);
-            let (wall, cpu) = (clock.now(), cpu_time());
+            let (wall, cpu) = (clock.now(), thread_cpu());
             upcall();
-            self.cpu.record(cpu_time().since(cpu));
+            self.cpu.record(thread_cpu().since(cpu));
             self.wall.record(clock.now().since(wall));
         }
     }
@@ -184,12 +183,6 @@ fn become_realtime(priority: u8) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// CPU time of the calling thread.
-fn cpu_time() -> Nanos {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// How long the runs of an interrupt context took.

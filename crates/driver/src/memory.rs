@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nvme::Sqe;
+use nvme::{DsmRange, Sqe};
 use ring::{Iova, PAGE, Port, Region};
 
 use crate::DriverError;
@@ -49,6 +49,40 @@ impl QueueMemory {
     /// Makes the memory as good as new: phase tags of an earlier queue would look like completions.
     pub(crate) fn zero(&self) {
         self.region.fill(0, self.region.len(), 0);
+    }
+}
+
+/// The ranges of discards, which must stay in memory until the drive has read them: one [`DsmRange`]
+/// per tag. Like that of rings, memory of deleted queues is used again.
+#[derive(Clone, Debug)]
+pub(crate) struct RangeMemory {
+    region: Arc<Region>,
+    at: Iova,
+}
+
+impl RangeMemory {
+    /// Memory for `tags` ranges, registered with `port`.
+    ///
+    /// # Errors
+    /// [`DriverError::Memory`], [`DriverError::Register`].
+    pub(crate) fn new(port: &Port, tags: u16) -> Result<RangeMemory, DriverError> {
+        let bytes = usize::from(tags.max(1)) * DsmRange::BYTES;
+        let region = Region::anonymous(bytes).map_err(DriverError::Memory)?;
+        let at = port.memory().register(&region)?;
+        Ok(RangeMemory { region, at })
+    }
+
+    /// Ranges that fit.
+    pub(crate) fn tags(&self) -> usize {
+        self.region.len() / DsmRange::BYTES
+    }
+
+    /// Puts a tag's range there and returns where it is.
+    #[inline]
+    pub(crate) fn put(&self, tag: u16, range: &DsmRange) -> Iova {
+        let offset = usize::from(tag) * DsmRange::BYTES;
+        self.region.write(offset, &range.to_bytes());
+        self.at.offset(offset as u64)
     }
 }
 

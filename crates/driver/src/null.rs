@@ -31,6 +31,14 @@ impl Null {
     }
 }
 
+impl Null {
+    /// Makes a further hardware queue, which is not among those that
+    /// [`take_queue`](LowLevelDriver::take_queue) hands out.
+    pub fn make_queue(&self) -> NullQueue {
+        NullQueue::new(self.limits.queue_depth as u16, self.memory.clone())
+    }
+}
+
 impl Default for Null {
     /// 512-byte sectors, 1 TiB, one queue of 1,024 tags.
     fn default() -> Null {
@@ -70,7 +78,7 @@ impl LowLevelDriver for Null {
         if std::mem::replace(taken, true) {
             return None;
         }
-        Some(NullQueue::new(self.limits.queue_depth as u16, self.memory.clone()))
+        Some(self.make_queue())
     }
 }
 

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use clock::{Nanos, RealClock};
+use clock::{Nanos, RealClock, thread_cpu};
 use driver::{RunLengths, RunRecord};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
-use rustix::time::{ClockId, clock_gettime};
 
 /// A running thread; dropping it stops and joins it.
 #[derive(Debug)]
@@ -83,18 +82,12 @@ impl Shared {
                 continue;
             };
             std::thread::park_timeout(Duration::from_nanos(interval));
-            let (wall, cpu) = (clock.now(), cpu_time());
+            let (wall, cpu) = (clock.now(), thread_cpu());
             work();
-            self.cpu.record(cpu_time().since(cpu));
+            self.cpu.record(thread_cpu().since(cpu));
             self.wall.record(clock.now().since(wall));
         }
     }
-}
-
-/// CPU time of the calling thread.
-fn cpu_time() -> Nanos {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 impl Drop for TimerContext {

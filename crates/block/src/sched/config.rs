@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::{
     Deadline, DeadlineConfig, Fair, FairConfig, Kyber, KyberConfig, Limited, LimitsConfig,
-    NoneScheduler, SchedError, Scheduler,
+    NoneScheduler, Priority, PriorityConfig, SchedError, Scheduler,
 };
 
 /// Which scheduler, and what it is told.
@@ -19,6 +19,8 @@ pub enum SchedulerConfig {
     Kyber(KyberConfig),
     /// [`Fair`].
     Fair(FairConfig),
+    /// [`Priority`].
+    Priority(PriorityConfig),
 }
 
 impl SchedulerConfig {
@@ -29,6 +31,7 @@ impl SchedulerConfig {
             SchedulerConfig::Deadline(_) => "deadline",
             SchedulerConfig::Kyber(_) => "kyber",
             SchedulerConfig::Fair(_) => "fair",
+            SchedulerConfig::Priority(_) => "priority",
         }
     }
 
@@ -40,11 +43,13 @@ impl SchedulerConfig {
 
     /// Its name, if it does what it is for only where the requests of all submitters of a hardware
     /// queue come together: `fair` shares among them, `kyber` throttles one's writes for another's
-    /// reads.
+    /// reads, `priority` puts one's before another's.
     pub fn weighs_submitters(&self) -> Option<&'static str> {
         match self {
             SchedulerConfig::None | SchedulerConfig::Deadline(_) => None,
-            SchedulerConfig::Kyber(_) | SchedulerConfig::Fair(_) => Some(self.name()),
+            SchedulerConfig::Kyber(_) | SchedulerConfig::Fair(_) | SchedulerConfig::Priority(_) => {
+                Some(self.name())
+            }
         }
     }
 
@@ -58,6 +63,7 @@ impl SchedulerConfig {
             SchedulerConfig::Deadline(config) => config.validate(),
             SchedulerConfig::Kyber(config) => config.validate(),
             SchedulerConfig::Fair(config) => config.validate(),
+            SchedulerConfig::Priority(config) => config.validate(),
         }
     }
 
@@ -72,6 +78,7 @@ impl SchedulerConfig {
             SchedulerConfig::Deadline(config) => Box::new(Deadline::new(*config)?),
             SchedulerConfig::Kyber(config) => Box::new(Kyber::new(*config, depth)?),
             SchedulerConfig::Fair(config) => Box::new(Fair::new(config.clone(), depth)?),
+            SchedulerConfig::Priority(config) => Box::new(Priority::new(config)?),
         })
     }
 }
@@ -86,6 +93,7 @@ impl FromStr for SchedulerConfig {
             "deadline" | "mq-deadline" => Ok(SchedulerConfig::Deadline(DeadlineConfig::default())),
             "kyber" => Ok(SchedulerConfig::Kyber(KyberConfig::default())),
             "fair" => Ok(SchedulerConfig::Fair(FairConfig::default())),
+            "priority" => Ok(SchedulerConfig::Priority(PriorityConfig::default())),
             _ => Err(SchedError::Unknown(name.to_owned())),
         }
     }
@@ -150,13 +158,13 @@ mod tests {
 
     #[test]
     fn names_lead_to_schedulers_and_back() {
-        for name in ["none", "deadline", "kyber", "fair"] {
+        for name in ["none", "deadline", "kyber", "fair", "priority"] {
             let config: SchedulerConfig = name.parse().unwrap();
             assert_eq!(config.name(), name);
             assert_eq!(config.validate(), Ok(()));
             assert!(config.build(1).unwrap().is_empty());
             assert_eq!(config.build(0).unwrap_err(), SchedError::Zero { what: "depth" });
-            let weighs = ["kyber", "fair"].contains(&name).then_some(name);
+            let weighs = ["kyber", "fair", "priority"].contains(&name).then_some(name);
             let scheduling = Scheduling::from(config);
             assert_eq!(
                 (scheduling.is_plain(), scheduling.weighs_submitters()),

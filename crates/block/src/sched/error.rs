@@ -4,8 +4,22 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchedError {
     /// There is no scheduler of this name.
-    #[error("no scheduler is called `{0}`: use none, deadline (or mq-deadline), kyber or fair")]
+    #[error(
+        "no scheduler is called `{0}`: use none, deadline (or mq-deadline), kyber, fair or priority"
+    )]
     Unknown(String),
+    /// There is no such class.
+    #[error("class {class}: there are 8, from 0 to 7")]
+    Class {
+        /// The class.
+        class: u8,
+    },
+    /// A group has several classes.
+    #[error("group {group} has more than one class")]
+    TwoClasses {
+        /// Which group.
+        group: u16,
+    },
     /// A value that must be at least 1 is 0.
     #[error("`{what}` must not be zero")]
     Zero {

@@ -12,6 +12,7 @@
 //! | [`deadline`](Deadline) | in order of sectors, but nobody waits past their time |
 //! | [`kyber`](Kyber) | reads and writes by the latencies that the device shows |
 //! | [`fair`](Fair) | a share for every submitter or group, by weight |
+//! | [`priority`](Priority) | classes, the best one first |
 //! | [`limit`](Limited) | rates per group, before any of them |
 //! | `fifo`, `sweep`, `flow` | what they keep requests in: by arrival, by sectors, by submitter |
 //! | `slack` | when a queue gives memory back |
@@ -28,6 +29,7 @@ mod kyber;
 mod latency;
 mod limit;
 mod none;
+mod priority;
 mod slack;
 mod sweep;
 
@@ -39,6 +41,7 @@ pub use fair::{Fair, FairBy, FairConfig};
 pub use kyber::{Kyber, KyberConfig, PerDomain};
 pub use limit::{DirectionLimits, GroupLimits, Limited, LimitsConfig};
 pub use none::NoneScheduler;
+pub use priority::{CLASSES, Priority, PriorityConfig};
 
 use clock::Nanos;
 

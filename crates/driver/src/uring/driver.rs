@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::ring::AddressSpace;
+use clock::Nanos;
 use rustix::io::Errno;
 
 use super::ring::{Ring, Setup};
@@ -28,7 +29,8 @@ pub struct Uring {
     memory: AddressSpace,
     limits: Limits,
     features: Features,
-    polled: bool,
+    setup: Setup,
+    reset_patience: Nanos,
     queues: Vec<Option<UringQueue>>,
 }
 
@@ -91,19 +93,30 @@ impl Uring {
             }
         };
         let setup = Setup { polled, split: polled, ..setup };
-        let queue = |_| {
-            let facts = (limits, features);
-            UringQueue::new(target.clone(), setup, memory.clone(), facts, config.reset_patience)
-                .map(Some)
-                .map_err(UringError::ring)
-        };
-        let queues = (0..config.queues).map(queue).collect::<Result<_, UringError>>()?;
-        Ok(Uring { target, memory, limits, features, polled, queues })
+        let reset_patience = config.reset_patience;
+        let mut device =
+            Uring { target, memory, limits, features, setup, reset_patience, queues: Vec::new() };
+        device.queues = (0..config.queues)
+            .map(|_| device.make_queue().map(Some))
+            .collect::<Result<_, UringError>>()?;
+        Ok(device)
+    }
+
+    /// Makes a further hardware queue, which is not among those that
+    /// [`take_queue`](LowLevelDriver::take_queue) hands out. It goes when it is dropped.
+    ///
+    /// # Errors
+    /// What setting up a ring returns: no memory, too many open files.
+    pub fn make_queue(&self) -> Result<UringQueue, UringError> {
+        let facts = (self.limits, self.features);
+        let (target, memory) = (self.target.clone(), self.memory.clone());
+        UringQueue::new(target, self.setup, memory, facts, self.reset_patience)
+            .map_err(UringError::ring)
     }
 
     /// Whether completions are polled for.
     pub fn polled(&self) -> bool {
-        self.polled
+        self.setup.polled
     }
 
     /// Addresses of payloads must be multiples of this many bytes, or are refused as misaligned

@@ -1,5 +1,6 @@
 //! `scheduler` of `[path]`: a name, or a table with `kind` and what the scheduler is told.
 
+use block::Group;
 use block::sched::{FairBy, SchedulerConfig};
 use clock::Nanos;
 
@@ -9,9 +10,10 @@ use super::section::{Result, Section, Value};
 /// Weights at most, one per core or group.
 const WEIGHTS_MAX: usize = 1024;
 
-fn kinds() -> [(&'static str, SchedulerConfig); 4] {
+fn kinds() -> [(&'static str, SchedulerConfig); 5] {
     // The names are the block layer's own and known to be right.
-    ["none", "deadline", "kyber", "fair"].map(|name| (name, name.parse().unwrap_or_default()))
+    ["none", "deadline", "kyber", "fair", "priority"]
+        .map(|name| (name, name.parse().unwrap_or_default()))
 }
 
 /// `"kyber"`, or `{ kind = "kyber", read_target = "2ms" }`.
@@ -23,7 +25,10 @@ pub(super) fn read(value: &Value<'_>) -> Result<SchedulerConfig> {
         value.wrong("the name of a scheduler, or a table with its `kind` and parameters")
     })?;
     let Some(kind) = s.get("kind") else {
-        return Err(s.missing("kind", "allowed: \"none\", \"deadline\", \"kyber\", \"fair\""));
+        return Err(s.missing(
+            "kind",
+            "allowed: \"none\", \"deadline\", \"kyber\", \"fair\", \"priority\"",
+        ));
     };
     let mut config = kind.choice(&kinds())?;
     for key in keys(&config) {
@@ -44,6 +49,7 @@ fn keys(config: &SchedulerConfig) -> &'static [&'static str] {
             &["read_target", "write_target", "discard_target", "other_target", "window"]
         }
         SchedulerConfig::Fair(_) => &["by", "weights", "default_weight", "request_cost", "borrow"],
+        SchedulerConfig::Priority(_) => &["classes", "default_class", "patience"],
     }
 }
 
@@ -77,15 +83,23 @@ fn set(s: &mut Section<'_>, config: &mut SchedulerConfig, key: &'static str) -> 
             "request_cost" => c.request_cost_sectors = v.u32()?,
             _ => c.borrow = v.boolean()?,
         },
+        SchedulerConfig::Priority(c) => match key {
+            "classes" => {
+                let of = |(group, class): (u16, u16)| (Group(group), class.min(255) as u8);
+                c.classes = weights(&v)?.into_iter().map(of).collect();
+            }
+            "default_class" => c.default_class = v.u16_from(0)?.min(255) as u8,
+            _ => c.patience = v.duration()?,
+        },
     }
     sensible(&v.place(), config.validate())
 }
 
 /// Of cores or groups 0, 1, 2 …
 fn weights(value: &Value<'_>) -> Result<Vec<(u16, u16)>> {
-    let items = value.items().ok_or_else(|| value.wrong("a list of weights: of 0, of 1 …"))?;
+    let items = value.items().ok_or_else(|| value.wrong("a list of numbers: of 0, of 1 …"))?;
     if items.len() > WEIGHTS_MAX {
-        return Err(value.wrong(format!("at most {WEIGHTS_MAX} weights")));
+        return Err(value.wrong(format!("at most {WEIGHTS_MAX} of them")));
     }
     let weight = |(flow, v): (usize, &Value<'_>)| Ok((flow as u16, v.u16_from(0)?));
     items.iter().enumerate().map(weight).collect()

@@ -674,7 +674,7 @@ fn values_of_the_block_layer_are_checked_where_they_stand() {
     let fair = "[path.scheduler]\nkind = \"fair\"\nweights = ";
     refuse(&format!("{fair}[0]\n"), 7, "[0]", &["the weight of 0 must not be zero"]);
     refuse(&format!("{fair}[1001]\n"), 7, "[1001]", &["more than 1000"]);
-    refuse(&format!("{fair}7\n"), 7, "7", &["a list of weights"]);
+    refuse(&format!("{fair}7\n"), 7, "7", &["a list of numbers"]);
     let limit = "[[path.limit]]\n";
     refuse(&format!("{limit}read_iops = 5\n"), 5, "[[path.limit]]", &["needs `group`"]);
     refuse(&format!("{limit}group = 2000\n"), 6, "2000", &["0 to 1023"]);

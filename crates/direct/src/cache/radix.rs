@@ -1,0 +1,229 @@
+//! [`Radix`]: from the number of a unit to its frame, and which of them are dirty (NVMeDirect section
+//! 3.2 indexes its cache by a radix tree; that dirty units are found in order is Linux's addition).
+//!
+//! A node has 64 places, 6 bits of the number each. A bit per place says whether something dirty is
+//! below it, so that the next dirty unit is found without looking at clean ones. Nodes come from a
+//! list and go back to it: nothing is allocated once the tree has been as large as it gets.
+
+const BITS: u32 = 6;
+const PLACES: usize = 1 << BITS;
+
+/// No node, no frame.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct Node {
+    places: [u32; PLACES],
+    present: u64,
+    dirty: u64,
+}
+
+/// The tree.
+#[derive(Debug)]
+pub(crate) struct Radix {
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    root: u32,
+    levels: u32,
+}
+
+fn place(unit: u64, level: u32) -> usize {
+    (unit >> (level * BITS)) as usize & (PLACES - 1)
+}
+
+impl Radix {
+    /// An empty tree for units below `units`.
+    pub(crate) fn new(units: u64) -> Radix {
+        let bits = u64::BITS - units.saturating_sub(1).leading_zeros();
+        let mut tree = Radix {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            root: NONE,
+            levels: bits.div_ceil(BITS).max(1),
+        };
+        tree.root = tree.new_node();
+        tree
+    }
+
+    fn new_node(&mut self) -> u32 {
+        if let Some(node) = self.free.pop() {
+            return node;
+        }
+        self.nodes.push(Node { places: [NONE; PLACES], present: 0, dirty: 0 });
+        (self.nodes.len() - 1) as u32
+    }
+
+    /// The frame of a unit.
+    #[inline]
+    pub(crate) fn get(&self, unit: u64) -> Option<u32> {
+        let mut at = self.root;
+        for level in (0..self.levels).rev() {
+            at = self.nodes[at as usize].places[place(unit, level)];
+            if at == NONE {
+                return None;
+            }
+        }
+        Some(at)
+    }
+
+    /// Puts a unit's frame in; there must be none.
+    pub(crate) fn insert(&mut self, unit: u64, frame: u32) {
+        let mut at = self.root;
+        for level in (1..self.levels).rev() {
+            let p = place(unit, level);
+            let mut next = self.nodes[at as usize].places[p];
+            if next == NONE {
+                next = self.new_node();
+                let node = &mut self.nodes[at as usize];
+                node.places[p] = next;
+                node.present |= 1 << p;
+            }
+            at = next;
+        }
+        let (node, p) = (&mut self.nodes[at as usize], place(unit, 0));
+        debug_assert_eq!(node.places[p], NONE);
+        node.places[p] = frame;
+        node.present |= 1 << p;
+    }
+
+    /// Takes a unit out; it must be in, and clean.
+    pub(crate) fn remove(&mut self, unit: u64) {
+        self.remove_below(self.root, self.levels - 1, unit);
+    }
+
+    /// Whether the node is empty now.
+    fn remove_below(&mut self, at: u32, level: u32, unit: u64) -> bool {
+        let p = place(unit, level);
+        if level > 0 {
+            let next = self.nodes[at as usize].places[p];
+            if !self.remove_below(next, level - 1, unit) {
+                return false;
+            }
+            self.free.push(next);
+        }
+        let node = &mut self.nodes[at as usize];
+        debug_assert_eq!(node.dirty >> p & 1, 0, "unit {unit} is dirty");
+        node.places[p] = NONE;
+        node.present &= !(1 << p);
+        node.present == 0
+    }
+
+    /// Marks a unit that is in.
+    pub(crate) fn set_dirty(&mut self, unit: u64) {
+        let mut at = self.root;
+        for level in (0..self.levels).rev() {
+            let (node, p) = (&mut self.nodes[at as usize], place(unit, level));
+            node.dirty |= 1 << p;
+            at = node.places[p];
+        }
+    }
+
+    /// Takes the mark back.
+    pub(crate) fn set_clean(&mut self, unit: u64) {
+        self.clean_below(self.root, self.levels - 1, unit);
+    }
+
+    /// Whether nothing is dirty below the node now.
+    fn clean_below(&mut self, at: u32, level: u32, unit: u64) -> bool {
+        let p = place(unit, level);
+        if level > 0 {
+            let next = self.nodes[at as usize].places[p];
+            if !self.clean_below(next, level - 1, unit) {
+                return false;
+            }
+        }
+        let node = &mut self.nodes[at as usize];
+        node.dirty &= !(1 << p);
+        node.dirty == 0
+    }
+
+    /// The first dirty unit from `from` on, and its frame.
+    pub(crate) fn next_dirty(&self, from: u64) -> Option<(u64, u32)> {
+        if from >> (self.levels * BITS).min(63) > 0 {
+            return None;
+        }
+        self.dirty_below(self.root, self.levels - 1, from)
+    }
+
+    fn dirty_below(&self, at: u32, level: u32, from: u64) -> Option<(u64, u32)> {
+        let node = &self.nodes[at as usize];
+        let first = place(from, level);
+        let mut bits = node.dirty & (!0 << first);
+        while bits != 0 {
+            let p = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            // Beyond the first place everything below counts.
+            let below = if p == first { from } else { 0 };
+            let next = node.places[p];
+            if level == 0 {
+                return Some((p as u64, next));
+            }
+            let low = (1u64 << (level * BITS)) - 1;
+            if let Some((unit, frame)) = self.dirty_below(next, level - 1, below & low) {
+                return Some(((p as u64) << (level * BITS) | unit, frame));
+            }
+        }
+        None
+    }
+
+    /// Nodes there is memory for.
+    #[cfg(test)]
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rng::Rng;
+
+    use super::*;
+
+    #[test]
+    fn it_is_a_map_whose_dirty_units_are_found_in_order() {
+        for (seed, units) in [(1, 1), (2, 64), (3, 65), (4, 5000), (5, 1 << 40)] {
+            let mut rng = Rng::new(seed);
+            let mut tree = Radix::new(units);
+            let mut model: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
+            for round in 0..6000u32 {
+                let unit = match rng.below(3) {
+                    0 => rng.below(units),
+                    _ => rng.below(units.min(300)),
+                };
+                match (model.get(&unit).copied(), rng.below(4)) {
+                    (None, _) if model.len() < 200 => {
+                        tree.insert(unit, round);
+                        model.insert(unit, (round, false));
+                    }
+                    (Some((frame, false)), 0 | 1) => {
+                        tree.set_dirty(unit);
+                        model.insert(unit, (frame, true));
+                    }
+                    (Some((frame, true)), _) => {
+                        tree.set_clean(unit);
+                        model.insert(unit, (frame, false));
+                    }
+                    (Some((_, false)), _) => {
+                        tree.remove(unit);
+                        model.remove(&unit);
+                    }
+                    (None, _) => {}
+                }
+                assert_eq!(tree.get(unit), model.get(&unit).map(|(frame, _)| *frame));
+                let from = rng.below(units);
+                let next = model.range(from..).find(|(_, (_, dirty))| *dirty);
+                assert_eq!(tree.next_dirty(from), next.map(|(unit, (frame, _))| (*unit, *frame)));
+            }
+            for unit in model.keys().copied().collect::<Vec<_>>() {
+                if model[&unit].1 {
+                    tree.set_clean(unit);
+                }
+                tree.remove(unit);
+            }
+            assert_eq!(tree.free.len() + 1, tree.nodes(), "all nodes but the root are free");
+            assert_eq!(tree.next_dirty(0), None);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! [`Device`]: what was opened (`nvmed_open`), of which queues and memory are made.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::{Device as BlockDevice, Features, Limits, Raw};
+use clock::RealClock;
+use driver::{
+    Controller, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null, QueuePair, Uring,
+    UringConfig,
+};
+use lightnvm::vector::VectorQueue;
+use ring::AddressSpace;
+
+use crate::DirectError;
+use crate::buffer::{Buffer, Pool};
+use crate::queue::{Hardware, Queue};
+
+/// Entries of a queue, unless said otherwise.
+const DEPTH: u16 = 256;
+
+/// How a queue is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Entries of the rings, 2 or more: one more than requests that may be outstanding. A file's
+    /// queues are all as deep as it was opened with.
+    pub depth: u16,
+    /// Whether the device wakes who waits for completions (`Wait::Event`).
+    pub interrupts: bool,
+}
+
+impl Default for QueueConfig {
+    fn default() -> QueueConfig {
+        QueueConfig { depth: DEPTH, interrupts: true }
+    }
+}
+
+/// Which kind of device it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// Acknowledges everything at once, without data.
+    Null,
+    /// A file or block device of the host.
+    File,
+    /// A drive on the other side of a port.
+    Drive,
+    /// A target that manages the flash of such a drive.
+    Target,
+}
+
+/// An opened device. Clones are the same device; it closes when the last of them, its queues and
+/// their handles are gone.
+#[derive(Clone, Debug)]
+pub struct Device {
+    opened: Arc<Opened>,
+}
+
+/// What a device's queues are made of.
+#[derive(Debug)]
+enum Way {
+    Null(Null),
+    File(Box<Uring>),
+    Drive(DriveWay),
+    Target(TargetWay),
+}
+
+#[derive(Debug)]
+struct DriveWay {
+    controller: Arc<Mutex<Controller>>,
+    info: DriveInfo,
+    /// Held while a queue is made: its number is its interrupt vector's.
+    making: Mutex<()>,
+}
+
+/// Block devices that are handed out as queues, and come back.
+struct TargetWay {
+    left: Mutex<Vec<Box<dyn BlockDevice + Send>>>,
+    queues: usize,
+}
+
+impl std::fmt::Debug for TargetWay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TargetWay").field("queues", &self.queues).finish_non_exhaustive()
+    }
+}
+
+/// Keeps what is on the other side alive, such as the thread of a drive; dropped last.
+struct Keeper(#[allow(dead_code, reason = "kept for its drop")] Box<dyn Any + Send + Sync>);
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keeper")
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Opened {
+    name: String,
+    kind: DeviceKind,
+    limits: Limits,
+    features: Features,
+    memory: AddressSpace,
+    clock: RealClock,
+    pool: Arc<Pool>,
+    way: Way,
+    _keeper: Option<Keeper>,
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What runs while a drive has not answered an admin command: it has a thread of its own.
+fn pause() {
+    std::thread::yield_now();
+}
+
+impl Device {
+    fn new(
+        (name, kind): (String, DeviceKind),
+        (limits, features): (Limits, Features),
+        memory: AddressSpace,
+        way: Way,
+        keeper: Option<Keeper>,
+    ) -> Device {
+        let pool = Pool::new(memory.clone());
+        let clock = RealClock::start();
+        let opened =
+            Opened { name, kind, limits, features, memory, clock, pool, way, _keeper: keeper };
+        Device { opened: Arc::new(opened) }
+    }
+
+    /// A device that acknowledges at once and has no data: what is left is the cost of the layers
+    /// above.
+    pub fn null(limits: Limits) -> Device {
+        let null = Null::new(limits, 0);
+        let (facts, memory) = ((null.limits(), null.features()), null.memory().clone());
+        Device::new(("null".into(), DeviceKind::Null), facts, memory, Way::Null(null), None)
+    }
+
+    /// A file or block device of the host, through io_uring. `config.queues` and `config.depth` stand
+    /// for every queue that is made of it; none is made yet.
+    ///
+    /// # Errors
+    /// [`DirectError::File`].
+    pub fn file(path: impl AsRef<Path>, config: UringConfig) -> Result<Device, DirectError> {
+        let path = path.as_ref();
+        let uring = Uring::open(path, config)?;
+        let (facts, memory) = ((uring.limits(), uring.features()), uring.memory().clone());
+        let name = (path.display().to_string(), DeviceKind::File);
+        Ok(Device::new(name, facts, memory, Way::File(Box::new(uring)), None))
+    }
+
+    /// The drive that `controller` was brought up on. Whoever polls the drive is on another thread;
+    /// `keeper` is dropped after everything that leads to it.
+    ///
+    /// An open-channel drive has queues for vector commands only ([`Device::vector_queue`]).
+    pub fn drive(controller: Controller, keeper: impl Any + Send + Sync) -> Device {
+        let info = controller.info().clone();
+        let memory = controller.port().memory().clone();
+        let limits = Limits {
+            sector_bytes: info.sector_bytes,
+            sectors: info.sectors,
+            max_sectors: info.max_sectors,
+            optimal_sectors: info.optimal_sectors,
+            queue_depth: match info.max_outstanding {
+                0 => u32::from(u16::MAX),
+                n => n.into(),
+            },
+            volatile_cache: info.volatile_cache,
+        };
+        let features = match info.open_channel {
+            Some(_) => Features::default(),
+            None => EmulatedQueue::FEATURES,
+        };
+        let name = (info.serial.clone(), DeviceKind::Drive);
+        let controller = Arc::new(Mutex::new(controller));
+        let way = DriveWay { controller, info, making: Mutex::default() };
+        let keeper = Some(Keeper(Box::new(keeper)));
+        Device::new(name, (limits, features), memory, Way::Drive(way), keeper)
+    }
+
+    /// A target on host-managed flash: its `queues` are block devices that are handed out one by one,
+    /// and all lead to the same sectors.
+    ///
+    /// # Errors
+    /// [`DirectError::NoQueueLeft`] without any.
+    pub fn target(
+        name: String,
+        queues: Vec<Box<dyn BlockDevice + Send>>,
+        features: Features,
+        keeper: impl Any + Send + Sync,
+    ) -> Result<Device, DirectError> {
+        let Some(first) = queues.first() else {
+            return Err(DirectError::NoQueueLeft { device: name, queues: 0 });
+        };
+        let (limits, memory) = (*first.limits(), first.memory().clone());
+        let way = TargetWay { queues: queues.len(), left: Mutex::new(queues) };
+        let keeper = Some(Keeper(Box::new(keeper)));
+        let name = (name, DeviceKind::Target);
+        Ok(Device::new(name, (limits, features), memory, Way::Target(way), keeper))
+    }
+
+    /// Its name: a drive's serial number, or a path.
+    pub fn name(&self) -> &str {
+        &self.opened.name
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> DeviceKind {
+        self.opened.kind
+    }
+
+    /// Its size and what requests may be; `queue_depth` is that of the deepest queue.
+    pub fn limits(&self) -> &Limits {
+        &self.opened.limits
+    }
+
+    /// What it can do beside reads and writes.
+    pub fn features(&self) -> Features {
+        self.opened.features
+    }
+
+    /// What the drive says about itself, if it is one.
+    pub fn drive_info(&self) -> Option<&DriveInfo> {
+        match &self.opened.way {
+            Way::Drive(way) => Some(&way.info),
+            _ => None,
+        }
+    }
+
+    /// The clock of its handles.
+    pub fn clock(&self) -> RealClock {
+        self.opened.clock
+    }
+
+    /// Where payloads must be registered: what a [`Buffer`] is, and what else is registered here.
+    pub fn memory(&self) -> &AddressSpace {
+        &self.opened.memory
+    }
+
+    /// `bytes` of registered memory, at least 1.
+    ///
+    /// # Errors
+    /// [`DirectError::Memory`], [`DirectError::Register`].
+    pub fn buffer(&self, bytes: usize) -> Result<Buffer, DirectError> {
+        self.opened.pool.take(bytes)
+    }
+
+    /// Bytes that are registered for buffers, and bytes of them that nobody has.
+    pub fn buffer_bytes(&self) -> (u64, u64) {
+        self.opened.pool.bytes()
+    }
+
+    /// Makes a queue.
+    ///
+    /// # Errors
+    /// [`DirectError`]: none left, or refused.
+    pub fn create_queue(&self, config: QueueConfig) -> Result<Queue, DirectError> {
+        let opened = &self.opened;
+        let mut interrupts = true;
+        let hardware = match &opened.way {
+            Way::Null(null) => Hardware::Null(Raw::new(null.make_queue(), opened.limits)),
+            Way::File(uring) => {
+                Hardware::File(Box::new(Raw::new(uring.make_queue()?, opened.limits)))
+            }
+            Way::Drive(way) => {
+                interrupts = config.interrupts;
+                let queue = way.queue(config)?;
+                let limits = queue.limits();
+                Hardware::Drive(Raw::new(queue, limits))
+            }
+            Way::Target(way) => Hardware::Target(lock(&way.left).pop().ok_or_else(|| {
+                DirectError::NoQueueLeft { device: opened.name.clone(), queues: way.queues }
+            })?),
+        };
+        let mut queue = Queue {
+            hardware,
+            limits: opened.limits,
+            memory: opened.memory.clone(),
+            device: opened.clone(),
+            interrupts,
+        };
+        queue.limits = match &queue.hardware {
+            Hardware::Null(raw) => *raw.limits(),
+            Hardware::Drive(raw) => *raw.limits(),
+            Hardware::File(raw) => *raw.limits(),
+            Hardware::Target(target) => *target.limits(),
+            Hardware::Gone => opened.limits,
+        };
+        Ok(queue)
+    }
+
+    /// Makes a queue for vector commands: reads, writes, resets and copies of physical addresses.
+    ///
+    /// # Errors
+    /// [`DirectError::NoVector`] on anything but an open-channel drive; no queue or memory left.
+    pub fn vector_queue(&self, config: QueueConfig) -> Result<VectorQueue, DirectError> {
+        let refused = || DirectError::NoVector { device: self.opened.name.clone() };
+        let Way::Drive(way) = &self.opened.way else { return Err(refused()) };
+        if way.info.open_channel.is_none() {
+            return Err(refused());
+        }
+        let pair = way.pair(config)?;
+        let port = lock(&way.controller).port().clone();
+        Ok(VectorQueue::new(pair, port, &way.info)?)
+    }
+
+    /// Destroys a queue of [`vector_queue`](Device::vector_queue). Commands that are outstanding are
+    /// given up.
+    pub fn destroy_vector_queue(&self, queue: VectorQueue) {
+        self.opened.delete(queue.into_queue());
+    }
+
+    pub(crate) fn opened(&self) -> &Arc<Opened> {
+        &self.opened
+    }
+}
+
+impl DriveWay {
+    fn pair(&self, config: QueueConfig) -> Result<QueuePair, DriverError> {
+        let _making = lock(&self.making);
+        let vector = self.vector(config);
+        lock(&self.controller).create_queue_pair(config.depth, vector, &mut pause)
+    }
+
+    /// Each queue has an interrupt vector of its own: that of its number.
+    fn vector(&self, config: QueueConfig) -> Option<u16> {
+        config.interrupts.then(|| lock(&self.controller).next_queue()).flatten()
+    }
+
+    fn queue(&self, config: QueueConfig) -> Result<EmulatedQueue, DirectError> {
+        let _making = lock(&self.making);
+        let vector = self.vector(config);
+        Ok(EmulatedQueue::open(&self.controller, config.depth, vector, &mut pause)?)
+    }
+}
+
+impl Opened {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer, DirectError> {
+        self.pool.take(bytes)
+    }
+
+    pub(crate) fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Gives a queue pair for vector commands back to its drive. One that does not answer keeps its
+    /// number and its rings.
+    fn delete(&self, pair: QueuePair) {
+        if let Way::Drive(way) = &self.way {
+            let _ = lock(&way.controller).delete_queue_pair(pair, &mut |_| {}, &mut pause);
+        }
+    }
+
+    pub(crate) fn put_target(&self, target: Box<dyn BlockDevice + Send>) {
+        if let Way::Target(way) = &self.way {
+            lock(&way.left).push(target);
+        }
+    }
+}

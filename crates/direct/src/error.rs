@@ -1,0 +1,113 @@
+//! [`DirectError`]: why something cannot be set up; [`IoError`]: how a request ended.
+
+use std::io;
+
+use block::{Busy, Op};
+use driver::{DriverError, EmulatedError, UringError};
+use lightnvm::vector::MemoryError;
+use nvme::Status;
+use ring::RegisterError;
+
+/// Why a device, a queue or memory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectError {
+    /// The file or block device of the host.
+    #[error(transparent)]
+    File(#[from] UringError),
+    /// The drive.
+    #[error(transparent)]
+    Drive(#[from] DriverError),
+    /// The drive's queues take no block requests.
+    #[error(transparent)]
+    Queue(#[from] EmulatedError),
+    /// Memory for lists of addresses.
+    #[error(transparent)]
+    Vector(#[from] MemoryError),
+    /// The device takes no physical addresses.
+    #[error("{device} takes no vector commands: only an open-channel drive does")]
+    NoVector {
+        /// The device.
+        device: String,
+    },
+    /// All queues of a target have been handed out.
+    #[error("{device} has {queues} queues, and all are in use")]
+    NoQueueLeft {
+        /// The device.
+        device: String,
+        /// How many there are.
+        queues: usize,
+    },
+    /// No memory.
+    #[error("{bytes} bytes of memory for I/O: {source}")]
+    Memory {
+        /// What was asked for.
+        bytes: usize,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No registration left.
+    #[error("registering memory for I/O: {0}")]
+    Register(#[from] RegisterError),
+    /// What a policy was configured with cannot be.
+    #[error("{key} = {value}: {allowed}")]
+    Config {
+        /// Which option.
+        key: &'static str,
+        /// What it was set to.
+        value: u64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+}
+
+/// A request that did not go well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IoError {
+    /// The device carried it out, or refused to.
+    #[error("{op:?} of {sectors} sectors at {lba}: {status}")]
+    Status {
+        /// What was asked.
+        op: Op,
+        /// First sector.
+        lba: u64,
+        /// Sectors.
+        sectors: u32,
+        /// How it ended.
+        status: Status,
+    },
+    /// The buffer is not whole sectors, or longer than one request may be.
+    #[error(
+        "a buffer of {bytes} bytes: a request takes whole sectors of {sector_bytes} bytes, {most} at \
+         most"
+    )]
+    Length {
+        /// The buffer's.
+        bytes: usize,
+        /// Bytes of a sector.
+        sector_bytes: u32,
+        /// Sectors of a request at most.
+        most: u32,
+    },
+    /// More pieces than the device takes.
+    #[error("{pieces} pieces of memory in one request: the device takes {most}")]
+    Pieces {
+        /// How many.
+        pieces: usize,
+        /// How many it takes.
+        most: u16,
+    },
+    /// The queue is full.
+    #[error(transparent)]
+    Busy(#[from] Busy),
+}
+
+impl IoError {
+    /// How the device answered, if it did.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            IoError::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}

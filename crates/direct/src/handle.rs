@@ -1,0 +1,340 @@
+//! [`Handle`]: requests and their ends, for one thread (`nvmed_create_handle`).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use block::{Busy, Completion, Device, Limits, Payload, Request, Segment};
+use clock::{Nanos, Parker, RealClock};
+use nvme::Status;
+
+use crate::device::Opened;
+use crate::wait::{Wait, Waiter};
+use crate::{Buffer, DirectError, IoError};
+
+/// Tags from here on are the handle's own.
+const OWN: u64 = 1 << 63;
+
+/// Who submits and reaps: one thread, over whatever devices and policies it is made of.
+///
+/// One after the other ([`read`](Handle::read), [`write`](Handle::write), …), or many at once
+/// ([`submit`](Handle::submit), [`poll`](Handle::poll), [`reap`](Handle::reap)), also mixed: what ends
+/// while another request is waited for is reaped afterwards.
+#[derive(Debug)]
+pub struct Handle<D> {
+    device: D,
+    opened: Arc<Opened>,
+    clock: RealClock,
+    waiter: Waiter,
+    /// Ended while another request was waited for.
+    ready: VecDeque<Completion>,
+    outstanding: u32,
+    next_own: u64,
+}
+
+impl<D: Device> Handle<D> {
+    /// A handle over `device`, which is made of queues of `opened`; it polls for completions unless
+    /// told otherwise ([`set_wait`](Handle::set_wait)).
+    ///
+    /// # Errors
+    /// [`DirectError::Memory`]: no file descriptor left.
+    pub fn new(opened: &crate::Device, device: D) -> Result<Handle<D>, DirectError> {
+        let memory = |source: io::Error| DirectError::Memory { bytes: 0, source };
+        let parker = Parker::new().map_err(memory)?;
+        Ok(Handle {
+            device,
+            opened: opened.opened().clone(),
+            clock: opened.clock(),
+            waiter: Waiter::new(parker),
+            ready: VecDeque::new(),
+            outstanding: 0,
+            next_own: OWN,
+        })
+    }
+
+    /// Chooses how it waits; nothing may be outstanding.
+    ///
+    /// # Errors
+    /// [`DirectError::Config`].
+    pub fn set_wait(&mut self, wait: Wait) -> Result<(), DirectError> {
+        wait.check()?;
+        if self.outstanding > 0 {
+            let (key, value) = ("wait", self.outstanding.into());
+            return Err(DirectError::Config { key, value, allowed: "with nothing outstanding" });
+        }
+        if wait == Wait::Event {
+            self.device.set_waker(self.waiter.parker().waker());
+        }
+        self.waiter.set(wait);
+        Ok(())
+    }
+
+    /// What the device can do.
+    pub fn limits(&self) -> &Limits {
+        self.device.limits()
+    }
+
+    /// What it is made of.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The same, to change it.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// Gives back what it is made of. What is outstanding there ends there.
+    pub fn into_device(self) -> D {
+        self.device
+    }
+
+    /// Requests submitted and not reaped.
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// How often it slept, and for how long in all.
+    pub fn slept(&self) -> (u64, Nanos) {
+        (self.waiter.sleeps, self.waiter.slept)
+    }
+
+    /// Takes a request; its tag is below 2^63. It goes to the device with the next
+    /// [`poll`](Handle::poll), together with others submitted by then.
+    ///
+    /// # Errors
+    /// [`IoError::Busy`]: reap first. [`IoError::Status`] for a tag that is the handle's own.
+    #[inline]
+    pub fn submit(&mut self, request: Request) -> Result<(), IoError> {
+        if request.tag >= OWN {
+            return Err(failed(&request, Status::INVALID_FIELD));
+        }
+        Ok(self.push(request)?)
+    }
+
+    #[inline]
+    fn push(&mut self, request: Request) -> Result<(), Busy> {
+        let now = self.clock.now();
+        self.device.submit(now, request)?;
+        self.waiter.submitted(now, &request);
+        self.outstanding += 1;
+        Ok(())
+    }
+
+    /// Gives the device what was submitted and looks for completions. Returns whether anything moved.
+    #[inline]
+    pub fn poll(&mut self) -> bool {
+        self.device.poll(self.clock.now())
+    }
+
+    /// Takes a completion.
+    #[inline]
+    pub fn reap(&mut self) -> Option<Completion> {
+        let completion = match self.ready.pop_front() {
+            Some(completion) => completion,
+            None => self.take()?,
+        };
+        self.outstanding -= 1;
+        Some(completion)
+    }
+
+    /// Takes a completion from the device.
+    #[inline]
+    fn take(&mut self) -> Option<Completion> {
+        let completion = self.device.reap()?;
+        self.waiter.ended(self.clock.now(), &completion);
+        Some(completion)
+    }
+
+    /// Waits for a completion, as it was told to; `None` if nothing is outstanding.
+    pub fn wait(&mut self) -> Option<Completion> {
+        while self.outstanding > 0 {
+            self.poll();
+            if let Some(completion) = self.reap() {
+                return Some(completion);
+            }
+            self.pause();
+        }
+        None
+    }
+
+    /// Waits until everything outstanding has ended, which is then to be reaped.
+    pub fn drain(&mut self) {
+        while self.ready.len() < self.outstanding as usize {
+            self.poll();
+            match self.take() {
+                Some(completion) => self.ready.push_back(completion),
+                None => self.pause(),
+            }
+        }
+    }
+
+    fn pause(&mut self) {
+        let (clock, device) = (self.clock, &mut self.device);
+        let deadline = device.deadline();
+        self.waiter.pause(|| clock.now(), deadline, || device.poll(clock.now()));
+    }
+
+    /// Carries one request out. `request.tag` does not matter.
+    ///
+    /// # Errors
+    /// [`IoError::Status`].
+    pub fn run(&mut self, request: Request) -> Result<u64, IoError> {
+        let own = self.next_own;
+        self.next_own = OWN | own.wrapping_add(1);
+        let request = Request { tag: own, ..request };
+        // Full of what the caller has submitted: those end first, and wait to be reaped.
+        while self.push(request).is_err() {
+            self.poll();
+            match self.take() {
+                Some(completion) => self.ready.push_back(completion),
+                None => self.pause(),
+            }
+        }
+        loop {
+            self.poll();
+            while let Some(completion) = self.take() {
+                if completion.tag == own {
+                    self.outstanding -= 1;
+                    return match completion.status.is_success() {
+                        true => Ok(completion.result),
+                        false => Err(failed(&request, completion.status)),
+                    };
+                }
+                self.ready.push_back(completion);
+            }
+            self.pause();
+        }
+    }
+
+    fn sectors(&self, bytes: usize) -> Result<u32, IoError> {
+        let Limits { sector_bytes, max_sectors: most, .. } = *self.limits();
+        let whole = bytes.is_multiple_of(sector_bytes as usize) && bytes > 0;
+        let sectors = u32::try_from(bytes / sector_bytes as usize).ok();
+        sectors.filter(|s| whole && *s <= most).ok_or(IoError::Length { bytes, sector_bytes, most })
+    }
+
+    /// Reads sectors from `lba` on into all of `buffer`.
+    ///
+    /// # Errors
+    /// [`IoError`].
+    pub fn read(&mut self, lba: u64, buffer: &Buffer) -> Result<(), IoError> {
+        let sectors = self.sectors(buffer.len())?;
+        self.run(Request::read(lba, sectors, buffer.payload(), 0)).map(drop)
+    }
+
+    /// Writes all of `buffer` to the sectors from `lba` on. Durable after the next
+    /// [`flush`](Handle::flush), or with `fua` when it returns.
+    ///
+    /// # Errors
+    /// [`IoError`].
+    pub fn write(&mut self, lba: u64, buffer: &Buffer, fua: bool) -> Result<(), IoError> {
+        let sectors = self.sectors(buffer.len())?;
+        let write = Request::write(lba, sectors, buffer.payload(), 0);
+        self.run(Request { fua, ..write }).map(drop)
+    }
+
+    /// Reads sectors from `lba` on into several buffers, one after the other.
+    ///
+    /// # Errors
+    /// [`IoError`]; [`IoError::Pieces`] when the device does not take as many.
+    pub fn read_vectored(&mut self, lba: u64, buffers: &[&Buffer]) -> Result<(), IoError> {
+        let (table, sectors, data) = self.scatter(buffers)?;
+        let done = self.run(Request::read(lba, sectors, data, 0)).map(drop);
+        drop(table);
+        done
+    }
+
+    /// Writes several buffers, one after the other, to the sectors from `lba` on.
+    ///
+    /// # Errors
+    /// As for [`read_vectored`](Handle::read_vectored).
+    pub fn write_vectored(
+        &mut self,
+        lba: u64,
+        buffers: &[&Buffer],
+        fua: bool,
+    ) -> Result<(), IoError> {
+        let (table, sectors, data) = self.scatter(buffers)?;
+        let write = Request::write(lba, sectors, data, 0);
+        let done = self.run(Request { fua, ..write }).map(drop);
+        drop(table);
+        done
+    }
+
+    /// A table of the pieces, which must stay until the request has ended.
+    fn scatter(&self, buffers: &[&Buffer]) -> Result<(Buffer, u32, Payload), IoError> {
+        let most = self.opened.features().segments;
+        let refused = IoError::Pieces { pieces: buffers.len(), most };
+        if buffers.is_empty() || buffers.len() > usize::from(most) {
+            return Err(refused);
+        }
+        let sectors = self.sectors(buffers.iter().map(|b| b.len()).sum())?;
+        let table = self.opened.buffer(buffers.len() * Segment::BYTES).map_err(|_| refused)?;
+        for (i, buffer) in buffers.iter().enumerate() {
+            // No longer than the whole, which has 32 bits.
+            let segment = Segment { at: Some(buffer.at()), bytes: buffer.len() as u32 };
+            for (j, word) in segment.encode().iter().enumerate() {
+                table.write(i * Segment::BYTES + 8 * j, &word.to_le_bytes());
+            }
+        }
+        let data = Payload::Scattered { table: table.at(), segments: buffers.len() as u16 };
+        Ok((table, sectors, data))
+    }
+
+    /// Makes everything durable that has completed.
+    ///
+    /// # Errors
+    /// [`IoError::Status`].
+    pub fn flush(&mut self) -> Result<(), IoError> {
+        self.run(Request::flush(0)).map(drop)
+    }
+
+    /// Gives sectors up; they read as zeros afterwards.
+    ///
+    /// # Errors
+    /// [`IoError::Status`].
+    pub fn discard(&mut self, lba: u64, sectors: u32) -> Result<(), IoError> {
+        self.run(Request::discard(lba, sectors, 0)).map(drop)
+    }
+
+    /// Makes sectors read as zeros; with `may_unmap` the device may give them up for it.
+    ///
+    /// # Errors
+    /// [`IoError::Status`].
+    pub fn write_zeroes(&mut self, lba: u64, sectors: u32, may_unmap: bool) -> Result<(), IoError> {
+        self.run(Request::write_zeroes(lba, sectors, may_unmap, 0)).map(drop)
+    }
+}
+
+impl<D> AsFd for Handle<D> {
+    /// Readable when the device has woken a handle that waits for events and sleeps: for who sleeps
+    /// elsewhere, after [`prepare`](Handle::prepare).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waiter.parker().as_fd()
+    }
+}
+
+impl<D: Device> Handle<D> {
+    /// Before sleeping on the handle's descriptor: arms it, and says whether to sleep. When it returns
+    /// `false` something has come already, and nothing is armed.
+    pub fn prepare(&mut self) -> bool {
+        self.waiter.parker().prepare();
+        if !self.ready.is_empty() || self.poll() {
+            self.waiter.parker().unpark();
+            return false;
+        }
+        true
+    }
+
+    /// After it: disarms the descriptor and makes it unreadable.
+    pub fn awake(&mut self) {
+        self.waiter.parker().unpark();
+    }
+}
+
+fn failed(request: &Request, status: Status) -> IoError {
+    let Request { op, lba, sectors, .. } = *request;
+    IoError::Status { op, lba, sectors, status }
+}

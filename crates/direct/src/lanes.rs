@@ -1,0 +1,149 @@
+//! [`Lanes`]: several devices over the same sectors as one (`nvmed_create_mq_handle`; NVMeDirect
+//! figure 1, thread B: reads apart from writes, so that bulk writes do not starve them).
+
+use block::{Busy, Completion, Device, Limits, Op, Request};
+use clock::{Component, Nanos, Waker};
+use ring::AddressSpace;
+
+use crate::DirectError;
+
+/// Which lane a request takes.
+pub enum Selector {
+    /// Reads the first lane, everything else the second.
+    ByDirection,
+    /// Requests of up to so many sectors the first lane, longer ones the second. What has no data
+    /// counts as short.
+    BySize(u32),
+    /// One lane after the other.
+    RoundRobin,
+    /// The caller's function: from the request and the number of lanes, a lane. Numbers out of range
+    /// count from the beginning again.
+    Function(Box<dyn FnMut(&Request, usize) -> usize + Send>),
+}
+
+impl std::fmt::Debug for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Selector::ByDirection => f.write_str("ByDirection"),
+            Selector::BySize(sectors) => f.debug_tuple("BySize").field(sectors).finish(),
+            Selector::RoundRobin => f.write_str("RoundRobin"),
+            Selector::Function(_) => f.write_str("Function"),
+        }
+    }
+}
+
+/// Several devices over the same sectors. A flush goes one way like every request: it makes durable
+/// what has completed, on whichever lane.
+///
+/// Requests on different lanes are not ordered, as requests on different queues are not; who overlaps
+/// them waits in between.
+#[derive(Debug)]
+pub struct Lanes<D> {
+    lanes: Vec<D>,
+    selector: Selector,
+    limits: Limits,
+    /// The next lane: of round robin; to be reaped first.
+    next: usize,
+    reap_from: usize,
+}
+
+impl<D: Device> Lanes<D> {
+    /// Makes one device of several.
+    ///
+    /// # Errors
+    /// [`DirectError::Config`]: none, fewer than the selector tells apart, or devices of different
+    /// sizes.
+    pub fn new(lanes: Vec<D>, selector: Selector) -> Result<Lanes<D>, DirectError> {
+        let wanted = match selector {
+            Selector::ByDirection | Selector::BySize(_) => 2,
+            Selector::RoundRobin | Selector::Function(_) => 1,
+        };
+        let refused = |value, allowed| DirectError::Config { key: "lanes", value, allowed };
+        let count = lanes.len() as u64;
+        if count < wanted {
+            return Err(refused(count, "one, or the two that the selector tells apart"));
+        }
+        let mut limits = *lanes[0].limits();
+        for lane in &lanes[1..] {
+            let other = lane.limits();
+            if (other.sectors, other.sector_bytes) != (limits.sectors, limits.sector_bytes) {
+                return Err(refused(count, "all over the same sectors"));
+            }
+            limits.max_sectors = limits.max_sectors.min(other.max_sectors);
+            limits.queue_depth += other.queue_depth;
+            limits.volatile_cache |= other.volatile_cache;
+        }
+        Ok(Lanes { lanes, selector, limits, next: 0, reap_from: 0 })
+    }
+
+    /// The lanes.
+    pub fn lanes(&self) -> &[D] {
+        &self.lanes
+    }
+
+    fn choose(&mut self, request: &Request) -> usize {
+        let count = self.lanes.len();
+        match &mut self.selector {
+            Selector::ByDirection => usize::from(request.op != Op::Read),
+            Selector::BySize(sectors) => {
+                let data = matches!(request.op, Op::Read | Op::Write);
+                usize::from(data && request.sectors > *sectors)
+            }
+            Selector::RoundRobin => {
+                let lane = self.next;
+                self.next = if lane + 1 == count { 0 } else { lane + 1 };
+                lane
+            }
+            Selector::Function(choose) => choose(request, count) % count,
+        }
+    }
+}
+
+impl<D: Device> Device for Lanes<D> {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        let lane = self.choose(&request);
+        self.lanes[lane].submit(now, request)
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        for _ in 0..self.lanes.len() {
+            if let Some(completion) = self.lanes[self.reap_from].reap() {
+                return Some(completion);
+            }
+            self.reap_from =
+                if self.reap_from + 1 == self.lanes.len() { 0 } else { self.reap_from + 1 };
+        }
+        None
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.lanes[0].memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        for lane in &mut self.lanes {
+            lane.set_waker(waker.clone());
+        }
+    }
+}
+
+impl<D: Device> Component for Lanes<D> {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        for lane in &mut self.lanes {
+            moved |= lane.poll(now);
+        }
+        moved
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.lanes.iter().map(Component::deadline).min().unwrap_or(Nanos::MAX)
+    }
+}

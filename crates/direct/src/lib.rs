@@ -1,0 +1,56 @@
+//! User-level I/O: queues, handles and policies in the application's hands (NVMeDirect, HotStorage
+//! 2016).
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`device`](Device) | what was opened: a drive, a file or block device of the host, nothing at all |
+//! | [`buffer`](Buffer) | registered memory, handed out and taken back |
+//! | [`queue`](Queue) | a hardware queue of the application's own |
+//! | [`shared`](SharedQueue) | one that several handles use, each from a [`Seat`] |
+//! | [`lanes`](Lanes) | several of them as one, and who chooses |
+//! | [`cache`](Cache) | a block cache: write-back or write-through, read-ahead |
+//! | [`scheduled`](Scheduled) | a scheduler in front of a device: deadlines, classes, shares, rates |
+//! | [`poller`](Poller) | a thread that looks for completions on others' behalf |
+//! | [`handle`](Handle) | requests and their ends, for one thread: at once or one after the other |
+//! | [`wait`](Wait) | how a handle spends the time until a completion |
+//! | [`error`](DirectError) | what went wrong |
+//!
+//! # One trait
+//!
+//! A queue, a seat, several lanes and every policy are [`block::Device`]s, each over another one: a
+//! handle is made of what its application wants and of nothing else. Whatever is left out costs
+//! nothing, and whoever has a policy of their own puts it in between.
+//!
+//! # The path of one read
+//!
+//! [`Handle::submit`] gives the request to the uppermost device, which checks it or passes it on;
+//! [`Queue`] binds it to a tag of its hardware queue. [`Handle::poll`] rings the doorbell, once for
+//! everything that was submitted, and looks for completions; [`Handle::reap`] takes them. No lock, no
+//! allocation and no system call, unless a policy is one.
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod cache;
+mod device;
+mod error;
+mod handle;
+mod lanes;
+mod poller;
+mod queue;
+mod scheduled;
+mod shared;
+mod wait;
+
+pub use block::{Busy, Completion, Features, Group, Limits, Op, Payload, Request, Segment};
+pub use buffer::Buffer;
+pub use cache::{Cache, CacheConfig, CacheStats, Replace, WriteMode};
+pub use device::{Device, DeviceKind, QueueConfig};
+pub use error::{DirectError, IoError};
+pub use handle::Handle;
+pub use lanes::{Lanes, Selector};
+pub use poller::{Period, Poller, PollerConfig, PollerStats};
+pub use queue::Queue;
+pub use scheduled::{Grouped, Scheduled, ScheduledConfig};
+pub use shared::{Seat, SharedQueue};
+pub use wait::{Hybrid, Wait};

@@ -1,0 +1,292 @@
+//! [`SharedQueue`]: one queue that several handles use, each from a [`Seat`] (NVMeDirect figure 1,
+//! threads C and D).
+//!
+//! The same queue behind a lock (rule R4), or a queue behind a scheduler that tells the seats apart by
+//! their groups. Whoever holds the lock takes everything that has come and puts it where its owner
+//! looks: completions of others are not left for them to find.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::{Busy, Completion, Device, Group, Limits, Op, Request};
+use clock::{Component, Nanos, Waker};
+use ring::AddressSpace;
+
+use crate::Queue;
+use crate::poller::Oldest;
+use crate::scheduled::Grouped;
+use crate::wait::Expected;
+
+/// A queue that several handles use. Clones are the same queue; it is destroyed with the last clone and
+/// the last seat.
+#[derive(Debug)]
+pub struct SharedQueue<D = Queue> {
+    inner: Arc<Inner<D>>,
+}
+
+impl<D> Clone for SharedQueue<D> {
+    fn clone(&self) -> SharedQueue<D> {
+        SharedQueue { inner: self.inner.clone() }
+    }
+}
+
+#[derive(Debug)]
+struct Inner<D> {
+    state: Mutex<State<D>>,
+    limits: Limits,
+    memory: AddressSpace,
+}
+
+#[derive(Debug)]
+struct State<D> {
+    device: D,
+    /// Whose each request on its way is.
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    seats: Vec<Option<Mail>>,
+    /// A thread that looks for everybody.
+    watcher: Option<Waker>,
+    /// What it needs to know of the future: with it, requests in order of arrival.
+    flights: VecDeque<(u32, Nanos)>,
+    expected: Expected,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    seat: u32,
+    tag: u64,
+    op: Op,
+    sectors: u32,
+    since: Nanos,
+    busy: bool,
+}
+
+/// What has come for a seat.
+#[derive(Debug, Default)]
+struct Mail {
+    done: VecDeque<Completion>,
+    waker: Option<Waker>,
+    /// Requests on their way.
+    outstanding: u32,
+    /// Nobody sits there any more: the place is free when nothing is outstanding.
+    left: bool,
+}
+
+/// A place at a shared queue: a device of one handle's own.
+#[derive(Debug)]
+pub struct Seat<D: Grouped = Queue> {
+    inner: Arc<Inner<D>>,
+    seat: u32,
+    group: Group,
+    /// Taken from the mail, to be reaped.
+    ready: VecDeque<Completion>,
+}
+
+impl<D: Grouped> SharedQueue<D> {
+    /// Shares a queue, or a queue behind a [`Scheduled`](crate::Scheduled).
+    pub fn new(device: D) -> SharedQueue<D> {
+        let (limits, memory) = (*device.limits(), device.memory().clone());
+        let state = State {
+            device,
+            slots: Vec::new(),
+            free: Vec::new(),
+            seats: Vec::new(),
+            watcher: None,
+            flights: VecDeque::new(),
+            expected: Expected::default(),
+        };
+        SharedQueue { inner: Arc::new(Inner { state: Mutex::new(state), limits, memory }) }
+    }
+
+    /// Takes a seat, in group 0.
+    pub fn seat(&self) -> Seat<D> {
+        self.seat_in(Group(0))
+    }
+
+    /// Takes a seat whose requests are `group`'s, for a scheduler that tells groups apart.
+    pub fn seat_in(&self, group: Group) -> Seat<D> {
+        let mut state = self.inner.lock();
+        let seat = match state.seats.iter().position(Option::is_none) {
+            Some(seat) => seat,
+            None => {
+                state.seats.push(None);
+                state.seats.len() - 1
+            }
+        };
+        state.seats[seat] = Some(Mail::default());
+        drop(state);
+        let inner = self.inner.clone();
+        Seat { inner, seat: seat as u32, group, ready: VecDeque::new() }
+    }
+
+    /// Seats that are taken, or whose requests are still on their way.
+    pub fn seats(&self) -> usize {
+        self.inner.lock().seats.iter().flatten().count()
+    }
+
+    /// Requests on their way.
+    pub fn outstanding(&self) -> u32 {
+        let state = self.inner.lock();
+        (state.slots.len() - state.free.len()) as u32
+    }
+
+    /// Moves everything on, for all seats, and wakes those for which something has come: what a thread
+    /// does that looks for completions on others' behalf. Returns how many there were.
+    pub fn turn(&self, now: Nanos) -> usize {
+        self.inner.lock().turn(now)
+    }
+
+    /// The oldest request on its way.
+    pub(crate) fn oldest(&self) -> Option<Oldest> {
+        self.inner.lock().oldest()
+    }
+
+    /// What tells one queue from another.
+    pub(crate) fn address(&self) -> *const () {
+        Arc::as_ptr(&self.inner).cast()
+    }
+
+    /// Says who looks for everybody: woken when there is something to look for. From now on what
+    /// requests take is learnt.
+    pub(crate) fn watch(&self, watcher: Option<Waker>) {
+        let mut state = self.inner.lock();
+        state.flights.clear();
+        state.watcher = watcher;
+    }
+}
+
+impl<D> Inner<D> {
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Device> State<D> {
+    /// Rings for what was submitted and sorts what has come. Returns how many completions there were.
+    fn turn(&mut self, now: Nanos) -> usize {
+        self.device.poll(now);
+        let mut count = 0;
+        while let Some(completion) = self.device.reap() {
+            count += 1;
+            // The device returns what it was given: places in the table.
+            let slot = &mut self.slots[completion.tag as usize];
+            slot.busy = false;
+            let Slot { seat, tag, op, sectors, since, .. } = *slot;
+            self.free.push(completion.tag as u32);
+            if self.watcher.is_some() {
+                self.expected.took(op, sectors, now.since(since));
+            }
+            let place = &mut self.seats[seat as usize];
+            let Some(mail) = place else { continue };
+            mail.outstanding -= 1;
+            if mail.left {
+                if mail.outstanding == 0 {
+                    *place = None;
+                }
+                continue;
+            }
+            mail.done.push_back(Completion { tag, ..completion });
+            if let Some(waker) = &mail.waker {
+                waker.wake();
+            }
+        }
+        count
+    }
+
+    fn oldest(&mut self) -> Option<Oldest> {
+        while let Some(&(slot, since)) = self.flights.front() {
+            let Slot { op, sectors, since: began, busy, .. } = self.slots[slot as usize];
+            if busy && began == since {
+                return Some(Oldest { since, time: self.expected.of(op, sectors) });
+            }
+            self.flights.pop_front();
+        }
+        None
+    }
+}
+
+impl<D: Grouped> Device for Seat<D> {
+    fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        let mut state = self.inner.lock();
+        let state = &mut *state;
+        let Request { op, sectors, tag, .. } = request;
+        let slot = Slot { seat: self.seat, tag, op, sectors, since: now, busy: true };
+        let name = state.free.pop().unwrap_or(state.slots.len() as u32);
+        match state.slots.get_mut(name as usize) {
+            Some(place) => *place = slot,
+            None => state.slots.push(slot),
+        }
+        let named = Request { tag: name.into(), ..request };
+        let mut submitted = state.device.submit_for(now, self.group, named);
+        if submitted.is_err() && state.turn(now) > 0 {
+            // It was full of what has ended, for others perhaps.
+            submitted = state.device.submit_for(now, self.group, named);
+        }
+        if submitted.is_err() {
+            state.slots[name as usize].busy = false;
+            state.free.push(name);
+            return submitted;
+        }
+        if let Some(mail) = &mut state.seats[self.seat as usize] {
+            mail.outstanding += 1;
+        }
+        if let Some(watcher) = &state.watcher {
+            state.flights.push_back((name, now));
+            watcher.wake();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        self.ready.pop_front()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.inner.memory
+    }
+
+    /// Whom another thread wakes that finds this seat's completions, or, where no thread looks for
+    /// everybody, the device: it wakes the seat that asked last, and that finds everybody's.
+    fn set_waker(&mut self, waker: Waker) {
+        let mut state = self.inner.lock();
+        if state.watcher.is_none() {
+            state.device.set_waker(waker.clone());
+        }
+        if let Some(mail) = &mut state.seats[self.seat as usize] {
+            mail.waker = Some(waker);
+        }
+    }
+}
+
+impl<D: Grouped> Component for Seat<D> {
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut state = self.inner.lock();
+        let moved = state.turn(now) > 0;
+        let Some(mail) = &mut state.seats[self.seat as usize] else { return moved };
+        self.ready.append(&mut mail.done);
+        moved || !self.ready.is_empty()
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.inner.lock().device.deadline()
+    }
+}
+
+impl<D: Grouped> Drop for Seat<D> {
+    fn drop(&mut self) {
+        let mut state = self.inner.lock();
+        let place = &mut state.seats[self.seat as usize];
+        match place {
+            Some(mail) if mail.outstanding > 0 => {
+                (mail.left, mail.waker) = (true, None);
+                mail.done.clear();
+            }
+            _ => *place = None,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A device in memory that takes its time, its liberties, and its toll.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use block::{Busy, Completion, Device, Limits, Op, Payload, Request, Segment};
+use clock::{Component, Nanos, Waker};
+use nvme::Status;
+use ring::AddressSpace;
+use rng::Rng;
+
+#[derive(Debug)]
+pub(crate) struct Flaky {
+    pub(crate) limits: Limits,
+    memory: AddressSpace,
+    /// What is durable, and what is not yet, by sector.
+    pub(crate) durable: Vec<u8>,
+    volatile: BTreeMap<u64, Vec<u8>>,
+    under_way: Vec<Request>,
+    done: Vec<Completion>,
+    pub(crate) unreadable: BTreeSet<u64>,
+    pub(crate) unwritable: BTreeSet<u64>,
+    /// Whether it takes its time and is busy now and then.
+    pub(crate) lazy: bool,
+    rng: Rng,
+    pub(crate) commands: u64,
+}
+
+impl Flaky {
+    pub(crate) fn new(limits: Limits, memory: AddressSpace, seed: u64) -> Flaky {
+        let bytes = (limits.sectors * u64::from(limits.sector_bytes)) as usize;
+        Flaky {
+            limits,
+            memory,
+            durable: vec![0; bytes],
+            volatile: BTreeMap::new(),
+            under_way: Vec::new(),
+            done: Vec::new(),
+            unreadable: BTreeSet::new(),
+            unwritable: BTreeSet::new(),
+            lazy: true,
+            rng: Rng::new(seed),
+            commands: 0,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.limits.sector_bytes as usize
+    }
+
+    /// A sector as it reads now.
+    pub(crate) fn sector(&self, lba: u64) -> Vec<u8> {
+        let bytes = self.bytes();
+        let at = lba as usize * bytes;
+        let durable = || self.durable[at..at + bytes].to_vec();
+        self.volatile.get(&lba).cloned().unwrap_or_else(durable)
+    }
+
+    fn keep(&mut self, lba: u64, data: &[u8]) {
+        let bytes = self.bytes();
+        let at = lba as usize * bytes;
+        self.durable[at..at + bytes].copy_from_slice(data);
+        self.volatile.remove(&lba);
+    }
+
+    /// Power fails: commands under way may have been carried out in part, sector by sector, and any
+    /// of what was not flushed may be lost.
+    pub(crate) fn power_cut(&mut self) {
+        for request in std::mem::take(&mut self.under_way) {
+            if request.op == Op::Write {
+                for i in 0..u64::from(request.sectors) {
+                    if self.rng.chance(0.5) {
+                        let data = self.data(&request, i);
+                        self.volatile.insert(request.lba + i, data);
+                    }
+                }
+            }
+        }
+        for (lba, data) in std::mem::take(&mut self.volatile) {
+            if self.rng.chance(0.5) {
+                self.keep(lba, &data);
+            }
+        }
+        self.done.clear();
+    }
+
+    /// Where sector `i` of a request's data is.
+    fn at(&self, request: &Request, i: u64) -> Option<ring::Iova> {
+        let mut offset = i * self.bytes() as u64;
+        match request.data {
+            Payload::At(at) => Some(at.offset(offset)),
+            Payload::BitBucket => None,
+            Payload::Scattered { table, segments } => {
+                for s in 0..u64::from(segments) {
+                    let mut entry = [0; 16];
+                    self.memory.read(table.offset(16 * s), &mut entry).unwrap();
+                    let word =
+                        |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().unwrap());
+                    let segment = Segment::decode([word(0), word(8)]).unwrap();
+                    if offset < segment.bytes.into() {
+                        return segment.at.map(|at| at.offset(offset));
+                    }
+                    offset -= u64::from(segment.bytes);
+                }
+                panic!("data shorter than the request: {request:?}");
+            }
+        }
+    }
+
+    fn data(&self, request: &Request, i: u64) -> Vec<u8> {
+        let mut data = vec![0; self.bytes()];
+        if let Some(at) = self.at(request, i) {
+            self.memory.read(at, &mut data).unwrap();
+        }
+        data
+    }
+
+    fn carry_out(&mut self, request: &Request) -> (Status, u64) {
+        let range = request.lba..request.lba + u64::from(request.sectors);
+        match request.op {
+            Op::Read => {
+                if range.clone().any(|lba| self.unreadable.contains(&lba)) {
+                    return (Status::UNRECOVERED_READ, 0);
+                }
+                for (i, lba) in (0..).zip(range) {
+                    if let Some(at) = self.at(request, i) {
+                        self.memory.write(at, &self.sector(lba)).unwrap();
+                    }
+                }
+            }
+            Op::Write => {
+                if range.clone().any(|lba| self.unwritable.contains(&lba)) {
+                    return (Status::WRITE_FAULT, 0);
+                }
+                for (i, lba) in (0..).zip(range) {
+                    let data = self.data(request, i);
+                    self.volatile.insert(lba, data.clone());
+                    if request.fua {
+                        self.keep(lba, &data);
+                    }
+                }
+            }
+            Op::Discard | Op::WriteZeroes => {
+                for lba in range {
+                    self.volatile.insert(lba, vec![0; self.bytes()]);
+                }
+            }
+            Op::Flush => {
+                for (lba, data) in std::mem::take(&mut self.volatile) {
+                    self.keep(lba, &data);
+                }
+            }
+            Op::Extents => return (Status::SUCCESS, 1),
+        }
+        (Status::SUCCESS, 0)
+    }
+}
+
+impl Device for Flaky {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), Busy> {
+        let full = self.under_way.len() >= self.limits.queue_depth as usize;
+        if full || self.lazy && self.rng.chance(0.1) {
+            return Err(Busy);
+        }
+        assert!(request.sectors <= self.limits.max_sectors);
+        assert!(request.lba + u64::from(request.sectors) <= self.limits.sectors);
+        // Sectors of two commands under way never overlap, if one of them writes.
+        for other in &self.under_way {
+            let apart = request.lba + u64::from(request.sectors) <= other.lba
+                || other.lba + u64::from(other.sectors) <= request.lba;
+            let harmless = request.op == Op::Read && other.op == Op::Read;
+            assert!(apart || harmless, "{request:?} beside {other:?}");
+        }
+        self.commands += 1;
+        self.under_way.push(request);
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    fn set_waker(&mut self, _: Waker) {}
+}
+
+impl Component for Flaky {
+    fn poll(&mut self, _: Nanos) -> bool {
+        let mut moved = false;
+        while !self.under_way.is_empty() && (!self.lazy || self.rng.chance(0.4)) {
+            let at = self.rng.below(self.under_way.len() as u64) as usize;
+            let request = self.under_way.swap_remove(at);
+            let (status, result) = self.carry_out(&request);
+            self.done.push(Completion { tag: request.tag, status, result });
+            moved = true;
+        }
+        moved
+    }
+
+    fn deadline(&self) -> Nanos {
+        Nanos::MAX
+    }
+}

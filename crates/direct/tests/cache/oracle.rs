@@ -1,0 +1,300 @@
+//! Random requests through a cache, failures and power cuts, against a model of every sector.
+
+use std::panic::AssertUnwindSafe;
+
+use block::{Device as _, Limits, Op, Request};
+use clock::{Component, Nanos};
+use direct::{Buffer, Cache, CacheConfig, Device, Replace, WriteMode};
+use rng::Rng;
+
+use crate::flaky::Flaky;
+
+/// What a sector was given, and the number of the request that gave it: zeros come often.
+type Version = (u64, u32);
+
+/// What a sector may be.
+#[derive(Clone, Debug)]
+struct Sector {
+    /// What it reads as now; `None` after a write that failed: one of those that may be.
+    now: Option<Version>,
+    /// What it may be after a power cut: what was durable last, and everything since.
+    after: Vec<Version>,
+}
+
+struct Flight {
+    request: Request,
+    buffer: Buffer,
+    version: Version,
+    /// Of a flush: what each sector was when it was submitted.
+    was: Vec<Option<Version>>,
+}
+
+struct Case {
+    opened: Device,
+    cache: Option<Cache<Flaky>>,
+    config: CacheConfig,
+    model: Vec<Sector>,
+    flights: Vec<Option<Flight>>,
+    rng: Rng,
+    value: u32,
+    requests: u64,
+    cuts: u64,
+    sector_bytes: u32,
+    failing: bool,
+}
+
+const FLIGHTS: usize = 16;
+
+/// What a sector is full of.
+fn stamp(lba: usize, bytes: &[u8]) -> u32 {
+    let words = bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
+    let first = words.clone().next().expect("a word");
+    assert!(words.clone().all(|w| w == first), "sector {lba} is torn");
+    first
+}
+
+impl Case {
+    fn new(seed: u64) -> Case {
+        let mut rng = Rng::new(seed);
+        let sector_bytes = [512, 4096, 8192][rng.below(3) as usize];
+        let unit = u64::from(sector_bytes.max(4096));
+        let limits = Limits {
+            sector_bytes,
+            // Not always whole units.
+            sectors: 64 * unit / u64::from(sector_bytes) * (1 + rng.below(6)) + rng.below(9),
+            max_sectors: [8, 17, 64][rng.below(3) as usize],
+            optimal_sectors: 1,
+            queue_depth: 1 + rng.below(20) as u32,
+            volatile_cache: true,
+        };
+        let write = match rng.below(3) {
+            0 => WriteMode::Through,
+            _ => {
+                let dirty_percent = 2 + rng.below(88) as u8;
+                let background_percent = rng.below(u64::from(dirty_percent) + 1) as u8;
+                WriteMode::Back { dirty_percent, background_percent }
+            }
+        };
+        let config = CacheConfig {
+            bytes: unit * (CacheConfig::FRAMES_MIN + rng.below(40)),
+            replace: if rng.chance(0.5) { Replace::Lru } else { Replace::Clock },
+            write,
+            read_ahead: [0, 3, 16][rng.below(3) as usize],
+            depth: FLIGHTS as u32,
+        };
+        let opened = Device::null(limits);
+        let flaky = Flaky::new(limits, opened.memory().clone(), seed ^ 0xf1a);
+        let cache = Cache::new(&opened, flaky, config).unwrap();
+        let sectors = limits.sectors as usize;
+        let failing = rng.chance(0.4);
+        Case {
+            opened,
+            cache: Some(cache),
+            config,
+            model: vec![Sector { now: Some((0, 0)), after: vec![(0, 0)] }; sectors],
+            requests: 0,
+            flights: (0..FLIGHTS).map(|_| None).collect(),
+            rng,
+            value: 0,
+            cuts: 0,
+            sector_bytes,
+            failing,
+        }
+    }
+
+    fn cache(&mut self) -> &mut Cache<Flaky> {
+        self.cache.as_mut().unwrap()
+    }
+
+    fn range(request: &Request) -> std::ops::Range<usize> {
+        request.lba as usize..request.lba as usize + request.sectors as usize
+    }
+
+    /// Whether a range touches what is under way, in a way that leaves the outcome open.
+    fn clashes(&self, request: &Request) -> bool {
+        self.flights.iter().flatten().any(|flight| {
+            let other = &flight.request;
+            let apart = Case::range(request).end <= Case::range(other).start
+                || Case::range(other).end <= Case::range(request).start;
+            !apart && !(request.op == Op::Read && other.op == Op::Read)
+        })
+    }
+
+    fn submit(&mut self) {
+        let Some(slot) = self.flights.iter().position(Option::is_none) else { return };
+        let sectors = self.model.len() as u64;
+        let most = u64::from(self.cache().limits().max_sectors).min(sectors);
+        let count =
+            1 + self.rng.below(if self.rng.clone().chance(0.2) { most } else { 4.min(most) });
+        let lba = match self.rng.below(3) {
+            0 => self.rng.below(sectors - count + 1),
+            1 => self.rng.below((sectors - count + 1).min(64)),
+            // One after the other.
+            _ => (u64::from(self.value) * 8 + self.rng.below(3)) % (sectors - count + 1),
+        };
+        let buffer = self.opened.buffer(count as usize * self.sector_bytes as usize).unwrap();
+        let (count, data, tag) = (count as u32, buffer.payload(), slot as u64);
+        self.value = self.value.wrapping_add(1);
+        let value = self.value;
+        let request = match self.rng.below(20) {
+            0 => Request::flush(tag),
+            1 => Request::discard(lba, count, tag),
+            2 => Request::write_zeroes(lba, count, true, tag),
+            3..10 => {
+                let fua = self.rng.chance(0.1);
+                Request { fua, ..Request::write(lba, count, data, tag) }
+            }
+            _ => Request::read(lba, count, data, tag),
+        };
+        if request.op != Op::Flush && self.clashes(&request) {
+            return;
+        }
+        let fill = if request.op == Op::Write { value } else { !0 };
+        buffer.write(0, &fill.to_le_bytes().repeat(buffer.len() / 4));
+        if self.cache().submit(Nanos::ZERO, request).is_err() {
+            return;
+        }
+        // From now on a power cut may leave either.
+        self.requests += 1;
+        let version = (self.requests, if request.op == Op::Write { value } else { 0 });
+        if matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
+            for sector in &mut self.model[Case::range(&request)] {
+                sector.after.push(version);
+            }
+        }
+        let was = match request.op {
+            Op::Flush => self.model.iter().map(|s| s.now).collect(),
+            _ => Vec::new(),
+        };
+        self.flights[slot] = Some(Flight { request, buffer, version, was });
+    }
+
+    fn ended(&mut self, completion: block::Completion) {
+        let flight = self.flights[completion.tag as usize].take().expect("one that was submitted");
+        let Flight { request, buffer, version, was } = flight;
+        let ok = completion.status.is_success();
+        assert!(ok || self.failing, "{request:?}: {}", completion.status);
+        let sector_bytes = self.sector_bytes as usize;
+        match request.op {
+            Op::Read if ok => {
+                for (i, lba) in Case::range(&request).enumerate() {
+                    let mut bytes = vec![0; sector_bytes];
+                    buffer.read(i * sector_bytes, &mut bytes);
+                    let found = stamp(lba, &bytes);
+                    let sector = &self.model[lba];
+                    let right = match sector.now {
+                        Some((_, now)) => now == found,
+                        None => sector.after.iter().any(|(_, v)| *v == found),
+                    };
+                    assert!(right, "sector {lba} is {found}: {sector:?}");
+                }
+            }
+            Op::Write | Op::Discard | Op::WriteZeroes => {
+                let fua = request.fua;
+                for sector in &mut self.model[Case::range(&request)] {
+                    sector.now = ok.then_some(version);
+                    if ok && fua {
+                        sector.after = vec![version];
+                    }
+                }
+            }
+            Op::Flush if ok => {
+                for (sector, was) in self.model.iter_mut().zip(was) {
+                    // What was complete when the flush came, and everything since. It may have been
+                    // made durable otherwise, and be forgotten.
+                    let at = was.and_then(|was| sector.after.iter().rposition(|v| *v == was));
+                    sector.after.drain(..at.unwrap_or(0));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) {
+        if self.rng.chance(0.6) {
+            self.submit();
+        }
+        if self.failing && self.rng.chance(0.01) {
+            let lba = self.rng.below(self.model.len() as u64);
+            let (read, heal) = (self.rng.chance(0.5), self.rng.chance(0.3));
+            let flaky = self.cache.as_mut().unwrap().device_mut();
+            if heal {
+                flaky.unreadable.clear();
+                flaky.unwritable.clear();
+            } else if read {
+                flaky.unreadable.insert(lba);
+            } else {
+                flaky.unwritable.insert(lba);
+            }
+        }
+        self.cache().poll(Nanos::ZERO);
+        while let Some(completion) = self.cache().reap() {
+            self.ended(completion);
+        }
+        if self.rng.chance(0.002) {
+            self.power_cut();
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut polls = 0;
+        while self.flights.iter().any(Option::is_some) {
+            self.cache().poll(Nanos::ZERO);
+            while let Some(completion) = self.cache().reap() {
+                self.ended(completion);
+            }
+            polls += 1;
+            assert!(polls < 200_000, "it hangs");
+        }
+    }
+
+    fn power_cut(&mut self) {
+        self.cuts += 1;
+        for flight in &mut self.flights {
+            *flight = None;
+        }
+        let mut flaky = self.cache.take().unwrap().into_device();
+        flaky.power_cut();
+        flaky.unreadable.clear();
+        flaky.unwritable.clear();
+        for (lba, sector) in self.model.iter_mut().enumerate() {
+            let bytes = flaky.sector(lba as u64);
+            let found = stamp(lba, &bytes);
+            assert!(
+                sector.after.iter().any(|(_, v)| *v == found),
+                "sector {lba} is {found} after a cut: {sector:?}"
+            );
+            *sector = Sector { now: Some((0, found)), after: vec![(0, found)] };
+        }
+        self.cache = Some(Cache::new(&self.opened, flaky, self.config).unwrap());
+    }
+}
+
+fn run(seed: u64) -> u64 {
+    let mut case = Case::new(seed);
+    for _ in 0..2500 {
+        case.step();
+    }
+    case.drain();
+    case.power_cut();
+    case.cuts
+}
+
+#[test]
+fn nothing_that_was_flushed_is_lost_and_nothing_reads_otherwise_than_it_was_written() {
+    let seeds = match std::env::var("SLUICE_SEED") {
+        Ok(seed) => vec![seed.parse().expect("a number")],
+        Err(_) => (0..400).collect(),
+    };
+    let mut cuts = 0;
+    for seed in seeds {
+        match std::panic::catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            Ok(n) => cuts += n,
+            Err(panic) => {
+                eprintln!("SLUICE_SEED={seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    println!("{cuts} power cuts");
+}

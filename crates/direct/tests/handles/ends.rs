@@ -1,0 +1,136 @@
+//! How a handle waits, and what is left when things go.
+
+use std::time::Duration;
+
+use clock::Nanos;
+use direct::{Device, Handle, Hybrid, Payload, QueueConfig, Request, SharedQueue, Wait};
+use drive::PersonalityKind;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::rig::{drive, everywhere, null_limits};
+
+/// Time that this thread has had a core.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn all_ways() -> [Wait; 3] {
+    [Wait::Poll, Wait::Event, Wait::Hybrid(Hybrid::default())]
+}
+
+#[test]
+fn every_way_of_waiting_ends() {
+    everywhere(|device| {
+        for wait in all_ways() {
+            let queue = device.create_queue(QueueConfig::default()).unwrap();
+            let mut handle = Handle::new(device, queue).unwrap();
+            handle.set_wait(wait).unwrap();
+            let buffer = device.buffer(4096).unwrap();
+            for lba in 0..64 {
+                handle.write(lba, &buffer, false).unwrap();
+                handle.read(lba, &buffer).unwrap();
+            }
+            for tag in 0..32 {
+                handle.submit(Request::read(tag, 1, buffer.payload(), tag)).unwrap();
+            }
+            handle.drain();
+            let mut seen: Vec<u64> = std::iter::from_fn(|| handle.reap()).map(|c| c.tag).collect();
+            seen.sort_unstable();
+            assert!(seen.iter().copied().eq(0..32), "{wait:?}: {seen:?}");
+            assert_eq!(handle.wait(), None, "nothing is outstanding");
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_an_event_takes_no_core() {
+    // Every command takes its time.
+    let mut config = crate::rig::config(PersonalityKind::Null);
+    config.null.latency = Nanos::from_millis(4);
+    let device = crate::rig::over(config);
+    let busy = |wait| {
+        let queue = device.create_queue(QueueConfig::default()).unwrap();
+        let mut handle = Handle::new(&device, queue).unwrap();
+        handle.set_wait(wait).unwrap();
+        let before = cpu();
+        for _ in 0..20 {
+            handle.run(Request::read(0, 1, Payload::BitBucket, 0)).unwrap();
+        }
+        (cpu() - before, handle.slept())
+    };
+    let (polled, slept) = busy(Wait::Poll);
+    assert_eq!(slept.0, 0, "polling does not sleep");
+    let (waited, slept) = busy(Wait::Event);
+    assert!(slept.0 >= 20, "one sleep each: {slept:?}");
+    let (hybrid, half) = busy(Wait::Hybrid(Hybrid { sleep_percent: 80, ..Hybrid::default() }));
+    assert!(half.0 >= 15, "once it knows what to expect it sleeps: {half:?}");
+    // 80 ms in all: polling has the core for as much of it as the machine gives.
+    assert!(waited < polled / 4 && hybrid < polled * 3 / 4, "{polled:?} {hybrid:?} {waited:?}");
+}
+
+#[test]
+fn a_descriptor_wakes_who_sleeps_elsewhere() {
+    let device = drive(PersonalityKind::Block);
+    let mut handle =
+        Handle::new(&device, device.create_queue(QueueConfig::default()).unwrap()).unwrap();
+    handle.set_wait(Wait::Event).unwrap();
+    for tag in 0..50 {
+        handle.submit(Request::read(tag, 1, Payload::BitBucket, tag)).unwrap();
+        handle.poll();
+        let mut sleeps = 0;
+        let done = loop {
+            if let Some(done) = handle.reap() {
+                break done;
+            }
+            if handle.prepare() {
+                let fd = rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN);
+                rustix::event::poll(&mut [fd], None).unwrap();
+                handle.awake();
+                sleeps += 1;
+            }
+            handle.poll();
+            assert!(sleeps < 10, "woken for nothing");
+        };
+        assert_eq!(done.tag, tag);
+    }
+}
+
+#[test]
+fn a_thread_may_look_for_everybody() {
+    let device = drive(PersonalityKind::Block);
+    let shared = SharedQueue::new(device.create_queue(QueueConfig::default()).unwrap());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let looker = shared.clone();
+        let (stop, clock) = (&stop, device.clock());
+        s.spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                looker.turn(clock.now());
+                std::thread::yield_now();
+            }
+        });
+        let mut handle = Handle::new(&device, shared.seat()).unwrap();
+        handle.set_wait(Wait::Event).unwrap();
+        for lba in 0..200 {
+            handle.run(Request::read(lba, 1, Payload::BitBucket, 0)).unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_way_of_waiting_is_chosen_with_nothing_outstanding() {
+    let device = Device::null(null_limits(32));
+    let queue = device.create_queue(QueueConfig::default()).unwrap();
+    let mut handle = Handle::new(&device, queue).unwrap();
+    handle.submit(Request::flush(1)).unwrap();
+    let error = handle.set_wait(Wait::Event).unwrap_err();
+    assert!(error.to_string().contains("nothing outstanding"), "{error}");
+    handle.wait().unwrap();
+    for percent in [0, 100] {
+        let hybrid = Hybrid { sleep_percent: percent, ..Hybrid::default() };
+        assert!(handle.set_wait(Wait::Hybrid(hybrid)).is_err());
+    }
+    handle.set_wait(Wait::Event).unwrap();
+}

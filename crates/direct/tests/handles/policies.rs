@@ -1,0 +1,163 @@
+//! Schedulers in front of queues, and a thread that looks for completions.
+
+use block::sched::{
+    DirectionLimits, GroupLimits, LimitsConfig, PriorityConfig, Rate, SchedulerConfig, Scheduling,
+};
+use clock::{Component, Nanos};
+use direct::{
+    Device, Group, Handle, Payload, Period, Poller, PollerConfig, QueueConfig, Request, Scheduled,
+    ScheduledConfig, SharedQueue, Wait,
+};
+use drive::PersonalityKind;
+
+use crate::rig::{config, drive, everywhere, null_limits, over};
+
+fn queue(device: &Device) -> direct::Queue {
+    device.create_queue(QueueConfig::default()).unwrap()
+}
+
+#[test]
+fn a_scheduler_loses_nothing_whatever_it_is() {
+    everywhere(|device| {
+        for name in ["none", "deadline", "kyber", "fair", "priority"] {
+            let scheduler: SchedulerConfig = name.parse().unwrap();
+            let scheduling = Scheduling::from(scheduler);
+            let config = ScheduledConfig { scheduling, device_depth: 4, depth: 64 };
+            let scheduled = Scheduled::new(queue(device), &config).unwrap();
+            let mut handle = Handle::new(device, scheduled).unwrap();
+            let data = device.buffer(4096).unwrap();
+            let mut seen = [0u8; 200];
+            let mut next = 0u64;
+            let mut most = 0;
+            while seen.iter().any(|n| *n == 0) {
+                while next < 200 {
+                    let read = Request::read(next * 7 % 100, 1, data.payload(), next);
+                    if handle.submit(read).is_err() {
+                        break;
+                    }
+                    next += 1;
+                }
+                assert!(handle.outstanding() <= 64);
+                let done = handle.wait().unwrap();
+                most = most.max(handle.device().in_device());
+                assert!(done.status.is_success());
+                seen[done.tag as usize] += 1;
+            }
+            assert!(seen.iter().all(|n| *n == 1), "{name}: each exactly once");
+            assert!(most <= 4 && handle.device().waiting() == 0, "{name}: {most}");
+        }
+    });
+}
+
+#[test]
+fn the_better_class_goes_first() {
+    let device = Device::null(null_limits(64));
+    let classes = vec![(Group(1), 0), (Group(2), 7)];
+    let scheduler = SchedulerConfig::Priority(PriorityConfig { classes, ..Default::default() });
+    let config =
+        ScheduledConfig { scheduling: scheduler.into(), device_depth: 1, ..Default::default() };
+    let shared = SharedQueue::new(Scheduled::new(queue(&device), &config).unwrap());
+    let (mut bulk, mut log) = (shared.seat_in(Group(2)), shared.seat_in(Group(1)));
+    use block::Device as _;
+    for tag in 0..20 {
+        bulk.submit(Nanos(tag), Request::read(0, 1, Payload::BitBucket, tag)).unwrap();
+    }
+    log.submit(Nanos(30), Request::read(0, 1, Payload::BitBucket, 99)).unwrap();
+    // One at a time: of what waits, what was submitted last goes first.
+    let mut turns = 0;
+    while log.reap().is_none() {
+        log.poll(Nanos(40 + turns));
+        turns += 1;
+    }
+    assert!(turns <= 3, "{turns}");
+    assert!(shared.outstanding() >= 17, "the others wait still");
+}
+
+#[test]
+fn a_group_gets_its_rate_and_no_more() {
+    let device = Device::null(null_limits(64));
+    let read = DirectionLimits { operations: Some(Rate { per_sec: 1000, burst: 10 }), bytes: None };
+    let groups = vec![(Group(3), GroupLimits { read, ..Default::default() })];
+    let limits = Some(LimitsConfig { sector_bytes: 4096, groups });
+    let scheduling = Scheduling { scheduler: SchedulerConfig::None, limits };
+    let config = ScheduledConfig { scheduling, ..Default::default() };
+    let mut scheduled = Scheduled::new(queue(&device), &config).unwrap();
+    use block::Device as _;
+    use direct::Grouped as _;
+    for tag in 0..2000 {
+        let read = Request::read(0, 1, Payload::BitBucket, tag);
+        scheduled.submit_for(Nanos::ZERO, Group(3), read).unwrap();
+    }
+    let (mut done, mut now) = (0u64, Nanos::ZERO);
+    while now < Nanos::from_millis(1000) {
+        while scheduled.poll(now) {}
+        while scheduled.reap().is_some() {
+            done += 1;
+        }
+        now = scheduled.deadline().max(now + Nanos(1));
+    }
+    assert!((1005..=1011).contains(&done), "a burst of 10 and 1000 in a second: {done}");
+}
+
+#[test]
+fn a_poller_wakes_who_waits_on_any_of_its_queues() {
+    let device = drive(PersonalityKind::Block);
+    for period in
+        [Period::Busy, Period::Fixed(Nanos::from_micros(50)), PollerConfig::default().period]
+    {
+        let poller = Poller::start(device.clock(), PollerConfig { period }).unwrap();
+        let queues: Vec<_> = (0..2).map(|_| SharedQueue::new(queue(&device))).collect();
+        for queue in &queues {
+            poller.watch(queue);
+            poller.watch(queue);
+        }
+        std::thread::scope(|s| {
+            for thread in 0..4 {
+                let (device, seat) = (&device, queues[thread % 2].seat());
+                s.spawn(move || {
+                    let mut handle = Handle::new(device, seat).unwrap();
+                    handle.set_wait(Wait::Event).unwrap();
+                    let data = device.buffer(4096).unwrap();
+                    for round in 0..200 {
+                        let lba = 200 * thread as u64 + round;
+                        data.fill(0, 4096, round as u8);
+                        handle.write(lba, &data, false).unwrap();
+                        handle.read(lba, &data).unwrap();
+                        let mut byte = [0];
+                        data.read(4095, &mut byte);
+                        assert_eq!(byte[0], round as u8);
+                    }
+                });
+            }
+        });
+        let stats = poller.stats();
+        assert!(stats.completions > 0 && stats.looks > 0, "{period:?}: {stats:?}");
+        poller.forget(&queues[0]);
+        drop(poller);
+    }
+}
+
+#[test]
+fn a_poller_with_nothing_to_do_takes_no_core_and_one_that_knows_sleeps() {
+    let mut slow = config(PersonalityKind::Null);
+    slow.null.latency = Nanos::from_millis(3);
+    let device = over(slow);
+    let poller = Poller::start(device.clock(), PollerConfig::default()).unwrap();
+    let shared = SharedQueue::new(queue(&device));
+    poller.watch(&shared);
+    let mut handle = Handle::new(&device, shared.seat()).unwrap();
+    handle.set_wait(Wait::Event).unwrap();
+    for _ in 0..40 {
+        handle.run(Request::read(0, 1, Payload::BitBucket, 0)).unwrap();
+    }
+    let busy = poller.stats();
+    assert!(busy.naps >= 60, "naps of a millisecond at most, in three: {busy:?}");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let idle = poller.stats();
+    assert!(idle.looks - busy.looks < 20, "{busy:?} {idle:?}");
+    for (period, value) in [(Nanos::ZERO, 0), (Nanos::from_millis(2000), 2_000_000_000)] {
+        let config = PollerConfig { period: Period::Fixed(period) };
+        let error = Poller::start(device.clock(), config).unwrap_err();
+        assert!(error.to_string().contains(&value.to_string()), "{error}");
+    }
+}
