@@ -127,7 +127,7 @@ impl Ftl {
     fn reclaim_empty(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
         let mut moved = false;
         while self.limiter.collects(self.free_sectors() + self.coming()) {
-            let Some(line) = self.lines.take_empty() else { break };
+            let Some(line) = self.lines.take_empty(self.collector.scanning()) else { break };
             self.collector.draining += 1;
             self.lines.lines[line as usize].state = LineState::Draining;
             self.reclaim_if_moved(now, line, flash);
@@ -316,7 +316,9 @@ impl Ftl {
     /// The oldest victim has nothing left to be read.
     fn scanned(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
         self.collector.victims.pop_front();
-        if std::mem::take(&mut self.collector.borrowed_list) {
+        // What was read of a line that was being written is not all of what is in it by now.
+        let closed = self.lines.lines[line as usize].state == LineState::Closed;
+        if std::mem::take(&mut self.collector.borrowed_list) || closed {
             self.lines.lines[line as usize].list = None;
         }
         if self.lines.lines[line as usize].state != LineState::Victim {

@@ -58,8 +58,8 @@ pub struct FtlConfig {
     pub wear_levelling: bool,
     /// Whether lines have metadata in their first and last write units (LightNVM paper section
     /// 4.2.2), so that recovery reads a few sectors of a closed line and not the out-of-band bytes of
-    /// all of them. Lines of which it would be more than one part in 16 have none, nor have those on
-    /// a drive that keeps the map.
+    /// all of them; it costs write bandwidth. Lines of which it would be more than one part in 16 have
+    /// none, nor have those on a drive that keeps the map.
     pub line_metadata: bool,
     /// Where physical to logical is kept. [`ReverseMapKind::Media`] needs lines with metadata.
     pub reverse_map: ReverseMapKind,
@@ -82,7 +82,7 @@ impl Default for FtlConfig {
             gc_window_units: 0,
             name: 0,
             wear_levelling: false,
-            line_metadata: true,
+            line_metadata: false,
             reverse_map: ReverseMapKind::Memory,
             static_wear: 0,
         }

@@ -494,9 +494,11 @@ impl Lines {
         }
     }
 
-    /// Takes a closed line without a valid sector.
-    pub(crate) fn take_empty(&mut self) -> Option<u32> {
-        let id = self.empty.pop_front()?;
+    /// Takes a closed line without a valid sector that is not being looked through: what is read of it
+    /// would be taken for what is in the next line of its name.
+    pub(crate) fn take_empty(&mut self, scanned: Option<u32>) -> Option<u32> {
+        let at = self.empty.iter().position(|id| Some(*id) != scanned)?;
+        let id = self.empty.remove(at)?;
         self.lines[id as usize].state = LineState::Victim;
         Some(id)
     }

@@ -148,7 +148,7 @@ fn refreshing_everything_all_the_time_stops_no_writer() {
 #[test]
 fn what_a_chunk_held_that_goes_while_it_is_in_the_write_buffer_is_written_again() {
     for seed in 0..40 {
-        let config = FtlConfig { line_metadata: false, ..FtlConfig::default() };
+        let config = FtlConfig::default();
         let mut b = Bench::new(shape(), config, true, seed);
         let some = 64 + seed;
         for lba in 0..some {

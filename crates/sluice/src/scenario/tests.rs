@@ -371,10 +371,11 @@ fn metadata_of_lines_and_the_reverse_map_are_choices() {
         let Target::Pblk(config) = s.drives[0].target.clone() else { panic!("not pblk") };
         (config.line_metadata, config.reverse_map, s.drives[0].capacity.unwrap().logical_sectors)
     };
-    let (with, map, sectors) = of("");
+    let (with, map, sectors) = of("line_metadata = true\n");
     assert_eq!((with, map), (true, ReverseMapKind::Memory));
-    assert_eq!(of("reverse_map = \"media\"\n"), (true, ReverseMapKind::Media, sectors));
-    let (without, _, more) = of("line_metadata = false\nreverse_map = \"memory\"\n");
+    let media = of("line_metadata = true\nreverse_map = \"media\"\n");
+    assert_eq!(media, (true, ReverseMapKind::Media, sectors));
+    let (without, _, more) = of("");
     assert!(!without && more > sectors, "{more} {sectors}");
     assert_refused(
         &format!("{pblk}line_metadata = false\nreverse_map = \"media\"\n"),

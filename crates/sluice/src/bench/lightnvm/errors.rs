@@ -358,15 +358,16 @@ mod tests {
         // As if the device had lost one sector, and kept another that the media had not.
         let on_flash: Vec<usize> =
             (0..all as usize).filter(|l| matches!(rig.place[*l], Location::Flash(_))).collect();
-        let Location::Flash(psn) = rig.place[on_flash[5]] else { unreachable!() };
-        let nand = rig.bed.stack.drive.nand_mut().unwrap();
-        nand.inject(Fault::Uncorrectable { psn: Psn(psn) }).unwrap();
+        for lba in [on_flash[5], on_flash[8]] {
+            let Location::Flash(psn) = rig.place[lba] else { unreachable!() };
+            let nand = rig.bed.stack.drive.nand_mut().unwrap();
+            nand.inject(Fault::Uncorrectable { psn: Psn(psn) }).unwrap();
+        }
+        // The oracle looks at the first again; nobody tells it of the second.
+        rig.place[on_flash[5]] = Location::Unmapped;
         rig.model[on_flash[6]] += 1;
         rig.gone[on_flash[7]] = true;
-        let found = Found { unreadable: 0, lost: 2, hidden: 1, other: 0 };
-        assert_eq!(rig.check().unwrap(), found, "nobody told the oracle of the first");
-        rig.place[on_flash[5]] = Location::Unmapped;
-        let found = Found { unreadable: 1, lost: 1, ..found };
+        let found = Found { unreadable: 1, lost: 2, hidden: 1, other: 0 };
         assert_eq!(rig.check().unwrap(), found);
     }
 }
