@@ -90,10 +90,9 @@ time_based = true
     let capacity = drive.capacity.unwrap();
     // A line's worth of chunks is the journal's.
     assert_eq!((capacity.journal_chunks, capacity.lines), (7, 1067 * 32 - 2));
-    // Three write units of 16 sectors are metadata of the line.
-    assert_eq!(capacity.line_sectors, 4 * 4096 - 48);
+    assert_eq!(capacity.line_sectors, 4 * 4096);
     // Two lines in reserve, two open, one for padding.
-    assert_eq!(capacity.physical_sectors(), (1067 * 32 - 7) * (4 * 4096 - 48));
+    assert_eq!(capacity.physical_sectors(), (1067 * 32 - 7) * 4 * 4096);
     assert!((capacity.over_provisioning() - 0.11).abs() < 1e-4);
     assert_eq!(nand(&s).host_geometry().mw_cunits, 7 * 16);
     assert_eq!(s.host, HostConfig { submit: Some(Nanos(850)), complete: None });
