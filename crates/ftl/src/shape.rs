@@ -364,7 +364,8 @@ mod tests {
     #[test]
     fn capacity_follows_the_convention() {
         let shape = Shape::of(&geometry());
-        let config = FtlConfig { over_provisioning: 0.25, hot_cold: false, ..FtlConfig::default() };
+        let plain = FtlConfig { over_provisioning: 0.25, hot_cold: false, ..FtlConfig::default() };
+        let config = FtlConfig { line_metadata: true, ..plain };
         let all = shape.total_chunks();
         let layout = Layout::of(&shape, &config, all, all).unwrap();
         // 32 lines of 8 chunks of 64 sectors, less one for the journal; 2 in reserve, 1 open, 1 for
@@ -374,6 +375,8 @@ mod tests {
         assert_eq!(layout.line_meta, 2);
         assert_eq!(layout.logical + layout.meta, (27.0 * 504.0 / 1.25) as u32);
         assert_eq!(layout.meta, 12);
+        let layout = Layout::of(&shape, &plain, all, all).unwrap();
+        assert_eq!((layout.lines, layout.line_sectors, layout.line_meta), (31, 512, 0));
     }
 
     #[test]

@@ -116,8 +116,13 @@ impl Watch {
         for lba in 0..b.sectors() {
             // Garbage collection goes on while others are read.
             self.look(b, lba);
+            let programs = b.pblk.stats().programs;
             let got = b.read(lba);
-            self.look(b, lba);
+            if b.pblk.stats().programs == programs {
+                self.look(b, lba);
+            } else {
+                self.look_at_all(b);
+            }
             match got {
                 Ok(value) => {
                     assert_eq!(value, b.model[lba as usize], "{when}: sector {lba}");
