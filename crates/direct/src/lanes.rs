@@ -7,6 +7,9 @@ use ring::AddressSpace;
 
 use crate::DirectError;
 
+/// Chooses a lane: from a request and the number of lanes.
+pub type ChooseLane = Box<dyn FnMut(&Request, usize) -> usize + Send>;
+
 /// Which lane a request takes.
 pub enum Selector {
     /// Reads the first lane, everything else the second.
@@ -18,7 +21,7 @@ pub enum Selector {
     RoundRobin,
     /// The caller's function: from the request and the number of lanes, a lane. Numbers out of range
     /// count from the beginning again.
-    Function(Box<dyn FnMut(&Request, usize) -> usize + Send>),
+    Function(ChooseLane),
 }
 
 impl std::fmt::Debug for Selector {

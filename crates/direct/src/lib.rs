@@ -48,7 +48,7 @@ pub use cache::{Cache, CacheConfig, CacheStats, Replace, WriteMode};
 pub use device::{Device, DeviceKind, QueueConfig};
 pub use error::{DirectError, IoError};
 pub use handle::Handle;
-pub use lanes::{Lanes, Selector};
+pub use lanes::{ChooseLane, Lanes, Selector};
 pub use poller::{Period, Poller, PollerConfig, PollerStats};
 pub use queue::Queue;
 pub use scheduled::{Grouped, Scheduled, ScheduledConfig};

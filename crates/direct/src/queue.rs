@@ -33,8 +33,7 @@ pub struct Queue {
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let queue = f.debug_struct("Queue").field("device", &self.device.name()).finish();
-        queue
+        f.debug_struct("Queue").field("device", &self.device.name()).finish_non_exhaustive()
     }
 }
 

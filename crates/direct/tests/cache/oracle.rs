@@ -116,7 +116,7 @@ impl Case {
             let other = &flight.request;
             let apart = Case::range(request).end <= Case::range(other).start
                 || Case::range(other).end <= Case::range(request).start;
-            !apart && !(request.op == Op::Read && other.op == Op::Read)
+            !(apart || request.op == Op::Read && other.op == Op::Read)
         })
     }
 

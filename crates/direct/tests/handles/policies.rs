@@ -29,7 +29,7 @@ fn a_scheduler_loses_nothing_whatever_it_is() {
             let mut seen = [0u8; 200];
             let mut next = 0u64;
             let mut most = 0;
-            while seen.iter().any(|n| *n == 0) {
+            while seen.contains(&0) {
                 while next < 200 {
                     let read = Request::read(next * 7 % 100, 1, data.payload(), next);
                     if handle.submit(read).is_err() {

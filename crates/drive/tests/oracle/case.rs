@@ -159,7 +159,7 @@ fn reverse_map(nand: &NandConfig) -> ReverseMapKind {
         let config = FtlConfig { active_pus, reverse_map: media, ..FtlConfig::default() };
         Layout::of(&shape, &config, total as u32, total as u32).is_ok()
     };
-    let wanted = nand.seed % 8 != 7 && nand.seed % 3 != 0;
+    let wanted = nand.seed % 8 != 7 && !nand.seed.is_multiple_of(3);
     if wanted && (0..=shape.pus).all(fits) { ReverseMapKind::Media } else { ReverseMapKind::Memory }
 }
 
