@@ -13,6 +13,7 @@ use nvme::Status;
 use crate::durable::{Trims, Waiter};
 use crate::flash::OpKind;
 use crate::ftl::{GC, STREAMS, USER};
+use crate::line_meta::LineList;
 use crate::lines::{LineState, NONE};
 use crate::program::parts;
 use crate::victim_list::Reading;
@@ -38,8 +39,8 @@ pub(crate) struct Collector {
     most_free: u64,
     /// What was written in the oldest victim, being read.
     pub(crate) reading_list: Option<Box<Reading>>,
-    /// It is of a line that is being written, and not all of what will be in it.
-    pub(crate) borrowed_list: bool,
+    /// The same, read. The scan's and not the line's, which may be written further meanwhile.
+    pub(crate) list: Option<Box<LineList>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +72,7 @@ impl Collector {
             in_vain: 0,
             most_free: 0,
             reading_list: None,
-            borrowed_list: false,
+            list: None,
         }
     }
 
@@ -290,7 +291,8 @@ impl Ftl {
         if self.reverse.is_in_memory() {
             return self.reverse.get(psn);
         }
-        let list = self.lines.lines[line as usize].list.as_ref()?;
+        let list =
+            self.lines.lines[line as usize].list.as_ref().or(self.collector.list.as_ref())?;
         let place = self.lines.chunks[chunk as usize].place;
         // Whatever the media says: there is no sector beyond these.
         let sectors = self.layout.logical + self.layout.meta;
@@ -316,11 +318,7 @@ impl Ftl {
     /// The oldest victim has nothing left to be read.
     fn scanned(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
         self.collector.victims.pop_front();
-        // What was read of a line that was being written is not all of what is in it by now.
-        let closed = self.lines.lines[line as usize].state == LineState::Closed;
-        if std::mem::take(&mut self.collector.borrowed_list) || closed {
-            self.lines.lines[line as usize].list = None;
-        }
+        self.collector.list = None;
         if self.lines.lines[line as usize].state != LineState::Victim {
             if self.lines.lines[line as usize].moves == 0 {
                 self.refresher.moved(line);

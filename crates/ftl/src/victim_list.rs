@@ -10,7 +10,7 @@ use clock::Nanos;
 
 use crate::flash::OpKind;
 use crate::line_meta::{LastMeta, LineList, place_of_last};
-use crate::lines::{Last, LineState};
+use crate::lines::Last;
 use crate::metadata::READS;
 use crate::{Flash, Ftl, Location, Oob, OpId, ReadTarget};
 
@@ -56,7 +56,8 @@ impl Ftl {
         let l = &self.lines.lines[line as usize];
         // What is being read of it ends before it is erased, even if nothing of it is valid by then.
         let empty = l.valid == 0 && self.collector.reading_list.is_none();
-        if self.reverse.is_in_memory() || l.list.is_some() || empty {
+        let known = l.list.is_some() || self.collector.list.is_some();
+        if self.reverse.is_in_memory() || known || empty {
             return true;
         }
         if self.collector.reading_list.is_none() {
@@ -75,7 +76,7 @@ impl Ftl {
             }));
         }
         self.go_on_reading(now, flash);
-        self.lines.lines[line as usize].list.is_some()
+        self.collector.list.is_some()
     }
 
     /// Starts as many reads as there are slots for, and ends with the list when all have ended.
@@ -106,7 +107,7 @@ impl Ftl {
             if let (Some(last), false) = (last, reading.failed) {
                 *reading.list = last.list;
                 self.stats.victims_by_metadata += 1;
-                self.lines.lines[reading.line as usize].list = Some(reading.list);
+                self.collector.list = Some(reading.list);
                 return;
             }
             self.lines.lines[reading.line as usize].last = Last::None;
@@ -117,9 +118,7 @@ impl Ftl {
         if reading.failed {
             self.ask_the_map(&mut reading);
         }
-        self.collector.borrowed_list =
-            self.lines.lines[reading.line as usize].state == LineState::Open;
-        self.lines.lines[reading.line as usize].list = Some(reading.list);
+        self.collector.list = Some(reading.list);
     }
 
     /// The next write unit that is to be read, if there is one.
