@@ -522,7 +522,14 @@ impl Recovery {
     fn padded(&mut self, chunk: u32, end: u32, status: Status) {
         let found = &mut self.found[chunk as usize];
         match *found {
-            Found::Open(n) if status.is_success() => *found = Found::Open(n.max(end)),
+            Found::Open(n) if status.is_success() => {
+                *found = Found::Open(n.max(end));
+                // Whatever was there before the chunk was erased is not.
+                let first_psn = self.shape.first_psn(chunk);
+                for sector in n..end {
+                    self.names.note(&self.shape, first_psn + sector, None);
+                }
+            }
             Found::Open(n) => *found = Found::Failing(n),
             _ => {}
         }
