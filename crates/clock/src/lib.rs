@@ -7,6 +7,7 @@
 //! | [`timer`](TimerQueue) | what happens next, in one deterministic order |
 //! | [`component`](Component) | a poll-driven state machine (rule R2) |
 //! | [`wake`](Waker) | how a parked runner is woken |
+//! | [`link`](Link) | how it is woken from another process |
 //! | [`virtual_run`](VirtualRunner) | the loop that polls until nothing moves, then jumps |
 //! | [`real_run`](RealRunner) | the loop that polls, spins, and parks |
 //!
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod component;
+mod link;
 mod nanos;
 mod real;
 mod real_run;
@@ -23,6 +25,7 @@ mod virtual_run;
 mod wake;
 
 pub use component::Component;
+pub use link::{Flag, Link, Sight};
 pub use nanos::Nanos;
 pub use real::{RealClock, thread_cpu};
 pub use real_run::{Idle, RealRunner, Stopper};

@@ -1,23 +1,46 @@
 //! [`Parker`] and [`Waker`]: how a runner with nothing to do sleeps, and how a doorbell wakes it.
 //!
-//! A doorbell on a spinning runner costs one load; on a parked one, one eventfd write. The protocol
+//! A doorbell on a spinning runner costs one load; on a parked one, one system call. The protocol
 //! is the flag dance of a futex: the sleeper raises `parked`, looks for work once more, and only
 //! then blocks; the waker publishes its work first and looks at `parked` second. Both sides put a
 //! sequentially consistent fence between their two steps, so at least one of them sees the other.
+//!
+//! Who wakes from another process has a [link](crate::Link): a flag of its own in memory that both
+//! processes see, and a descriptor. The dance is the same.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::net::SendFlags;
 
-use crate::Nanos;
+use crate::link::Links;
+use crate::{Flag, Link, Nanos, Sight};
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     parked: AtomicBool,
     event: OwnedFd,
+    /// Wakers in other processes; made when the first comes.
+    links: OnceLock<Links>,
+}
+
+impl Shared {
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn links(&self) -> Option<&Links> {
+        self.links.get()
+    }
+
+    #[cold]
+    fn signal(&self) {
+        // A full counter already wakes; there is no other failure for a valid eventfd.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
 }
 
 /// The sleeper's end: one per runner.
@@ -29,7 +52,20 @@ pub struct Parker {
 /// The waking end: any number of clones.
 #[derive(Clone, Debug)]
 pub struct Waker {
-    shared: Arc<Shared>,
+    end: End,
+}
+
+#[derive(Clone, Debug)]
+enum End {
+    Near(Arc<Shared>),
+    Far(Arc<Far>),
+}
+
+/// A sleeper in another process.
+#[derive(Debug)]
+struct Far {
+    parked: Box<dyn Sight>,
+    link: Arc<OwnedFd>,
 }
 
 impl Parker {
@@ -39,24 +75,32 @@ impl Parker {
     /// What `eventfd(2)` returns, usually the limit on open files.
     pub fn new() -> io::Result<Parker> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Parker { shared: Arc::new(Shared { parked: AtomicBool::new(false), event }) })
+        let (parked, links) = (AtomicBool::new(false), OnceLock::new());
+        Ok(Parker { shared: Arc::new(Shared { parked, event, links }) })
     }
 
     /// A waker for this parker.
     pub fn waker(&self) -> Waker {
-        Waker { shared: self.shared.clone() }
+        Waker { end: End::Near(self.shared.clone()) }
     }
 
     /// Announces that the runner is about to sleep. The caller must look for work once more after
     /// this and, if there is some, call [`unpark`](Parker::unpark) instead of sleeping.
     pub fn prepare(&self) {
         self.shared.parked.store(true, Ordering::Relaxed);
+        if let Some(links) = self.shared.links.get() {
+            links.raise(true);
+        }
         fence(Ordering::SeqCst);
     }
 
     /// Withdraws [`prepare`](Parker::prepare) and swallows a wake-up that came meanwhile.
     pub fn unpark(&self) {
         self.shared.parked.store(false, Ordering::Relaxed);
+        if let Some(links) = self.shared.links.get() {
+            links.raise(false);
+            links.swallow();
+        }
         let mut buf = [0u8; 8];
         // Nothing to read is the usual case; the descriptor is non-blocking.
         let _ = rustix::io::read(&self.shared.event, &mut buf);
@@ -68,8 +112,11 @@ impl Parker {
     /// # Errors
     /// What `ppoll(2)` returns; an interruption by a signal counts as a wake-up.
     pub fn park(&self, others: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<()> {
-        let mut fds = Vec::with_capacity(others.len() + 1);
+        let mut fds = Vec::with_capacity(others.len() + 2);
         fds.push(PollFd::new(&self.shared.event, PollFlags::IN));
+        if let Some(links) = self.shared.links.get() {
+            fds.push(PollFd::from_borrowed_fd(links.as_fd(), PollFlags::IN));
+        }
         fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
         let limit = (timeout != Nanos::MAX).then_some(Timespec {
             tv_sec: (timeout.0 / 1_000_000_000) as i64,
@@ -85,35 +132,82 @@ impl Parker {
 }
 
 impl AsFd for Parker {
-    /// The eventfd, for a caller that sleeps in its own `epoll`.
+    /// The eventfd, for a caller that sleeps in its own `epoll`. Wakers in other processes do not
+    /// write to it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }
 }
 
 impl Waker {
+    /// The waker of a sleeper in another process, which raises the flag that `parked` shows while it
+    /// sleeps and is woken by a byte on `link`, a socket whose other end it has
+    /// ([`link`](Waker::link)).
+    pub fn across(parked: Box<dyn Sight>, link: Arc<OwnedFd>) -> Waker {
+        Waker { end: End::Far(Arc::new(Far { parked, link })) }
+    }
+
     /// Wakes the runner if it is parked. Call it after the work has been published.
     #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
-        if self.shared.parked.load(Ordering::Relaxed) {
-            self.signal();
+        match &self.end {
+            End::Near(shared) => {
+                if shared.parked.load(Ordering::Relaxed) {
+                    shared.signal();
+                }
+            }
+            End::Far(far) => {
+                if far.parked.is_up() {
+                    far.signal();
+                }
+            }
         }
     }
 
+    /// Lets another process wake the runner, too, until the link is dropped: a byte that comes
+    /// through `link`, one end of a pair of sockets, ends its sleep, and `parked` is raised while
+    /// it sleeps. The runner may be asleep already.
+    ///
+    /// # Errors
+    /// What `epoll_create1(2)` and `epoll_ctl(2)` return; `Unsupported` for the waker of a sleeper
+    /// in another process.
+    pub fn link(&self, link: Arc<OwnedFd>, parked: Box<dyn Flag>) -> io::Result<Link> {
+        let End::Near(shared) = &self.end else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let links = match shared.links.get() {
+            Some(links) => links,
+            None => {
+                let new = Links::new()?;
+                shared.links.get_or_init(|| new)
+            }
+        };
+        let id = links.add(link, parked, || shared.is_parked())?;
+        // A runner that sleeps already does not wait for its first link: it has to look again.
+        shared.signal();
+        Ok(Link::new(shared.clone(), id))
+    }
+}
+
+impl Far {
     #[cold]
     fn signal(&self) {
-        // A full counter already wakes; there is no other failure for a valid eventfd.
-        let _ = rustix::io::write(&self.shared.event, &1u64.to_ne_bytes());
+        // Per call, because the other end of a descriptor's flags may be somebody else's. A full
+        // socket already wakes, and a closed one has nobody to wake.
+        let _ = rustix::net::send(&self.link, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 
 impl AsFd for Waker {
     /// The parker's eventfd, for a kernel that writes to it by itself (io_uring, an interrupt of a
     /// real device). It does so whether the runner is parked or not, so such a runner's sleep can
-    /// end once without cause.
+    /// end once without cause. For a sleeper in another process, the socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.event.as_fd()
+        match &self.end {
+            End::Near(shared) => shared.event.as_fd(),
+            End::Far(far) => far.link.as_fd(),
+        }
     }
 }
 

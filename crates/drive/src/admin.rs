@@ -94,6 +94,11 @@ impl AdminState {
         })
     }
 
+    /// What the drive is.
+    pub(crate) fn facts(&self) -> &DriveFacts {
+        &self.facts
+    }
+
     /// Whether the host has left the volatile cache on: if not, writes complete when they are
     /// durable.
     pub(crate) fn cache_enabled(&self) -> bool {
@@ -392,4 +397,4 @@ pub(crate) fn entries<const BYTES: usize>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -127,8 +127,8 @@ impl BlockDrive {
                 ftl.flush(now, tag, &mut flash);
                 self.kick = true;
             }
-            IoCommand::DatasetManagement { ranges, deallocate } => {
-                self.trim(id, ranges, deallocate, commands);
+            IoCommand::DatasetManagement { deallocate, .. } => {
+                self.trim(id, deallocate, commands);
             }
             IoCommand::LbaStatus { slba, nlb, max_descriptors } => {
                 let status = self.lba_status(id, slba, nlb, max_descriptors, commands);
@@ -143,19 +143,14 @@ impl BlockDrive {
         self.collect_done(commands);
     }
 
-    fn trim(&mut self, id: u32, ranges: u16, deallocate: bool, commands: &mut Commands) {
+    fn trim(&mut self, id: u32, deallocate: bool, commands: &mut Commands) {
         if !deallocate {
             // The other attributes are hints (NVMe section 6.7).
             return commands.end_part(id, Status::SUCCESS);
         }
-        let command = commands.get(id);
-        let mut bytes = vec![0; usize::from(ranges) * DsmRange::BYTES];
-        command.payload.read(command.port.memory(), 0, &mut bytes);
-        let ranges: Vec<DsmRange> = bytes
-            .chunks_exact(DsmRange::BYTES)
-            .filter_map(|raw| Some(DsmRange::from_bytes(raw.try_into().ok()?)))
-            .filter(|r| r.nlb.get() > 0)
-            .collect();
+        let command = commands.get_mut(id);
+        command.ranges.retain(|r| r.nlb.get() > 0);
+        let ranges = &command.ranges;
         let end = self.ftl.sectors();
         let fits = |r: &DsmRange| {
             r.slba.get().checked_add(r.nlb.get().into()).is_some_and(|last| last <= end)
@@ -163,8 +158,8 @@ impl BlockDrive {
         if !ranges.iter().all(fits) {
             return commands.end_part(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
-        commands.get_mut(id).parts = 1 + ranges.len() as u32;
-        for range in ranges {
+        command.parts = 1 + ranges.len() as u32;
+        for range in &command.ranges {
             self.ftl.trim(u64::from(id), range.slba.get(), range.nlb.get());
         }
         commands.end_part(id, Status::SUCCESS);
@@ -186,7 +181,7 @@ impl BlockDrive {
         let (mut at, mut left, mut found) = (slba, nlb, 0);
         while left > 0 && found < max {
             let (mapped, n) = self.ftl.extent(at, left);
-            let bytes = LbaStatusDescriptor::new(at, n, mapped).to_bytes();
+            let bytes = LbaStatusDescriptor::new(at - command.first, n, mapped).to_bytes();
             let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
             command.payload.write(command.port.memory(), offset, &bytes);
             (at, left, found) = (at + u64::from(n), left - n, found + 1);
@@ -412,7 +407,7 @@ impl DriveFlash<'_> {
         let command = self.commands.get(request as u32);
         if let (true, IoCommand::Read { slba, .. }) = (command.payload.is_somewhere(), command.io) {
             let mut bytes = vec![0; self.sector_bytes as usize];
-            media::fill_pattern(slba + u64::from(sector), &mut bytes);
+            media::fill_pattern(slba - command.first + u64::from(sector), &mut bytes);
             let offset = u64::from(sector) * u64::from(self.sector_bytes);
             command.payload.write(command.port.memory(), offset, &bytes);
         }

@@ -3,13 +3,15 @@
 
 use clock::Nanos;
 use nvme::{
-    AdminCommand, ChunkDescriptor, ChunkNotification, LbaStatusDescriptor, MapLog, Sqe, Status,
-    log_page,
+    AdminCommand, ChunkDescriptor, ChunkNotification, FeatureSelect, LbaStatusDescriptor, MapLog,
+    Sqe, Status, feature, log_page,
 };
 use ring::{CompletionDrive, Iova, SubmissionDrive};
 
+use crate::access::Rights;
 use crate::drive::{Drive, Personality};
 use crate::payload::Payload;
+use crate::queues::Closing;
 
 impl Drive {
     /// Carries out an admin command. `Ok(None)` for one that completes later.
@@ -28,11 +30,11 @@ impl Drive {
                     Personality::Block(d) => d.ftl.mapped(),
                     _ => self.sectors(),
                 };
-                let answer = self.admin.identify(cns, nsid, mapped)?;
+                let answer = self.admin_of(queue).identify(cns, nsid, mapped)?;
                 self.answer(port, sqe, answer.as_slice(), answer.len() as u64)
             }
             AdminCommand::Geometry { nsid } => {
-                let answer = self.admin.geometry(nsid)?;
+                let answer = self.admin_of(queue).geometry(nsid)?;
                 self.answer(port, sqe, answer.as_slice(), answer.len() as u64)
             }
             AdminCommand::GetLogPage {
@@ -42,11 +44,14 @@ impl Drive {
                 offset,
                 retain,
             } if matches!(self.personality, Personality::OpenChannel(_)) => {
+                if self.queues.ports[port].rights.is_some() {
+                    return Err(Status::INVALID_LOG_PAGE);
+                }
                 if !matches!(nsid, 1 | u32::MAX) {
                     return Err(Status::INVALID_NAMESPACE);
                 }
                 // The host's memory first: what it cannot be told, it has not been told.
-                Payload::of(sqe, bytes, self.queues.ports[port].memory())?;
+                Payload::of(sqe, bytes, self.queues.ports[port].port.memory())?;
                 let page = self.events.page(port, offset, bytes, retain)?;
                 let answer = self.answer(port, sqe, &page, bytes);
                 self.announce();
@@ -55,8 +60,14 @@ impl Drive {
             AdminCommand::GetLogPage { lid, nsid, bytes, offset, .. } => {
                 let health = self.health();
                 let personality = &self.personality;
-                let mut chunk = |n| match personality {
-                    Personality::OpenChannel(d) => d.descriptor(n),
+                let rights = self.queues.ports[port].rights.as_deref();
+                let mut chunk = |n| match (personality, rights) {
+                    (Personality::OpenChannel(d), Some(rights))
+                        if !rights.pus.contains(&d.pu_of_chunk(n)) =>
+                    {
+                        rights.foreign(d.descriptor(n))
+                    }
+                    (Personality::OpenChannel(d), _) => d.descriptor(n),
                     _ => ChunkDescriptor::default(),
                 };
                 let mut map = |n: u64| match personality {
@@ -67,7 +78,7 @@ impl Drive {
                     Personality::OpenChannel(d) => d.map_totals(),
                     _ => MapLog::default(),
                 };
-                let page = self.admin.log_page(
+                let page = rights.map_or(&self.admin, |r| &r.admin).log_page(
                     (lid, nsid),
                     offset,
                     bytes,
@@ -78,37 +89,48 @@ impl Drive {
                 self.answer(port, sqe, &page, bytes)
             }
             AdminCommand::GetFeatures { fid, select, member } => {
-                self.admin.get_feature(fid, select, member).map(|v| Some(v.into()))
+                // Its queues are a host's own, everything else is the drive's.
+                let own = matches!(fid, feature::NUMBER_OF_QUEUES | feature::INTERRUPT_VECTOR);
+                let admin = if own { self.admin_of(queue) } else { &mut self.admin };
+                admin.get_feature(fid, select, member).map(|v| Some(v.into()))
             }
             AdminCommand::SetFeatures { fid, save, value } => {
                 let exist = self.queues.has_io(port);
-                let result = self.admin.set_feature(fid, save, value, exist)?;
-                if fid == nvme::feature::ARBITRATION {
+                if self.queues.ports[port].rights.is_some() && fid != feature::NUMBER_OF_QUEUES {
+                    // What there is to set is everybody's.
+                    self.admin.get_feature(fid, FeatureSelect::Capabilities, value)?;
+                    return Err(Status::FEATURE_NOT_CHANGEABLE);
+                }
+                let result = self.admin_of(queue).set_feature(fid, save, value, exist)?;
+                if fid == feature::ARBITRATION {
                     self.rearbitrate();
                 }
                 Ok(Some(result.into()))
             }
             AdminCommand::CreateCq { qid, entries, at, vector } => {
-                self.admin.check_create_cq(qid, entries, vector)?;
+                self.admin_of(queue).check_create_cq(qid, entries, vector)?;
+                if vector.is_some_and(|v| v >= self.queues.ports[port].port.vectors()) {
+                    return Err(Status::INVALID_VECTOR);
+                }
                 if self.queues.find_completion(port, qid).is_some() {
                     return Err(Status::INVALID_QID);
                 }
                 let depth = u16::try_from(entries).map_err(|_| Status::INVALID_QUEUE_SIZE)?;
-                let host = &self.queues.ports[port];
+                let host = &self.queues.ports[port].port;
                 let ring = CompletionDrive::open(host, qid, Iova(at), depth, vector)
                     .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
                 self.queues.add_completion(ring, port, qid);
                 Ok(Some(0))
             }
             AdminCommand::CreateSq { qid, entries, at, cqid, priority } => {
-                self.admin.check_create_sq(qid, entries, cqid)?;
+                self.admin_of(queue).check_create_sq(qid, entries, cqid)?;
                 if self.queues.find_submission(port, qid).is_some() {
                     return Err(Status::INVALID_QID);
                 }
                 let completion =
                     self.queues.find_completion(port, cqid).ok_or(Status::INVALID_CQ)?;
                 let depth = u16::try_from(entries).map_err(|_| Status::INVALID_QUEUE_SIZE)?;
-                let host = &self.queues.ports[port];
+                let host = &self.queues.ports[port].port;
                 let ring = SubmissionDrive::open(host, qid, Iova(at), depth)
                     .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
                 self.queues.add_submission(ring, port, completion, priority);
@@ -168,7 +190,7 @@ impl Drive {
         answer: &[u8],
         bytes: u64,
     ) -> Result<Option<u64>, Status> {
-        let memory = self.queues.ports[port].memory();
+        let memory = self.queues.ports[port].port.memory();
         let payload = Payload::of(sqe, bytes, memory)?;
         let fits = answer.len().min(bytes as usize);
         payload.write(memory, 0, &answer[..fits]);
@@ -187,7 +209,9 @@ impl Drive {
         let Personality::Block(drive) = &self.personality else {
             return Err(Status::INVALID_OPCODE);
         };
-        let sectors = drive.ftl.sectors();
+        let rights = self.queues.ports[port].rights.as_deref();
+        let sectors = rights.and_then(Rights::count).unwrap_or(drive.ftl.sectors());
+        let first = rights.map_or(0, Rights::first);
         if slba >= sectors || bytes < 8 {
             return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
@@ -197,7 +221,7 @@ impl Drive {
         let (mut at, mut list) = (slba, Vec::new());
         while at < end && list.len() < most {
             let left = u32::try_from(end - at).unwrap_or(u32::MAX);
-            let (mapped, n) = drive.ftl.extent(at, left);
+            let (mapped, n) = drive.ftl.extent(first + at, left);
             list.push(LbaStatusDescriptor::new(at, n, mapped));
             at += u64::from(n);
         }
@@ -227,7 +251,7 @@ impl Drive {
             return Err(Status::INVALID_QID);
         };
         if queue.outstanding > 0 {
-            queue.closing = Some(by);
+            queue.closing = Some(Closing::Deleted(by.0, by.1));
             return Ok(None);
         }
         self.queues.remove_submission(at);

@@ -28,8 +28,8 @@ const BAR: u8 = 2;
 pub(crate) struct Cmb {
     region: Arc<Region>,
     config: CmbConfig,
-    /// Where each host has it, by the number of its port.
-    bases: Vec<Iova>,
+    /// Where each host has it that does, by the number of its port.
+    bases: Vec<Option<Iova>>,
 }
 
 /// The file that a protected buffer of a drive is in, if it is in one.
@@ -81,8 +81,8 @@ impl Cmb {
         }
     }
 
-    /// Shows the buffer to a host. Ports are attached in the order of their numbers.
-    pub(crate) fn attach(&mut self, port: &Port) -> io::Result<()> {
+    /// Shows the buffer to a host, whose port has this number.
+    pub(crate) fn attach(&mut self, port: &Port, index: usize) -> io::Result<()> {
         let base = port.memory().register(&self.region).map_err(io::Error::other)?;
         let Some(size) = CmbSize::of(self.config.bytes) else {
             return Err(io::Error::other("a controller memory buffer of no size"));
@@ -90,14 +90,24 @@ impl Cmb {
         port.set_bar(BAR, base);
         port.set_register(CMBLOC, CmbLocation { bar: BAR, offset_units: 0 }.to_value());
         port.set_register(CMBSZ, size.to_value());
-        self.bases.push(base);
+        if self.bases.len() <= index {
+            self.bases.resize(index + 1, None);
+        }
+        self.bases[index] = Some(base);
         Ok(())
+    }
+
+    /// A host is gone.
+    pub(crate) fn detach(&mut self, index: usize) {
+        if let Some(base) = self.bases.get_mut(index) {
+            *base = None;
+        }
     }
 
     /// The addresses of the buffer on a port: the first, and the first after it.
     #[inline]
     pub(crate) fn range(&self, port: usize) -> Option<(Iova, Iova)> {
-        let base = *self.bases.get(port)?;
+        let base = (*self.bases.get(port)?)?;
         Some((base, base.offset(self.config.bytes)))
     }
 

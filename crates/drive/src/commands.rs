@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use clock::Nanos;
-use nvme::{ErrorEntry, IoCommand, Status};
+use nvme::{DsmRange, ErrorEntry, IoCommand, Status};
 use ring::Port;
 
 use crate::payload::Payload;
@@ -37,6 +37,12 @@ pub(crate) struct Command {
     pub(crate) psns: Vec<u32>,
     /// Destinations of a copy.
     pub(crate) targets: Vec<u32>,
+    /// Ranges that the command's data names, checked and placed.
+    pub(crate) ranges: Vec<DsmRange>,
+    /// The first sector that is the host's: what it knows as 0.
+    pub(crate) first: u64,
+    /// Its host is gone.
+    orphan: bool,
 }
 
 /// Slots for commands. Their memory is kept from one command to the next.
@@ -46,6 +52,9 @@ pub(crate) struct Commands {
     free: Vec<u32>,
     /// Commands that are done and not on their way to their host yet.
     pub(crate) done: std::collections::VecDeque<u32>,
+    /// Commands under way whose hosts are gone, and who stands for these.
+    orphans: u32,
+    nobody: Option<Arc<Port>>,
 }
 
 impl Commands {
@@ -56,6 +65,7 @@ impl Commands {
                 let c = &mut self.slots[id as usize];
                 (c.queue, c.sq_id, c.cid) = (queue, sq_id, cid);
                 (c.io, c.metadata, c.bytes, c.dma_bytes) = (IoCommand::Flush, 0, 0, 0);
+                c.first = 0;
                 c.location = ErrorEntry::NONE;
                 (c.parts, c.status, c.result) = (0, Status::SUCCESS, 0);
                 c.payload = Payload::Nowhere;
@@ -82,6 +92,9 @@ impl Commands {
                     due: Nanos::ZERO,
                     psns: Vec::new(),
                     targets: Vec::new(),
+                    ranges: Vec::new(),
+                    first: 0,
+                    orphan: false,
                 });
                 (self.slots.len() - 1) as u32
             }
@@ -127,7 +140,47 @@ impl Commands {
     /// The command's completion is posted, or nobody is left to post it to.
     #[inline]
     pub(crate) fn release(&mut self, id: u32) {
+        if self.orphans > 0 {
+            self.bury(id);
+        }
         self.free.push(id);
+    }
+
+    /// The last that is left of a host may be this command: its memory goes.
+    #[cold]
+    fn bury(&mut self, id: u32) {
+        let c = &mut self.slots[id as usize];
+        if std::mem::take(&mut c.orphan) {
+            c.payload = Payload::Nowhere;
+            self.orphans -= 1;
+            if let Some(nobody) = &self.nobody {
+                c.port = nobody.clone();
+            }
+        }
+    }
+
+    /// A host is gone: what its commands have for it goes nowhere. Data that they have still to
+    /// fetch is fetched.
+    pub(crate) fn orphan(&mut self, port: &Arc<Port>, nobody: &Arc<Port>) {
+        self.nobody = Some(nobody.clone());
+        let mut live = vec![true; self.slots.len()];
+        for id in &self.free {
+            live[*id as usize] = false;
+        }
+        for (c, live) in self.slots.iter_mut().zip(live) {
+            if !Arc::ptr_eq(&c.port, port) {
+                continue;
+            }
+            if !live {
+                c.port = nobody.clone();
+                continue;
+            }
+            c.orphan = true;
+            self.orphans += 1;
+            if !matches!(c.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. }) {
+                (c.payload, c.metadata) = (Payload::Nowhere, 0);
+            }
+        }
     }
 
     /// Forgets everything.
@@ -135,5 +188,6 @@ impl Commands {
         self.slots.clear();
         self.free.clear();
         self.done.clear();
+        self.orphans = 0;
     }
 }

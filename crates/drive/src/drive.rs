@@ -2,11 +2,10 @@
 //! queues, stations, personality; powered on here, looked at, shut down, and cut off.
 
 use std::io;
-use std::sync::Arc;
 
 use clock::Nanos;
 use media::{DataStore, MediaConfig, Nand, Pcm};
-use ring::{CompletionDrive, Port, SubmissionDrive};
+use ring::Port;
 
 use crate::admin::{AdminState, HealthCounters};
 use crate::block::BlockDrive;
@@ -116,8 +115,9 @@ impl Drive {
         cmb: Option<Cmb>,
     ) -> Result<Drive, DriveError> {
         let facts = crate::facts::of(&config, &personality, cmb.as_ref());
+        let nobody = Port::new().map_err(DriveError::Memory)?;
         Ok(Drive {
-            queues: Queues::new(config.controller.arbitration),
+            queues: Queues::new(config.controller.arbitration, nobody),
             admin: AdminState::new(facts)?,
             commands: Commands::default(),
             events: Events::default(),
@@ -135,28 +135,6 @@ impl Drive {
             personality,
             config,
         })
-    }
-
-    /// Connects a host: a port with its admin queues ready.
-    ///
-    /// # Errors
-    /// What `mmap(2)` returns.
-    pub fn attach(&mut self) -> io::Result<Arc<Port>> {
-        let port = Port::new()?;
-        let index = self.queues.ports.len();
-        let (sq, sq_depth) = port.admin_submission();
-        let (cq, cq_depth) = port.admin_completion();
-        let submission = SubmissionDrive::open(&port, 0, sq, sq_depth).map_err(io::Error::other)?;
-        let completion =
-            CompletionDrive::open(&port, 0, cq, cq_depth, Some(0)).map_err(io::Error::other)?;
-        if let Some(cmb) = &mut self.cmb {
-            cmb.attach(&port)?;
-        }
-        self.queues.ports.push(port.clone());
-        let completion = self.queues.add_completion(completion, index, 0);
-        let urgent = nvme::QueuePriority::Urgent;
-        self.queues.add_submission(submission, index, completion, urgent);
-        Ok(port)
     }
 
     /// What describes the drive.

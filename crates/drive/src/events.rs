@@ -22,6 +22,8 @@ struct Listener {
     told: u64,
     /// It has been told and has not read the log.
     masked: bool,
+    /// It is told nothing: what happens is about chunks that are others', too.
+    deaf: bool,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +44,17 @@ impl Events {
             self.listeners.resize_with(port + 1, Listener::default);
         }
         &mut self.listeners[port]
+    }
+
+    /// A host has come, which is told of what happens or is not.
+    pub(crate) fn open(&mut self, port: usize, told: bool) {
+        *self.listener(port) = Listener { deaf: !told, ..Listener::default() };
+    }
+
+    /// A host has gone. What is left are the queues of its requests.
+    pub(crate) fn close(&mut self, port: usize) -> impl Iterator<Item = usize> {
+        let requests = std::mem::take(self.listener(port)).requests;
+        requests.into_iter().map(|(queue, _)| queue)
     }
 
     /// A host asks to be told.
@@ -79,7 +92,8 @@ impl Events {
     /// The next request to complete, and with what.
     pub(crate) fn due(&mut self) -> Option<(usize, u16, u64)> {
         let count = self.count;
-        let ready = |l: &&mut Listener| !l.masked && l.told < count && !l.requests.is_empty();
+        let ready =
+            |l: &&mut Listener| !l.masked && !l.deaf && l.told < count && !l.requests.is_empty();
         let listener = self.listeners.iter_mut().find(ready)?;
         let (queue, cid) = listener.requests.pop_front()?;
         (listener.told, listener.masked) = (count, true);

@@ -75,6 +75,7 @@ pub(crate) fn of(config: &DriveConfig, personality: &Personality, cmb: Option<&C
         queue_depth: config.controller.queue_depth,
         extensions: extensions(personality),
         protected_cmb: cmb.is_some_and(Cmb::is_protected),
+        write_protected: false,
         arbitration,
     }
 }

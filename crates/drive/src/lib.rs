@@ -6,6 +6,8 @@
 //! | [`drive`](Drive) | the controller: what commands pass through |
 //! | `passage` | how they do: commands in, completions out, in the order of time |
 //! | `queues` | submission and completion queues, arbitration |
+//! | `ports` | hosts that come and go |
+//! | [`access`](Access), `bucket` | what a host may do, and how fast |
 //! | `commands` | commands under way |
 //! | `payload` | where a command's data is, checked |
 //! | `station` | the controller's own costs: fetch, data transfer, completion |
@@ -30,9 +32,11 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod ahci;
 mod block;
+mod bucket;
 mod carry_out;
 mod cmb;
 mod commands;
@@ -50,6 +54,7 @@ mod operation;
 mod passage;
 mod payload;
 mod pcm;
+mod ports;
 mod power;
 mod pu;
 mod queues;
@@ -58,6 +63,7 @@ mod station;
 mod stats;
 mod trace;
 
+pub use access::{Access, AttachError, Part, PortStats};
 pub use ahci::{
     AhciConfig, AhciConfigError, AhciController, AhciStats, SataData, SataDriveConfig,
     SataDriveStats, SectorFault,
@@ -68,6 +74,7 @@ pub use config::{
 };
 pub use drive::Drive;
 pub use error::DriveError;
+pub use ports::NotAttached;
 pub use power::PoweredOff;
 pub use stats::{DriveStats, HintStats, Lateness, MapStats, NotificationStats, PuBusy};
 pub use trace::{Span, SpanKind};

@@ -5,14 +5,16 @@
 //! checks them again when it programs (rule R5). Addresses in holes of the format are answered per
 //! address, like every other failure.
 
+use std::ops::Range;
+
 use clock::Nanos;
 use media::{ChunkId, ChunkState, DataStore, Psn};
 use nvme::{
-    ChunkDescriptor, DsmRange, Geometry, Hints, IoCommand, MapLog, Ppa, PpaFormat, PpaList, Status,
+    Address, ChunkDescriptor, Geometry, Hints, IoCommand, MapLog, Ppa, PpaFormat, PpaList, Status,
     log_page,
 };
 
-use crate::commands::{Command, Commands};
+use crate::commands::Commands;
 use crate::dual_map::DualMap;
 use crate::flash::{FlashArray, OpDone, Owner, What};
 
@@ -30,6 +32,8 @@ pub(crate) struct OpenChannelDrive {
     accepted: Vec<u32>,
     keeps: bool,
     scratch: Vec<u8>,
+    /// Parallel units that the command being started may name; empty for all.
+    allowed: Range<u32>,
 }
 
 impl OpenChannelDrive {
@@ -41,13 +45,18 @@ impl OpenChannelDrive {
         let format = PpaFormat::of(&geometry)?;
         let accepted = array.nand.chunks().map(|(_, info)| info.write_pointer).collect();
         let keeps = array.nand.config().data != DataStore::None;
-        let scratch = Vec::new();
-        Ok(OpenChannelDrive { array, geometry, format, map, accepted, keeps, scratch })
+        let (scratch, allowed) = (Vec::new(), 0..0);
+        Ok(OpenChannelDrive { array, geometry, format, map, accepted, keeps, scratch, allowed })
     }
 
     /// The address of a sector, as hosts know it.
     pub(crate) fn ppa(&self, psn: Psn) -> Ppa {
         self.format.pack(self.array.nand.layout().address(psn))
+    }
+
+    /// The parallel unit of the n-th chunk, in the order of addresses.
+    pub(crate) fn pu_of_chunk(&self, chunk: u64) -> u32 {
+        (chunk / u64::from(self.geometry.chunks)) as u32
     }
 
     /// The chunk log's descriptor of the n-th chunk, in the order of addresses.
@@ -80,8 +89,23 @@ impl OpenChannelDrive {
         self.map.as_ref().map_or(MapLog::default(), |map| map.totals(&self.array.nand))
     }
 
-    /// Starts a command.
-    pub(crate) fn start(&mut self, now: Nanos, id: u32, commands: &mut Commands) {
+    /// A physical address that a host has named: one of the drive's, on a parallel unit that is the
+    /// host's.
+    fn address(&self, ppa: Ppa) -> Option<Address> {
+        let address = self.geometry.address(&self.format, ppa).ok()?;
+        let pu = address.group * self.geometry.pus + address.pu;
+        (self.allowed.is_empty() || self.allowed.contains(&pu)).then_some(address)
+    }
+
+    /// Starts a command, of a host whose the parallel units `pus` are, or all.
+    pub(crate) fn start(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        commands: &mut Commands,
+        pus: Option<&Range<u32>>,
+    ) {
+        self.allowed = pus.cloned().unwrap_or(0..0);
         let io = commands.get(id).io;
         if let Some(planes) = io.hints().planes.planes()
             && planes > self.array.nand.config().geometry.planes
@@ -115,12 +139,10 @@ impl OpenChannelDrive {
                 .and_then(|()| self.resolve(id, from, commands, false))
                 .and_then(|()| self.check_writes(id, true, commands))
                 .and_then(|()| self.read(now, id, commands)),
-            IoCommand::DatasetManagement { ranges, deallocate } => {
-                self.reset_ranges(now, id, ranges, deallocate, commands)
+            IoCommand::DatasetManagement { deallocate, .. } => {
+                self.reset_ranges(now, id, deallocate, commands)
             }
-            IoCommand::MapTrim { ranges, sequence } => {
-                self.map_trim(id, ranges, sequence, commands)
-            }
+            IoCommand::MapTrim { sequence, .. } => self.map_trim(id, sequence, commands),
             IoCommand::WriteZeroes { .. } | IoCommand::LbaStatus { .. } => {
                 Err((Status::INVALID_OPCODE, 0))
             }
@@ -158,9 +180,9 @@ impl OpenChannelDrive {
                     Ppa(u64::from_le_bytes(word))
                 }
             };
-            match self.geometry.address(&self.format, ppa) {
-                Ok(address) => psns.push(self.array.nand.layout().psn_at(address).0),
-                Err(_) => failed |= 1 << i,
+            match self.address(ppa) {
+                Some(address) => psns.push(self.array.nand.layout().psn_at(address).0),
+                None => failed |= 1 << i,
             }
         }
         if target {
@@ -179,10 +201,7 @@ impl OpenChannelDrive {
         nlb: u32,
         commands: &mut Commands,
     ) -> Result<(), (Status, u64)> {
-        let address = self
-            .geometry
-            .address(&self.format, Ppa(slba))
-            .map_err(|_| (Status::LBA_OUT_OF_RANGE, 1))?;
+        let address = self.address(Ppa(slba)).ok_or((Status::LBA_OUT_OF_RANGE, 1))?;
         if nlb > MAX_SECTORS {
             return Err((Status::INVALID_FIELD, 0));
         }
@@ -368,7 +387,6 @@ impl OpenChannelDrive {
         &mut self,
         now: Nanos,
         id: u32,
-        ranges: u16,
         deallocate: bool,
         commands: &mut Commands,
     ) -> Result<(), (Status, u64)> {
@@ -376,17 +394,14 @@ impl OpenChannelDrive {
             commands.end(id, Status::SUCCESS);
             return Ok(());
         }
-        if u32::from(ranges) > MAX_SECTORS {
+        let command = commands.get_mut(id);
+        if command.ranges.len() > MAX_SECTORS as usize {
             return Err((Status::INVALID_FIELD, 0));
         }
-        let list = read_ranges(commands.get(id), ranges);
-        let command = commands.get_mut(id);
         command.psns.clear();
-        for range in list {
-            let address = self
-                .geometry
-                .address(&self.format, Ppa(range.slba.get()))
-                .map_err(|_| (Status::LBA_OUT_OF_RANGE, 0))?;
+        for range in &command.ranges {
+            let address =
+                self.address(Ppa(range.slba.get())).ok_or((Status::LBA_OUT_OF_RANGE, 0))?;
             if address.sector != 0 || range.nlb.get() != self.geometry.sectors {
                 return Err((Status::INVALID_FIELD, 0));
             }
@@ -399,13 +414,12 @@ impl OpenChannelDrive {
     fn map_trim(
         &mut self,
         id: u32,
-        ranges: u16,
         sequence: u64,
         commands: &mut Commands,
     ) -> Result<(), (Status, u64)> {
         let Some(map) = &mut self.map else { return Err((Status::INVALID_OPCODE, 0)) };
-        let list = read_ranges(commands.get(id), ranges);
-        map.trim(&self.array.nand, &list, sequence).map_err(|status| (status, 0))?;
+        let list = &commands.get(id).ranges;
+        map.trim(&self.array.nand, list, sequence).map_err(|status| (status, 0))?;
         commands.end(id, Status::SUCCESS);
         Ok(())
     }
@@ -527,12 +541,4 @@ impl OpenChannelDrive {
         self.array.power_cut();
         self.accepted = self.array.nand.chunks().map(|(_, info)| info.write_pointer).collect();
     }
-}
-
-/// The ranges that a command's data is.
-fn read_ranges(command: &Command, ranges: u16) -> Vec<DsmRange> {
-    let mut bytes = vec![0; usize::from(ranges) * DsmRange::BYTES];
-    command.payload.read(command.port.memory(), 0, &mut bytes);
-    let (ranges, _) = bytes.as_chunks::<{ DsmRange::BYTES }>();
-    ranges.iter().map(|raw| DsmRange::from_bytes(*raw)).collect()
 }

@@ -7,11 +7,13 @@
 
 use clock::{Component, Nanos};
 use media::MediaConfig;
-use nvme::{AdminCommand, ErrorEntry, Hints, IoCommand, PlaneMode, Sqe, Status, opcode};
+use nvme::{AdminCommand, DsmRange, ErrorEntry, Hints, IoCommand, PlaneMode, Sqe, Status, opcode};
 use ring::Iova;
 
+use crate::admin::AdminState;
 use crate::drive::{Drive, Personality};
 use crate::payload::Payload;
+use crate::ports::PortState;
 
 impl Drive {
     fn time(&self, time: Nanos) -> Nanos {
@@ -22,13 +24,18 @@ impl Drive {
     #[inline]
     fn accept(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
         let Some(q) = self.queues.submissions[queue].as_ref() else { return };
-        let (port, qid) = (q.port, q.ring.qid());
-        let port = &self.queues.ports[port];
+        let (owner, qid) = (q.port, q.ring.qid());
+        let port = &mut self.queues.ports[owner];
+        let restricted = port.rights.is_some();
         if q.admin {
             return self.administer(now, queue, sqe);
         }
-        let id = self.commands.add(port, queue as u32, qid, sqe.cid.get());
-        if let Err(status) = self.understand(id, sqe) {
+        let id = self.commands.add(&port.port, queue as u32, qid, sqe.cid.get());
+        let understood = self.understand(id, owner, sqe);
+        if restricted {
+            self.charge(now, owner, self.commands.get(id).bytes);
+        }
+        if let Err(status) = understood {
             self.commands.end(id, status);
             return;
         }
@@ -42,16 +49,21 @@ impl Drive {
 
     /// From raw entry to typed command, with everything checked that does not depend on the media.
     #[inline]
-    fn understand(&mut self, id: u32, sqe: &Sqe) -> Result<(), Status> {
+    fn understand(&mut self, id: u32, owner: usize, sqe: &Sqe) -> Result<(), Status> {
         if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
             return Err(Status::INVALID_NAMESPACE);
         }
-        let io = IoCommand::parse(sqe).inspect_err(|_| {
+        let mut io = IoCommand::parse(sqe).inspect_err(|_| {
             let vector = (opcode::io::VECTOR_RESET..=opcode::io::VECTOR_COPY).contains(&sqe.opcode);
             if vector && sqe.hints().is_err() {
                 self.commands.get_mut(id).location = Hints::LOCATION;
             }
         })?;
+        let port = &mut self.queues.ports[owner];
+        if let Some(rights) = &port.rights {
+            io = rights.admit(io).inspect_err(|_| port.stats.refused += 1)?;
+            self.commands.get_mut(id).first = rights.first();
+        }
         let sector = u64::from(self.sector_bytes());
         let bytes = match io {
             IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * sector,
@@ -84,12 +96,15 @@ impl Drive {
             command.payload = Payload::of(sqe, bytes, memory)?;
         }
         (command.io, command.bytes, command.dma_bytes) = (io, bytes, bytes);
+        if matches!(io, IoCommand::DatasetManagement { .. } | IoCommand::MapTrim { .. }) {
+            self.take_ranges(id, owner)?;
+        }
         if let Some(cmb) = &self.cmb
-            && let Some(queue) = &self.queues.submissions[command.queue as usize]
-            && let Some(range) = cmb.range(queue.port)
+            && let Some(range) = cmb.range(owner)
         {
+            let command = self.commands.get(id);
             let inside = command.payload.bytes_within(bytes, range);
-            command.dma_bytes = bytes - inside;
+            self.commands.get_mut(id).dma_bytes = bytes - inside;
             self.counts.cmb_bytes += inside;
         }
         let hints = io.hints();
@@ -97,6 +112,45 @@ impl Drive {
             self.count_hints(&io, hints);
         }
         Ok(())
+    }
+
+    /// A restricted host's command is counted, and paid for with tokens.
+    #[inline(never)]
+    fn charge(&mut self, now: Nanos, owner: usize, bytes: u64) {
+        let port = &mut self.queues.ports[owner];
+        port.stats.commands += 1;
+        port.stats.bytes += bytes;
+        if let Some(rights) = &mut port.rights {
+            rights.charge(now, bytes);
+        }
+    }
+
+    /// Copies the ranges that a command's data is, once: those that are checked are those that are
+    /// used.
+    #[inline(never)]
+    fn take_ranges(&mut self, id: u32, owner: usize) -> Result<(), Status> {
+        let command = self.commands.get_mut(id);
+        command.ranges.clear();
+        let count = match command.io {
+            IoCommand::DatasetManagement { ranges, deallocate: true } => ranges,
+            IoCommand::MapTrim { ranges, .. } => ranges,
+            // The other attributes are hints (NVMe section 6.7).
+            _ => return Ok(()),
+        };
+        for i in 0..u64::from(count) {
+            let mut raw = [0; DsmRange::BYTES];
+            let offset = i * DsmRange::BYTES as u64;
+            command.payload.read(command.port.memory(), offset, &mut raw);
+            command.ranges.push(DsmRange::from_bytes(raw));
+        }
+        let port = &mut self.queues.ports[owner];
+        match &port.rights {
+            Some(rights) => {
+                let admitted = rights.admit_ranges(&mut command.ranges);
+                admitted.inspect_err(|_| port.stats.refused += 1)
+            }
+            None => Ok(()),
+        }
     }
 
     #[cold]
@@ -150,7 +204,11 @@ impl Drive {
             Personality::Null(d) => d.start(now, id, commands),
             Personality::Block(d) => d.start(now, id, commands, self.admin.cache_enabled()),
             Personality::Pcm(d) => d.start(now, id, commands),
-            Personality::OpenChannel(d) => d.start(now, id, commands),
+            Personality::OpenChannel(d) => {
+                let queue = self.queues.submissions[commands.get(id).queue as usize].as_ref();
+                let rights = queue.and_then(|q| self.queues.ports[q.port].rights.as_deref());
+                d.start(now, id, commands, rights.map(|r| &r.pus));
+            }
         }
     }
 
@@ -202,13 +260,31 @@ impl Drive {
         }
         if !command.status.is_success() {
             self.counts.errors += 1;
-            let (sq, cid, at) = (command.sq_id, command.cid, command.location);
-            self.admin.note_error(sq, cid, command.status, at);
+            self.note_failure(id);
         }
+        let command = self.commands.get(id);
         let (queue, cid) = (command.queue as usize, command.cid);
         let (status, result) = (command.status, command.result);
         self.commands.release(id);
         self.queues.post(queue, cid, status, result);
+    }
+
+    /// Keeps a command's failure for its host's error log.
+    #[cold]
+    fn note_failure(&mut self, id: u32) {
+        let command = self.commands.get(id);
+        let (sq, cid, at) = (command.sq_id, command.cid, command.location);
+        let (queue, status) = (command.queue as usize, command.status);
+        self.admin_of(queue).note_error(sq, cid, status, at);
+    }
+
+    /// Who answers the admin commands of a queue's host.
+    pub(crate) fn admin_of(&mut self, queue: usize) -> &mut AdminState {
+        let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
+        match port.and_then(|p| self.queues.ports[p].rights.as_mut()) {
+            Some(rights) => &mut rights.admin,
+            None => &mut self.admin,
+        }
     }
 
     #[inline]
@@ -312,11 +388,23 @@ impl Drive {
 
     fn administer(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
         let cid = sqe.cid.get();
-        match AdminCommand::parse(sqe).and_then(|c| self.carry_out(now, queue, cid, c, sqe)) {
+        let command = AdminCommand::parse(sqe);
+        let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
+        let state = port.map(|p| &mut self.queues.ports[p]);
+        if let Some(PortState { rights: Some(rights), stats, .. }) = state {
+            stats.commands += 1;
+            let bytes = match command {
+                Ok(AdminCommand::GetLogPage { bytes, .. }) => bytes,
+                Ok(AdminCommand::GetLbaStatus { bytes, .. }) => bytes,
+                _ => 0,
+            };
+            rights.charge_admin(now, bytes);
+        }
+        match command.and_then(|c| self.carry_out(now, queue, cid, c, sqe)) {
             Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
             Ok(None) => {}
             Err(status) => {
-                self.admin.note_error(0, cid, status, ErrorEntry::NONE);
+                self.admin_of(queue).note_error(0, cid, status, ErrorEntry::NONE);
                 self.queues.post(queue, cid, status, 0);
             }
         }
@@ -328,6 +416,7 @@ impl Component for Drive {
         self.now = self.now.max(now);
         self.powered_at.get_or_insert(now);
         let mut moved = false;
+        self.queues.begin_round();
         loop {
             while self.step(now) {
                 moved = true;
@@ -341,7 +430,7 @@ impl Component for Drive {
                 self.at = now;
             }
             let mut fetched = false;
-            while let Some((queue, sqe)) = self.queues.fetch() {
+            while let Some((queue, sqe)) = self.queues.fetch(now) {
                 self.accept(now, queue, &sqe);
                 self.send_done(now);
                 fetched = true;
@@ -359,7 +448,7 @@ impl Component for Drive {
 
     fn deadline(&self) -> Nanos {
         // Completions that wait for room are no reason: a host that gives some back wakes the drive.
-        self.next_internal()
+        self.next_internal().min(self.queues.held_until)
     }
 }
 

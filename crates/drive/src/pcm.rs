@@ -3,7 +3,7 @@
 
 use clock::{Nanos, TimerQueue};
 use media::{DataStore, Pcm};
-use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status};
+use nvme::{IoCommand, LbaStatusDescriptor, Status};
 
 use crate::commands::Commands;
 
@@ -55,9 +55,7 @@ impl PcmDrive {
             IoCommand::Read { slba, nlb, .. } | IoCommand::Write { slba, nlb, .. } => (slba, nlb),
             IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
             IoCommand::LbaStatus { slba, nlb, .. } => (slba, nlb),
-            IoCommand::DatasetManagement { ranges, deallocate } => {
-                return self.zero_ranges(id, ranges, deallocate, commands);
-            }
+            IoCommand::DatasetManagement { .. } => return self.zero_ranges(id, commands),
             IoCommand::Flush => return commands.end(id, Status::SUCCESS),
             _ => return commands.end(id, Status::INVALID_OPCODE),
         };
@@ -66,7 +64,7 @@ impl PcmDrive {
         }
         if let IoCommand::LbaStatus { .. } = command.io {
             // Everything is always mapped: there is no translation.
-            let bytes = LbaStatusDescriptor::new(slba, nlb, true).to_bytes();
+            let bytes = LbaStatusDescriptor::new(slba - command.first, nlb, true).to_bytes();
             command.payload.write(command.port.memory(), 0, &bytes);
             command.result = 1;
             return commands.end(id, Status::SUCCESS);
@@ -153,14 +151,10 @@ impl PcmDrive {
     }
 
     /// Deallocated sectors read as zeros.
-    fn zero_ranges(&mut self, id: u32, ranges: u16, deallocate: bool, commands: &mut Commands) {
-        let command = commands.get(id);
-        let mut bytes = vec![0; usize::from(ranges) * DsmRange::BYTES];
-        command.payload.read(command.port.memory(), 0, &mut bytes);
+    fn zero_ranges(&mut self, id: u32, commands: &mut Commands) {
         let zeros = vec![0; self.sector_bytes as usize];
         let mut status = Status::SUCCESS;
-        for raw in bytes.chunks_exact(DsmRange::BYTES).filter(|_| deallocate) {
-            let Ok(range) = raw.try_into().map(DsmRange::from_bytes) else { continue };
+        for range in &commands.get(id).ranges {
             let (slba, nlb) = (range.slba.get(), u64::from(range.nlb.get()));
             if slba.checked_add(nlb).is_none_or(|end| end > self.sectors) {
                 status = Status::LBA_OUT_OF_RANGE.do_not_retry();

@@ -1,12 +1,18 @@
 //! [`Queues`]: the submission and completion queues of all hosts, and which is served next (NVMe
 //! section 4.13).
+//!
+//! A queue whose host has no tokens left ([`crate::bucket`]) is passed over, and nobody waits for
+//! it; so is one of a restricted host that does not reap. A doorbell is looked at once a poll: a host
+//! that rings faster than the drive fetches cannot keep it here.
 
 use std::sync::Arc;
 
+use clock::Nanos;
 use nvme::{Cqe, QueuePriority, Sqe, Status};
 use ring::{CompletionDrive, Port, SubmissionDrive};
 
 use crate::Arbitration;
+use crate::ports::{PortState, Presence};
 
 /// A submission queue.
 #[derive(Debug)]
@@ -20,8 +26,21 @@ pub(crate) struct Submission {
     priority: QueuePriority,
     /// The host wrote a doorbell outside of the ring: the queue stands still.
     broken: bool,
-    /// Being deleted, by this command of this admin queue: nothing more is fetched.
-    pub(crate) closing: Option<(usize, u16)>,
+    /// When nothing more is fetched, why.
+    pub(crate) closing: Option<Closing>,
+    /// The poll in which the doorbell was looked at last.
+    looked: u64,
+    /// Its host has [`Rights`](crate::access::Rights).
+    restricted: bool,
+}
+
+/// Why nothing more is fetched from a queue, which goes when its last command has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// It is being deleted, by this command of this admin queue.
+    Deleted(usize, u16),
+    /// Its host is gone: nobody is told.
+    Detached,
 }
 
 /// A completion queue.
@@ -39,7 +58,9 @@ pub(crate) struct Completion {
 pub(crate) struct Queues {
     pub(crate) submissions: Vec<Option<Submission>>,
     pub(crate) completions: Vec<Option<Completion>>,
-    pub(crate) ports: Vec<Arc<Port>>,
+    pub(crate) ports: Vec<PortState>,
+    /// Stands for hosts that are gone.
+    pub(crate) nobody: Arc<Port>,
     arbitration: Arbitration,
     /// Submission queues by class: urgent, high, medium, low.
     classes: [Vec<usize>; 4],
@@ -54,14 +75,19 @@ pub(crate) struct Queues {
     pub(crate) invalid_doorbells: u64,
     /// Completions given to hosts, or that wait for room to be.
     pub(crate) posts: u64,
+    /// Polls.
+    round: u64,
+    /// When the first of the queues that were passed over for want of tokens has one.
+    pub(crate) held_until: Nanos,
 }
 
 impl Queues {
-    pub(crate) fn new(arbitration: Arbitration) -> Queues {
+    pub(crate) fn new(arbitration: Arbitration, nobody: Arc<Port>) -> Queues {
         Queues {
             submissions: Vec::new(),
             completions: Vec::new(),
             ports: Vec::new(),
+            nobody,
             arbitration,
             classes: Default::default(),
             cursors: [0; 4],
@@ -71,7 +97,16 @@ impl Queues {
             posted: Vec::new(),
             invalid_doorbells: 0,
             posts: 0,
+            round: 0,
+            held_until: Nanos::MAX,
         }
+    }
+
+    /// A poll begins: doorbells may be looked at again.
+    #[inline]
+    pub(crate) fn begin_round(&mut self) {
+        self.round += 1;
+        self.held_until = Nanos::MAX;
     }
 
     pub(crate) fn set_arbitration(&mut self, arbitration: Arbitration) {
@@ -84,7 +119,9 @@ impl Queues {
     fn classify(&mut self) {
         let mut classes: [Vec<usize>; 4] = Default::default();
         for (index, queue) in self.submissions.iter().enumerate() {
-            if let Some(queue) = queue {
+            if let Some(queue) = queue
+                && queue.closing != Some(Closing::Detached)
+            {
                 classes[self.class(queue)].push(index);
             }
         }
@@ -110,6 +147,7 @@ impl Queues {
         priority: QueuePriority,
     ) -> usize {
         let admin = ring.qid() == 0;
+        let restricted = self.ports[port].rights.is_some();
         let queue = Submission {
             ring,
             port,
@@ -119,6 +157,8 @@ impl Queues {
             priority,
             broken: false,
             closing: None,
+            looked: 0,
+            restricted,
         };
         let index = put(&mut self.submissions, queue);
         self.classify();
@@ -156,9 +196,9 @@ impl Queues {
 
     /// Fetches the next command: queue and entry.
     #[inline]
-    pub(crate) fn fetch(&mut self) -> Option<(usize, Sqe)> {
+    pub(crate) fn fetch(&mut self, now: Nanos) -> Option<(usize, Sqe)> {
         if let Some((index, left)) = self.turn {
-            if let Some(sqe) = self.fetch_from(index) {
+            if let Some(sqe) = self.fetch_from(index, now) {
                 self.turn = (left > 1).then_some((index, left - 1));
                 return Some((index, sqe));
             }
@@ -178,7 +218,7 @@ impl Queues {
                     passed_over |= !self.classes[class].is_empty();
                     continue;
                 }
-                if let Some((index, sqe)) = self.fetch_class(class) {
+                if let Some((index, sqe)) = self.fetch_class(class, now) {
                     if class > 0 {
                         self.credits[class] -= 1;
                     }
@@ -194,12 +234,12 @@ impl Queues {
     }
 
     #[inline]
-    fn fetch_class(&mut self, class: usize) -> Option<(usize, Sqe)> {
+    fn fetch_class(&mut self, class: usize, now: Nanos) -> Option<(usize, Sqe)> {
         let count = self.classes[class].len();
         let start = if self.cursors[class] < count { self.cursors[class] } else { 0 };
         for at in (start..count).chain(0..start) {
             let index = self.classes[class][at];
-            if let Some(sqe) = self.fetch_from(index) {
+            if let Some(sqe) = self.fetch_from(index, now) {
                 self.cursors[class] = at + 1;
                 return Some((index, sqe));
             }
@@ -208,12 +248,16 @@ impl Queues {
     }
 
     #[inline]
-    fn fetch_from(&mut self, index: usize) -> Option<Sqe> {
+    fn fetch_from(&mut self, index: usize, now: Nanos) -> Option<Sqe> {
         let queue = self.submissions[index].as_mut()?;
         if queue.broken || queue.closing.is_some() {
             return None;
         }
         if queue.ring.waiting() == 0 {
+            if queue.looked == self.round {
+                return None;
+            }
+            queue.looked = self.round;
             match queue.ring.look() {
                 Ok(0) => return None,
                 Ok(_) => {}
@@ -224,9 +268,43 @@ impl Queues {
                 }
             }
         }
+        if queue.restricted {
+            return self.fetch_if_allowed(index, now);
+        }
         let sqe = queue.ring.fetch()?;
         queue.outstanding += 1;
         Some(sqe)
+    }
+
+    #[inline(never)]
+    fn fetch_if_allowed(&mut self, index: usize, now: Nanos) -> Option<Sqe> {
+        if !self.may_fetch(index, now) {
+            return None;
+        }
+        let queue = self.submissions[index].as_mut()?;
+        let sqe = queue.ring.fetch()?;
+        queue.outstanding += 1;
+        Some(sqe)
+    }
+
+    /// Whether the host of a queue with commands may have one carried out now.
+    fn may_fetch(&mut self, index: usize, now: Nanos) -> bool {
+        let Some(queue) = &self.submissions[index] else { return false };
+        let port = &mut self.ports[queue.port];
+        let Some(rights) = &port.rights else { return true };
+        // Both go on when commands end, or the host reaps and wakes the drive.
+        let full = self.completions[queue.completion].as_ref();
+        if queue.outstanding >= rights.outstanding() || full.is_some_and(|c| !c.stalled.is_empty())
+        {
+            return false;
+        }
+        let ready = rights.ready_at(queue.admin);
+        if ready > now {
+            port.stats.held += 1;
+            self.held_until = self.held_until.min(ready);
+            return false;
+        }
+        true
     }
 
     /// Posts the completion of a command of queue `index`.
@@ -234,12 +312,18 @@ impl Queues {
     pub(crate) fn post(&mut self, index: usize, cid: u16, status: Status, result: u64) {
         let Some(queue) = self.submissions.get_mut(index).and_then(Option::as_mut) else { return };
         queue.outstanding -= 1;
-        let deleted = queue.closing.filter(|_| queue.outstanding == 0);
+        let closed = queue.closing.filter(|_| queue.outstanding == 0);
+        if queue.closing == Some(Closing::Detached) {
+            if closed.is_some() {
+                self.bury(index);
+            }
+            return;
+        }
         let (sq_head, sq_id) = (queue.ring.head(), queue.ring.qid());
         let cqe = Cqe { result, sq_head, sq_id, cid, status };
         let at = queue.completion;
         self.send(at, cqe);
-        if let Some((admin, cid)) = deleted {
+        if let Some(Closing::Deleted(admin, cid)) = closed {
             self.remove_submission(index);
             self.post(admin, cid, Status::SUCCESS, 0);
         }
@@ -284,6 +368,58 @@ impl Queues {
             }
         }
         moved
+    }
+
+    /// A host is gone: its queues go, those with commands under way when the last has ended.
+    pub(crate) fn detach(&mut self, port: usize) {
+        for at in 0..self.completions.len() {
+            if self.completions[at].as_ref().is_some_and(|q| q.port == port) {
+                self.remove_completion(at);
+            }
+        }
+        let mine = |q: &Submission| q.port == port;
+        for at in 0..self.submissions.len() {
+            let Some(queue) = self.submissions[at].as_mut().filter(|q| mine(q)) else { continue };
+            // What deletes it is a command under way of the admin queue, which nobody waits for.
+            if let Some(Closing::Deleted(admin, _)) = queue.closing.replace(Closing::Detached)
+                && let Some(admin) = &mut self.submissions[admin]
+            {
+                admin.outstanding -= 1;
+            }
+        }
+        self.ports[port].presence = Presence::Leaving;
+        self.turn = None;
+        for at in 0..self.submissions.len() {
+            if self.submissions[at].as_ref().is_some_and(|q| mine(q) && q.outstanding == 0) {
+                self.submissions[at] = None;
+            }
+        }
+        self.classify();
+        self.forget_port(port);
+    }
+
+    /// The last command of a queue whose host is gone has ended.
+    #[cold]
+    fn bury(&mut self, index: usize) {
+        if let Some(queue) = self.submissions[index].take() {
+            self.forget_port(queue.port);
+        }
+    }
+
+    /// Gives the number of a host that is gone to the next, if nothing of its own is left.
+    fn forget_port(&mut self, port: usize) {
+        if !self.submissions.iter().flatten().any(|q| q.port == port) {
+            self.ports[port] = PortState::none(self.nobody.clone());
+        }
+    }
+
+    /// Queues, commands under way, and completions without room, of a host.
+    pub(crate) fn census(&self, port: usize) -> (u16, u32, u32) {
+        let submissions = self.submissions.iter().flatten().filter(|q| q.port == port);
+        let (queues, outstanding) =
+            submissions.fold((0, 0), |(n, sum), q| (n + 1, sum + q.outstanding));
+        let completions = self.completions.iter().flatten().filter(|q| q.port == port);
+        (queues, outstanding, completions.map(|q| q.stalled.len() as u32).sum())
     }
 
     /// Deletes a completion queue; what was stalled in it is lost with it, as its host asked.

@@ -57,8 +57,7 @@ impl AdminQueue {
     pub(crate) fn open(port: &Arc<Port>, timeout_polls: u64) -> Result<AdminQueue, DriverError> {
         let ((submission, depth), (completion, _)) =
             (port.admin_submission(), port.admin_completion());
-        let buffer = Region::anonymous(MAX_BYTES).map_err(DriverError::Memory)?;
-        let buffer_at = port.memory().register(&buffer)?;
+        let (buffer, buffer_at) = port.memory().provide(MAX_BYTES)?;
         Ok(AdminQueue {
             pair: QueuePair::open(port, 0, (submission, completion), depth, None)?,
             buffer,

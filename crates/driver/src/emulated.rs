@@ -487,8 +487,11 @@ impl HardwareQueue for EmulatedQueue {
     }
 
     fn set_waker(&mut self, waker: Waker) {
-        if let Some(vector) = self.pair.vector() {
-            self.port.set_vector(vector, waker);
+        // Whoever waits for a queue that cannot wake anybody waits for ever.
+        if let Some(vector) = self.pair.vector()
+            && self.port.set_vector(vector, waker).is_err()
+        {
+            self.removed = true;
         }
     }
 }

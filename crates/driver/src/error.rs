@@ -1,7 +1,5 @@
 //! [`DriverError`]: what went wrong, with which command, on which queue.
 
-use std::io;
-
 use nvme::{GeometryError, Status};
 use ring::{RegisterError, Unregistered};
 
@@ -95,10 +93,7 @@ pub enum DriverError {
     /// Media events were polled for and are not watched.
     #[error("media events are not watched, or no longer: watch_events comes first")]
     NotWatching,
-    /// No memory for a queue or a buffer.
-    #[error("memory for a queue or a buffer: {0}")]
-    Memory(#[source] io::Error),
-    /// No registration left for the memory of a queue or a buffer.
+    /// No memory for a queue or a buffer, or no registration left for it.
     #[error("registering memory: {0}")]
     Register(#[from] RegisterError),
     /// The memory of a ring is not registered.

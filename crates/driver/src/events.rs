@@ -65,8 +65,7 @@ impl EventWatch {
         media: OpenChannel,
         nsid: u32,
     ) -> Result<EventWatch, DriverError> {
-        let buffer = Region::anonymous(PAGE).map_err(DriverError::Memory)?;
-        let at = memory.register(&buffer)?;
+        let (buffer, at) = memory.provide(PAGE)?;
         admin.listen()?;
         Ok(EventWatch {
             media,

@@ -23,11 +23,10 @@ impl QueueMemory {
     /// Zeroed memory for two rings of `depth` entries, registered with `port`.
     ///
     /// # Errors
-    /// [`DriverError::Memory`], [`DriverError::Register`].
+    /// [`DriverError::Register`].
     pub(crate) fn new(port: &Port, depth: u16) -> Result<QueueMemory, DriverError> {
         let bytes = submission_bytes(depth) + completion_bytes(depth);
-        let region = Region::anonymous(bytes).map_err(DriverError::Memory)?;
-        let at = port.memory().register(&region)?;
+        let (region, at) = port.memory().provide(bytes)?;
         Ok(QueueMemory { region, at, depth })
     }
 
@@ -64,11 +63,10 @@ impl RangeMemory {
     /// Memory for `tags` ranges, registered with `port`.
     ///
     /// # Errors
-    /// [`DriverError::Memory`], [`DriverError::Register`].
+    /// [`DriverError::Register`].
     pub(crate) fn new(port: &Port, tags: u16) -> Result<RangeMemory, DriverError> {
         let bytes = usize::from(tags.max(1)) * DsmRange::BYTES;
-        let region = Region::anonymous(bytes).map_err(DriverError::Memory)?;
-        let at = port.memory().register(&region)?;
+        let (region, at) = port.memory().provide(bytes)?;
         Ok(RangeMemory { region, at })
     }
 

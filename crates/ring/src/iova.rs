@@ -1,9 +1,9 @@
 //! [`AddressSpace`]: the memory that a drive may touch on behalf of one host.
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{fmt, io};
 
-use crate::Region;
+use crate::{Limits, Region};
 
 /// An I/O virtual address: what PRP and SGL entries hold. Registration number and offset, so that
 /// a look-up is one shift and one bounds check.
@@ -35,9 +35,41 @@ const MAX_REGIONS: usize = 1024;
 /// A registration lasts as long as the address space: a drive may hold an address for as long as a
 /// command is outstanding, and an in-process host that wants its memory back drops the whole port.
 /// Look-ups take no lock.
+///
+/// When host and drive are in two processes, each has an address space: the host
+/// [`register`](AddressSpace::register)s, which hands the region over, and the drive's side
+/// [`register_at`](AddressSpace::register_at)s what it was handed, as far as its limits go.
 #[derive(Clone, Debug)]
 pub struct AddressSpace {
     regions: Arc<[OnceLock<Arc<Region>>]>,
+    beyond: Arc<Beyond>,
+}
+
+/// How the drive's side in another process hears of a registration: outside of the data path, by
+/// whatever carries descriptors.
+pub trait HandOver: fmt::Debug + Send + Sync {
+    /// Gives the other process the region (its [`backing`](Region::backing)) to register under
+    /// `slot`. Returns when it has.
+    ///
+    /// # Errors
+    /// What the other process, or the way there, says against it.
+    fn hand_over(&self, slot: usize, region: &Region) -> io::Result<()>;
+}
+
+/// What concerns the other process, if the other side is in one.
+#[derive(Debug, Default)]
+struct Beyond {
+    /// This is the host's side.
+    hand_over: Option<Box<dyn HandOver>>,
+    /// This is the drive's side: what its host may register, and what it has.
+    limits: Option<Limits>,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    regions: usize,
+    bytes: u64,
 }
 
 /// A range of registered memory, found and checked.
@@ -64,6 +96,7 @@ pub struct Unregistered {
 
 /// A registration was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RegisterError {
     /// All registrations are in use.
     #[error("all {MAX_REGIONS} memory registrations of this port are in use")]
@@ -74,11 +107,42 @@ pub enum RegisterError {
         /// Bytes.
         len: usize,
     },
+    /// There is no memory for a region.
+    #[error("no memory for a region of {len} bytes: {kind}")]
+    Memory {
+        /// Bytes.
+        len: usize,
+        /// What the operating system says.
+        kind: io::ErrorKind,
+    },
+    /// The other side is another process, which cannot map this region.
+    #[error("the drive is in another process: only shared memory can be registered with it")]
+    NotShared,
+    /// The other process was not given the region.
+    #[error("handing memory over to the drive's process: {kind}")]
+    HandOver {
+        /// What went wrong.
+        kind: io::ErrorKind,
+    },
+    /// A registration with this number cannot be.
+    #[error("memory registration {slot} is in use, or past the last")]
+    Slot {
+        /// The number.
+        slot: usize,
+    },
+    /// The host has registered as much as it may.
+    #[error("a host may register {regions} regions of {bytes} bytes together")]
+    Limit {
+        /// Regions that it may register.
+        regions: usize,
+        /// Bytes of them together.
+        bytes: u64,
+    },
 }
 
 impl Default for AddressSpace {
     fn default() -> AddressSpace {
-        AddressSpace { regions: (0..MAX_REGIONS).map(|_| OnceLock::new()).collect() }
+        AddressSpace::with(Beyond::default())
     }
 }
 
@@ -86,7 +150,39 @@ impl AddressSpace {
     /// Registrations at most.
     pub const CAPACITY: usize = MAX_REGIONS;
 
-    /// Registers a region and returns the address of its first byte.
+    fn with(beyond: Beyond) -> AddressSpace {
+        let regions = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
+        AddressSpace { regions, beyond: Arc::new(beyond) }
+    }
+
+    /// The drive's side of an address space whose host is another process. `queues` is registered
+    /// first, and does not count.
+    pub(crate) fn of_another(limits: Limits, queues: &Arc<Region>) -> (AddressSpace, Iova) {
+        let space = AddressSpace::with(Beyond { limits: Some(limits), ..Beyond::default() });
+        let at = space.first(queues);
+        (space, at)
+    }
+
+    /// The host's side of an address space whose drive is in another process, which has `queues`
+    /// registered already.
+    pub(crate) fn handing_over(
+        hand_over: Box<dyn HandOver>,
+        queues: &Arc<Region>,
+    ) -> (AddressSpace, Iova) {
+        let beyond = Beyond { hand_over: Some(hand_over), ..Beyond::default() };
+        let space = AddressSpace::with(beyond);
+        let at = space.first(queues);
+        (space, at)
+    }
+
+    fn first(&self, queues: &Arc<Region>) -> Iova {
+        // Nobody else knows of the space yet: slot 0 is free.
+        let _ = self.regions[0].set(queues.clone());
+        address(0)
+    }
+
+    /// Registers a region and returns the address of its first byte. Returns when the drive's side
+    /// knows of it.
     ///
     /// # Errors
     /// [`RegisterError`].
@@ -94,13 +190,69 @@ impl AddressSpace {
         if region.len() > 1 << SHIFT {
             return Err(RegisterError::TooLong { len: region.len() });
         }
+        if self.beyond.hand_over.is_some() && !region.is_shared() {
+            return Err(RegisterError::NotShared);
+        }
         for (i, slot) in self.regions.iter().enumerate() {
             if slot.get().is_none() && slot.set(region.clone()).is_ok() {
-                // Address 0 stays invalid, so that a zeroed entry is an error.
-                return Ok(Iova((i as u64 + 1) << SHIFT));
+                if let Some(beyond) = &self.beyond.hand_over {
+                    // Refused, the slot stays taken: whether the other side has it is not known.
+                    let given = beyond.hand_over(i, region);
+                    given.map_err(|e| RegisterError::HandOver { kind: e.kind() })?;
+                }
+                return Ok(address(i));
             }
         }
         Err(RegisterError::Full)
+    }
+
+    /// Makes a zeroed region that the drive's side can touch, wherever it is, and registers it.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    pub fn provide(&self, len: usize) -> Result<(Arc<Region>, Iova), RegisterError> {
+        let region = match self.beyond.hand_over {
+            Some(_) => Region::shared(len),
+            None => Region::anonymous(len),
+        };
+        let region = region.map_err(|e| RegisterError::Memory { len, kind: e.kind() })?;
+        let at = self.register(&region)?;
+        Ok((region, at))
+    }
+
+    /// Registers what the host in another process has handed over, under the number that it has
+    /// given the region, and returns the address that the host uses for it.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; nothing has changed.
+    pub fn register_at(&self, slot: usize, region: &Arc<Region>) -> Result<Iova, RegisterError> {
+        let len = region.len();
+        if len > 1 << SHIFT {
+            return Err(RegisterError::TooLong { len });
+        }
+        let Some(place) = self.regions.get(slot) else {
+            return Err(RegisterError::Slot { slot });
+        };
+        let mut used = self.beyond.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Limits { regions, bytes, .. }) = self.beyond.limits
+            && (used.regions >= regions || len as u64 > bytes - used.bytes)
+        {
+            return Err(RegisterError::Limit { regions, bytes });
+        }
+        place.set(region.clone()).map_err(|_| RegisterError::Slot { slot })?;
+        used.regions += 1;
+        used.bytes += len as u64;
+        Ok(address(slot))
+    }
+
+    /// Bytes that the host in another process may still register: what is to be mapped at most.
+    pub fn room(&self) -> u64 {
+        let used = self.beyond.used.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.beyond.limits {
+            Some(limits) if used.regions < limits.regions => limits.bytes - used.bytes,
+            Some(_) => 0,
+            None => u64::MAX,
+        }
     }
 
     /// Finds `len` bytes at `iova`.
@@ -140,9 +292,68 @@ impl AddressSpace {
     }
 }
 
+/// The address of a registration's first byte. Address 0 stays invalid, so that a zeroed entry is an
+/// error.
+fn address(slot: usize) -> Iova {
+    Iova((slot as u64 + 1) << SHIFT)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug)]
+    struct To(AddressSpace);
+
+    impl HandOver for To {
+        fn hand_over(&self, slot: usize, region: &Region) -> io::Result<()> {
+            let memory = region.backing().ok_or(io::ErrorKind::InvalidInput)?.try_clone()?.into();
+            let region = Region::adopt(memory, self.0.room()).map_err(io::Error::other)?;
+            let at = self.0.register_at(slot, &region);
+            at.map(drop).map_err(|_| io::ErrorKind::QuotaExceeded.into())
+        }
+    }
+
+    #[test]
+    fn both_sides_name_a_region_alike_and_the_drive_keeps_its_limits() {
+        let queues = Region::shared(4096).unwrap();
+        let limits = Limits { regions: 3, bytes: 3 * 8192, ..Limits::default() };
+        let (drive, first) = AddressSpace::of_another(limits, &queues);
+        let (host, same) = AddressSpace::handing_over(Box::new(To(drive.clone())), &queues);
+        assert_eq!(first, same);
+        let (region, at) = host.provide(8192).unwrap();
+        assert!(region.is_shared());
+        host.write(at.offset(8000), b"hello").unwrap();
+        let mut out = [0; 5];
+        drive.read(at.offset(8000), &mut out).unwrap();
+        assert_eq!(&out, b"hello");
+        assert_eq!(drive.room(), 2 * 8192);
+        let anonymous = Region::anonymous(4096).unwrap();
+        assert_eq!(host.register(&anonymous), Err(RegisterError::NotShared));
+        // Too many bytes: refused where the other process asks how much it may map.
+        let refused = RegisterError::HandOver { kind: io::ErrorKind::Other };
+        assert_eq!(host.provide(2 * 8192 + 1).unwrap_err(), refused);
+        host.provide(1).unwrap();
+        host.provide(1).unwrap();
+        assert_eq!(drive.room(), 0, "too many regions");
+        assert!(host.provide(1).is_err());
+        let more = Region::shared(1).unwrap();
+        let limit = RegisterError::Limit { regions: 3, bytes: 3 * 8192 };
+        assert_eq!(drive.register_at(9, &more), Err(limit));
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let queues = Region::shared(4096).unwrap();
+        let (drive, _) = AddressSpace::of_another(Limits::default(), &queues);
+        let region = Region::shared(4096).unwrap();
+        for slot in [0, MAX_REGIONS, usize::MAX] {
+            assert_eq!(drive.register_at(slot, &region), Err(RegisterError::Slot { slot }));
+        }
+        drive.register_at(7, &region).unwrap();
+        assert_eq!(drive.register_at(7, &region), Err(RegisterError::Slot { slot: 7 }));
+        assert_eq!(AddressSpace::default().room(), u64::MAX);
+    }
 
     #[test]
     fn only_registered_bytes_are_found() {

@@ -1,12 +1,18 @@
 //! [`Port`]: one host's connection to a drive.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use clock::Waker;
 
-use crate::{AddressSpace, Iova, PAGE, Region, RegisterError};
+use crate::parts::descriptor;
+use crate::wires::{DRIVE_PARKED, SHOWN_BYTES, Wires, host_parked, wire};
+use crate::{
+    AddressSpace, HandOver, Iova, JoinError, Limits, PAGE, Parts, Region, RegisterError, SeenWord,
+    View, Word,
+};
 
 /// Queue identifiers 0 (admin) to `MAX_QUEUES - 1`.
 pub const MAX_QUEUES: u16 = 1025;
@@ -20,21 +26,50 @@ const BARS: usize = 6;
 /// Entries of the admin queues.
 pub(crate) const ADMIN_DEPTH: u16 = 64;
 
+/// Memory of both admin queues.
+const ADMIN_BYTES: usize = 2 * PAGE;
+const DOORBELL_BYTES: usize = 2 * MAX_QUEUES as usize * DOORBELL_STRIDE;
+/// Of any part of a shared port.
+const MOST_BYTES: u64 = 1 << 20;
+
 /// One host's connection to a drive: what a PCI function is to a real one. Both sides hold it; it
 /// has the memory the drive may touch, the doorbells, where the admin queues are (NVMe's AQA, ASQ
 /// and ACQ registers), and how each side wakes the other.
+///
+/// A port within a process is one object for both sides. One between processes is two: the drive's
+/// side makes it ([`Port::shared`]) and gives its [parts](Parts) to the host's process, which puts
+/// them together ([`Port::join`]). Whoever has the port need not know which it is.
 #[derive(Debug)]
 pub struct Port {
     memory: AddressSpace,
     doorbells: Arc<Region>,
-    /// Controller registers, at their NVMe offsets; those that nobody needs are zero.
-    registers: Arc<Region>,
+    registers: Registers,
     bars: [OnceLock<Iova>; BARS],
     admin_sq: Iova,
     admin_cq: Iova,
     drive: OnceLock<Waker>,
-    /// Read once for a batch of completions, and written to when a queue changes hands.
+    /// Read once for a batch of completions, and written to when a queue changes hands. None on
+    /// the host's side.
     vectors: Vec<RwLock<Option<Waker>>>,
+    ends: Ends,
+}
+
+/// Controller registers, at their NVMe offsets; those that nobody needs are zero.
+#[derive(Debug)]
+enum Registers {
+    Ours(Arc<Region>),
+    Shown(Arc<View>),
+}
+
+/// Where the two sides are.
+#[derive(Debug)]
+enum Ends {
+    /// Both here.
+    Here,
+    /// The host is in another process. Its ends of the wires are here until it gets them.
+    Drive { wires: Wires, theirs: Mutex<Option<(OwnedFd, Vec<OwnedFd>)>>, queues: Arc<Region> },
+    /// The drive is in another process.
+    Host(Wires),
 }
 
 impl Port {
@@ -44,18 +79,139 @@ impl Port {
     /// What `mmap(2)` returns.
     pub fn new() -> io::Result<Arc<Port>> {
         let memory = AddressSpace::default();
-        let queues = Region::anonymous(2 * PAGE)?;
+        let queues = Region::anonymous(ADMIN_BYTES)?;
         let base = memory.register(&queues).map_err(|e: RegisterError| io::Error::other(e))?;
         Ok(Arc::new(Port {
             memory,
-            doorbells: Region::anonymous(2 * usize::from(MAX_QUEUES) * DOORBELL_STRIDE)?,
-            registers: Region::anonymous(PAGE)?,
+            doorbells: Region::anonymous(DOORBELL_BYTES)?,
+            registers: Registers::Ours(Region::anonymous(PAGE)?),
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE as u64),
             drive: OnceLock::new(),
             vectors: (0..MAX_QUEUES).map(|_| RwLock::default()).collect(),
+            ends: Ends::Here,
         }))
+    }
+
+    /// The drive's side of a port whose host is in another process, which gets the
+    /// [parts](Port::parts).
+    ///
+    /// # Errors
+    /// What making memory and sockets returns; `InvalidInput` for more vectors than
+    /// [`Limits::MAX_VECTORS`].
+    pub fn shared(limits: Limits) -> io::Result<Arc<Port>> {
+        if limits.vectors > Limits::MAX_VECTORS {
+            let text = format!("{} vectors, {} at most", limits.vectors, Limits::MAX_VECTORS);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let shown = Region::shown(SHOWN_BYTES)?;
+        let queues = Region::shared(ADMIN_BYTES)?;
+        let doorbells = Region::shared(host_parked(limits.vectors))?;
+        let (memory, base) = AddressSpace::of_another(limits, &queues);
+        let (ours, theirs) = wire()?;
+        let (mut our_vectors, mut their_vectors) = (Vec::new(), Vec::new());
+        for _ in 0..limits.vectors {
+            let (ours, theirs) = wire()?;
+            our_vectors.push(ours);
+            their_vectors.push(theirs);
+        }
+        let wires = Wires::new(ours, our_vectors, 1);
+        let vector = |(number, wire): (u16, &Arc<OwnedFd>)| {
+            let parked = Word::new(&doorbells, host_parked(number));
+            RwLock::new(Some(Waker::across(Box::new(parked), wire.clone())))
+        };
+        let vectors = (0..limits.vectors).zip(&wires.vectors).map(vector).collect();
+        let theirs = Mutex::new(Some((theirs, their_vectors)));
+        Ok(Arc::new(Port {
+            memory,
+            doorbells,
+            registers: Registers::Ours(shown),
+            bars: Default::default(),
+            admin_sq: base,
+            admin_cq: base.offset(PAGE as u64),
+            drive: OnceLock::new(),
+            vectors,
+            ends: Ends::Drive { wires, theirs, queues },
+        }))
+    }
+
+    /// What the host's process needs of a [shared](Port::shared) port; nothing of it stays here, so
+    /// that the wires break when that process ends.
+    ///
+    /// # Errors
+    /// `Unsupported` for a port that is not the drive's side of a shared one, `AlreadyExists` when
+    /// they have been given out, or what `dup(2)` returns.
+    pub fn parts(&self) -> io::Result<Parts> {
+        let (Ends::Drive { theirs, queues, .. }, Registers::Ours(shown)) =
+            (&self.ends, &self.registers)
+        else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let (shown, doorbells, queues) =
+            (descriptor(shown)?, descriptor(&self.doorbells)?, descriptor(queues)?);
+        let taken = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (drive, vectors) = taken.ok_or(io::ErrorKind::AlreadyExists)?;
+        Ok(Parts { shown, doorbells, queues, drive, vectors })
+    }
+
+    /// The host's side of a port whose drive is in another process. Memory that is registered from
+    /// now on goes there by way of `hand_over`.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(parts: Parts, hand_over: Box<dyn HandOver>) -> Result<Arc<Port>, JoinError> {
+        let adopt = |what, memory, least| {
+            let region = Region::adopt(memory, MOST_BYTES)
+                .map_err(|source| JoinError::Memory { what, source })?;
+            let bytes = region.len();
+            if bytes < least {
+                return Err(JoinError::Short { what, bytes, least });
+            }
+            Ok(region)
+        };
+        let vectors = parts.vectors.len();
+        let doorbells = adopt("doorbells", parts.doorbells, host_parked(vectors as u16))?;
+        let queues = adopt("admin queues", parts.queues, ADMIN_BYTES)?;
+        let what = "registers";
+        let shown = View::adopt(parts.shown, MOST_BYTES)
+            .map_err(|source| JoinError::Memory { what, source })?;
+        if shown.len() < SHOWN_BYTES {
+            return Err(JoinError::Short { what, bytes: shown.len(), least: SHOWN_BYTES });
+        }
+        let (memory, base) = AddressSpace::handing_over(hand_over, &queues);
+        let wires = Wires::new(parts.drive, parts.vectors, vectors);
+        let parked = SeenWord::new(&shown, DRIVE_PARKED);
+        let waker = Waker::across(Box::new(parked), wires.drive.clone());
+        Ok(Arc::new(Port {
+            memory,
+            doorbells,
+            registers: Registers::Shown(shown),
+            bars: Default::default(),
+            admin_sq: base,
+            admin_cq: base.offset(PAGE as u64),
+            drive: OnceLock::from(waker),
+            vectors: Vec::new(),
+            ends: Ends::Host(wires),
+        }))
+    }
+
+    /// Whether the other side is in another process.
+    pub fn is_shared(&self) -> bool {
+        !matches!(self.ends, Ends::Here)
+    }
+
+    /// Whether the drive's side is here.
+    pub fn has_drive(&self) -> bool {
+        !matches!(self.ends, Ends::Host(_))
+    }
+
+    /// Interrupt vectors.
+    pub fn vectors(&self) -> u16 {
+        match &self.ends {
+            Ends::Here | Ends::Drive { .. } => self.vectors.len() as u16,
+            Ends::Host(wires) => wires.vectors.len() as u16,
+        }
     }
 
     /// The memory that the drive may touch for this host.
@@ -73,15 +229,21 @@ impl Port {
     /// # Panics
     /// When there is no such register: offsets are the code's own, never the other side's.
     pub fn register(&self, offset: usize) -> u32 {
-        self.registers.half_word(offset).load(Ordering::Acquire)
+        match &self.registers {
+            Registers::Ours(region) => region.half_word(offset).load(Ordering::Acquire),
+            Registers::Shown(view) => view.half_word(offset),
+        }
     }
 
     /// Sets a controller register, which is for the drive to do.
     ///
     /// # Panics
-    /// As for [`register`](Port::register).
+    /// As for [`register`](Port::register), and on the host's side of a shared port.
     pub fn set_register(&self, offset: usize, value: u32) {
-        self.registers.half_word(offset).store(value, Ordering::Release);
+        match &self.registers {
+            Registers::Ours(region) => region.half_word(offset).store(value, Ordering::Release),
+            Registers::Shown(_) => panic!("a host sets no controller register ({offset:#x})"),
+        }
     }
 
     /// Where the memory behind a base address register is, if there is some: memory of the drive
@@ -108,16 +270,44 @@ impl Port {
         (self.admin_cq, ADMIN_DEPTH)
     }
 
-    /// Says how to wake the runner that polls the drive. Later calls are ignored.
-    pub fn set_drive_waker(&self, waker: Waker) {
+    /// Says how to wake the runner that polls the drive, which is for the drive's side to do. Later
+    /// calls are ignored.
+    ///
+    /// # Errors
+    /// On a shared port, what [`Waker::link`] returns: its host cannot wake the drive. A port within
+    /// a process refuses nothing.
+    pub fn set_drive_waker(&self, waker: Waker) -> io::Result<()> {
+        if let (Ends::Drive { wires, .. }, Registers::Ours(shown)) = (&self.ends, &self.registers) {
+            wires.listen_as_drive(&waker, shown)?;
+        }
         let _ = self.drive.set(waker);
+        Ok(())
     }
 
     /// Says whom interrupt vector `vector` wakes from now on: what came before may have woken
     /// another. Vectors out of range are ignored.
-    pub fn set_vector(&self, vector: u16, waker: Waker) {
+    ///
+    /// # Errors
+    /// On the host's side of a shared port, what [`Waker::link`] returns: the vector wakes nobody.
+    /// A port within a process refuses nothing.
+    pub fn set_vector(&self, vector: u16, waker: Waker) -> io::Result<()> {
+        match &self.ends {
+            Ends::Host(wires) => return wires.listen_as_host(vector, &waker, &self.doorbells),
+            // The host's own, in its process.
+            Ends::Drive { .. } => return Err(io::ErrorKind::Unsupported.into()),
+            Ends::Here => {}
+        }
         if let Some(slot) = self.vectors.get(usize::from(vector)) {
             *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+        }
+        Ok(())
+    }
+
+    /// The drive has let go of a shared port: its host wakes it no more, and hears that the wires are
+    /// closed. Nothing to do within a process.
+    pub fn close(&self) {
+        if let Ends::Drive { wires, .. } = &self.ends {
+            wires.close();
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Region {
     len: usize,
     /// A file mapping gives its blocks back by punching, anonymous memory by `MADV_DONTNEED`.
     file: Option<File>,
+    /// The file is sealed memory ([`Region::shared`]).
+    sealed: bool,
 }
 
 // SAFETY: the mapping belongs to the region until it is dropped, is valid from any thread, and the
@@ -56,13 +58,8 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: None };
-        if len >= 2 << 20 {
-            // SAFETY: advice on our own mapping; refusal (no huge pages here) costs only speed.
-            let _ = unsafe {
-                rustix::mm::madvise(region.base.as_ptr().cast(), len, Advice::LinuxHugepage)
-            };
-        }
+        let region = Region { base, len, file: None, sealed: false };
+        region.prefer_huge_pages();
         Ok(region)
     }
 
@@ -92,7 +89,37 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region { base, len, file: Some(file) }))
+        Ok(Arc::new(Region { base, len, file: Some(file), sealed: false }))
+    }
+
+    /// All of a memory file that is sealed against shrinking, shared with whoever else has it.
+    pub(crate) fn map_sealed(file: File, len: usize) -> io::Result<Region> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. The seal
+        // keeps the file as long as it is: no access raises SIGBUS.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
+        };
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
+        let region = Region { base, len, file: Some(file), sealed: true };
+        region.prefer_huge_pages();
+        Ok(region)
+    }
+
+    /// Asks for huge pages, if the region is large enough for one.
+    fn prefer_huge_pages(&self) {
+        if self.len >= 2 << 20 {
+            // SAFETY: advice on our own mapping; refusal (no huge pages here) costs only speed.
+            let _ = unsafe {
+                rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage)
+            };
+        }
+    }
+
+    /// Whether other processes can map it: sealed memory ([`Region::shared`]).
+    pub fn is_shared(&self) -> bool {
+        self.sealed
     }
 
     /// Bytes.

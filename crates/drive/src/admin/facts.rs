@@ -45,6 +45,8 @@ pub(crate) struct DriveFacts {
     pub(crate) extensions: Extensions,
     /// Whether what is in the controller memory buffer survives the loss of power.
     pub(crate) protected_cmb: bool,
+    /// Whether this host may not write.
+    pub(crate) write_protected: bool,
     /// How queues are served at first.
     pub(crate) arbitration: feature::Arbitration,
 }
@@ -137,6 +139,7 @@ impl DriveFacts {
         .into();
         n.ncap = self.sectors.into();
         n.nuse = mapped.min(self.sectors).into();
+        n.nsattr = self.write_protected.into();
         n.nvmcap = (u128::from(self.sectors) * u128::from(self.sector_bytes)).into();
         n.lbaf[0] =
             LbaFormat { ms: self.oob_bytes.into(), lbads: self.sector_bytes.ilog2() as u8, rp: 0 };

@@ -10,7 +10,7 @@ use nvme::{
 use super::*;
 use crate::PersonalityKind;
 
-fn facts() -> DriveFacts {
+pub(crate) fn facts() -> DriveFacts {
     DriveFacts {
         name: "unit-7".into(),
         personality: PersonalityKind::Block,
@@ -27,6 +27,7 @@ fn facts() -> DriveFacts {
         queue_depth: 1024,
         extensions: Extensions::default(),
         protected_cmb: false,
+        write_protected: false,
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
 }

@@ -24,7 +24,7 @@ fn start(drive: DriveConfig, queues: u16, config: &Config) -> Running {
     let port = drive.attach().unwrap();
     let clock = RealClock::start();
     let runner = RealRunner::new(clock, Idle::default()).unwrap();
-    port.set_drive_waker(runner.waker());
+    port.set_drive_waker(runner.waker()).unwrap();
     let stopper = runner.stopper();
     let thread = std::thread::spawn(move || runner.run(&mut drive).unwrap());
     let pump = &mut std::thread::yield_now;

@@ -246,7 +246,8 @@ impl Kv {
     /// Wakes whoever polls this when the drive has completed something.
     pub fn set_waker(&mut self, waker: Waker) {
         if let Some(vector) = self.queue.queue().vector() {
-            self.queue.port().set_vector(vector, waker);
+            // Refused only by a port between processes: then the target has to be polled.
+            let _ = self.queue.port().set_vector(vector, waker);
         }
     }
 

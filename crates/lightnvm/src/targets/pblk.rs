@@ -259,7 +259,8 @@ impl Device for Pblk {
 
     fn set_waker(&mut self, waker: Waker) {
         if let Some(vector) = self.flash.queue().vector() {
-            self.flash.port().set_vector(vector, waker);
+            // Refused only by a port between processes: then the target has to be polled.
+            let _ = self.flash.port().set_vector(vector, waker);
         }
     }
 }

@@ -72,7 +72,7 @@ fn measure(
     // The drive's thread starts where virtual time stopped, which is the start of the clock.
     let clock = RealClock::start();
     let real = RealRunner::new(clock, Idle::default())?;
-    port.set_drive_waker(real.waker());
+    port.set_drive_waker(real.waker())?;
     let stopper = real.stopper();
     let thread = std::thread::spawn(move || {
         let result = real.run(&mut drive);

@@ -158,7 +158,7 @@ impl Service {
             Threads::Two => {
                 let runner =
                     RealRunner::new(clock, Idle::default()).map_err(ServeError::Threads)?;
-                port.set_drive_waker(runner.waker());
+                port.set_drive_waker(runner.waker()).map_err(ServeError::Threads)?;
                 (drive_waker, drive) = (runner.waker(), {
                     let (stopper, bell) = (runner.stopper(), Bell(ended));
                     let handle = name("drive").spawn(move || {

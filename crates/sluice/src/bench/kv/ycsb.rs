@@ -66,7 +66,7 @@ pub fn run(
         let clock = RealClock::start();
         client.run_in_real_time(clock);
         let real = RealRunner::new(clock, Idle::default())?;
-        port.set_drive_waker(real.waker());
+        port.set_drive_waker(real.waker())?;
         let stopper = real.stopper();
         let thread = std::thread::spawn(move || real.run(&mut drive));
         while !client.done() {

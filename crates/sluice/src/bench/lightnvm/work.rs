@@ -110,7 +110,7 @@ pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<Done, Benc
         return Cores::allowed().on_first(turns);
     }
     let runner = RealRunner::new(clock, Idle::default())?;
-    port.set_drive_waker(runner.waker());
+    port.set_drive_waker(runner.waker())?;
     let stopper = runner.stopper();
     let cores = Cores::allowed();
     thread::scope(|scope| {

@@ -1,0 +1,193 @@
+//! A hostile host beside one that behaves, in virtual time: whatever the first does, the second's
+//! data is what it wrote, what is neither's is as it was, and the drive goes on.
+//!
+//! A failing seed is printed; replay it with
+//! `SLUICE_SEED=n cargo test -p sluice-drive --test sharing hostile`. `SLUICE_CASES` sets how many
+//! seeds are tried.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use clock::{Component, Nanos};
+use drive::{Access, Drive, DriveConfig, Part, PersonalityKind};
+use media::MediaConfig;
+use nvme::{ChunkState, Sqe, Status};
+use ring::Port;
+use rng::Rng;
+
+use crate::garbage::Garbage;
+use crate::rig::{Host, SECTOR, block, open_channel, pcm};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn seeds(config: impl Fn() -> DriveConfig) {
+    let seeds = match number("SLUICE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SLUICE_CASES").unwrap_or(40),
+    };
+    for seed in seeds {
+        let case = AssertUnwindSafe(|| case(config(), seed));
+        if let Err(panic) = catch_unwind(case) {
+            eprintln!("SLUICE_SEED={seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Sectors of each host, and of nobody between them.
+const MINE: u64 = 300;
+const NOBODYS: u64 = 20;
+/// Parallel units of the host that behaves.
+const PUS: u32 = 5;
+
+fn case(config: DriveConfig, seed: u64) {
+    let physical = config.personality == PersonalityKind::OpenChannel;
+    let mut d = Drive::new(config).unwrap();
+    let limits = |access| Access { queues: 3, queue_depth: 64, ..access };
+    let (good, bad) = match physical {
+        false => (
+            Access::to(Part::Sectors { first: 0, count: MINE }),
+            limits(Access::to(Part::Sectors { first: MINE + NOBODYS, count: MINE })),
+        ),
+        true => (
+            Access::to(Part::ParallelUnits { first: 0, count: PUS }),
+            limits(Access::to(Part::ParallelUnits { first: PUS + 1, count: PUS })),
+        ),
+    };
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    let mut h = Host::attach(&mut d, Some(good), 16, 64);
+    let port = Port::new().unwrap();
+    d.attach_as(&port, bad).unwrap();
+    let mut garbage = Garbage::new(port.clone(), seed, false);
+    let mut model = Model::new(&h, physical);
+    for _ in 0..60 {
+        for _ in 0..rng.below(20) {
+            garbage.step();
+            if rng.chance(0.3) {
+                d.poll(h.now);
+                h.now += Nanos(rng.below(3_000));
+            }
+        }
+        model.step(&mut d, &mut h, &mut rng);
+        let stats = d.port_stats(&port).unwrap();
+        assert!(stats.stalled <= 4 * 64 && stats.outstanding <= 4 * 64, "{stats:?}");
+        assert!(stats.queues <= 4, "{stats:?}");
+    }
+    model.check(&mut d, &mut h);
+    // The good host hears of no error that is not its own, and the drive has none of its own.
+    d.detach(&port).unwrap();
+    let mut all = Host::attach(&mut d, None, 8, 64);
+    all.now = h.now;
+    if physical {
+        let media = all.controller.info().open_channel.unwrap().geometry;
+        let chunks = u64::from(media.chunks);
+        let report = all.ask(&mut d, |c, pump| c.chunks(0, 16 * chunks, pump)).unwrap();
+        for (n, chunk) in (0..).zip(&report) {
+            let others = n / chunks >= u64::from(PUS + 1) && n / chunks < u64::from(2 * PUS + 1);
+            let mine = n / chunks < u64::from(PUS);
+            let free = chunk.chunk_state() == Some(ChunkState::Free);
+            assert!(others || mine || free, "chunk {n} is nobody's: {chunk:?}");
+        }
+    } else {
+        for lba in (MINE..MINE + NOBODYS).step_by(4) {
+            assert_eq!(all.read(&mut d, lba, 4).unwrap(), [0; 4], "sector {lba} is nobody's");
+        }
+    }
+    model.check(&mut d, &mut h);
+}
+
+/// What the host that behaves has written.
+struct Model {
+    physical: bool,
+    sectors: Vec<u8>,
+    /// Of an open-channel drive: the first address of the chunk that is written, and how far.
+    chunks: Vec<u64>,
+    unit: u32,
+    next: u64,
+    per_chunk: u64,
+}
+
+impl Model {
+    fn new(h: &Host, physical: bool) -> Model {
+        let (mut chunks, mut unit, mut per_chunk) = (Vec::new(), 1, MINE);
+        if physical {
+            let media = h.controller.info().open_channel.unwrap();
+            (unit, per_chunk) = (media.geometry.ws_min, u64::from(media.geometry.sectors));
+            for pu in 0..PUS {
+                let (group, pu) = (pu / media.geometry.pus, pu % media.geometry.pus);
+                for chunk in 0..4 {
+                    let address = nvme::Address { group, pu, chunk, sector: 0 };
+                    chunks.push(media.format.pack(address).0);
+                }
+            }
+        }
+        let sectors = if physical { Vec::new() } else { vec![0; MINE as usize] };
+        Model { physical, sectors, chunks, unit, next: 0, per_chunk }
+    }
+
+    /// Where the n-th sector that was written is.
+    fn place(&self, n: u64) -> u64 {
+        match self.physical {
+            true => self.chunks[(n / self.per_chunk) as usize] + n % self.per_chunk,
+            false => n,
+        }
+    }
+
+    fn step(&mut self, d: &mut Drive, h: &mut Host, rng: &mut Rng) {
+        let byte = 1 + rng.below(255) as u8;
+        if self.physical {
+            if self.next < self.chunks.len() as u64 * self.per_chunk {
+                let at = self.place(self.next);
+                assert_eq!(h.write(d, at, self.unit, byte), Status::SUCCESS);
+                self.sectors.extend((0..self.unit).map(|_| byte));
+                self.next += u64::from(self.unit);
+            }
+            return;
+        }
+        let sectors = 1 + rng.below(8);
+        let lba = rng.below(MINE - sectors + 1);
+        let range = lba as usize..(lba + sectors) as usize;
+        match rng.below(4) {
+            0 => {
+                let sqe = Sqe::write_zeroes(1, lba, sectors as u32, true);
+                assert_eq!(h.io(d, sqe).status, Status::SUCCESS);
+                self.sectors[range].fill(0);
+            }
+            1 => assert_eq!(h.read(d, lba, sectors as u32).unwrap(), self.sectors[range]),
+            _ => {
+                assert_eq!(h.write(d, lba, sectors as u32, byte), Status::SUCCESS);
+                self.sectors[range].fill(byte);
+            }
+        }
+    }
+
+    fn check(&self, d: &mut Drive, h: &mut Host) {
+        for (n, expected) in self.sectors.iter().enumerate() {
+            let read = h.read(d, self.place(n as u64), 1);
+            assert_eq!(read, Ok(vec![*expected]), "sector {n}");
+            assert_eq!(h.byte(SECTOR - 1), *expected, "all of it");
+        }
+    }
+}
+
+#[test]
+fn hostile_beside_a_block_drives_host() {
+    seeds(block);
+}
+
+#[test]
+fn hostile_beside_a_host_of_phase_change_memory() {
+    seeds(pcm);
+}
+
+#[test]
+fn hostile_beside_a_host_of_physical_addresses() {
+    seeds(|| {
+        let mut config = open_channel();
+        if let MediaConfig::Nand(nand) = &mut config.media {
+            nand.geometry.pages = 32;
+        }
+        config
+    });
+}

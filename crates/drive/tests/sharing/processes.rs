@@ -1,0 +1,406 @@
+//! Hosts in other processes, in real time, on a drive whose runner has a thread of its own.
+
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use clock::{Component, Idle, Nanos, Parker, RealClock, RealRunner, Stopper, Waker};
+use drive::{Access, Drive, DriveConfig, Part};
+use driver::Controller;
+use nvme::{SglDescriptor, Sqe, Status};
+use ring::{Limits, Port};
+use rng::Rng;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::detach::holdings;
+use crate::garbage::Garbage;
+use crate::rig::{SECTOR, block, null};
+use crate::socket::{self, kind};
+
+/// These tests count descriptors and time: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+const COUNT: u64 = 400;
+
+pub fn child() {
+    // Whatever becomes of the tests: no process stays.
+    let signal = rustix::process::Signal::KILL;
+    rustix::process::set_parent_process_death_signal(Some(signal)).unwrap();
+    match std::env::var(socket::ROLE).as_deref() {
+        Ok("verify") => verify(),
+        Ok("write") => write(),
+        Ok("sleep") => sleep(),
+        Ok("garbage") => hostile(),
+        // Run as a test among others: there is no other process.
+        _ => rustix::process::set_parent_process_death_signal(None).unwrap(),
+    }
+}
+
+fn number(name: &str) -> u64 {
+    std::env::var(name).unwrap().parse().unwrap()
+}
+
+// ---- The hosts' processes.
+
+/// Writes and reads at random, many at a time, and looks at every byte.
+fn verify() {
+    let (seed, rounds) = (number("SEED"), number("ROUNDS"));
+    let port = socket::join();
+    let pump = &mut std::thread::yield_now;
+    let mut controller = Controller::attach(port.clone(), pump, u64::MAX).unwrap();
+    assert_eq!(controller.info().sectors, COUNT);
+    let mut pair = controller.create_queue_pair(33, Some(1), pump).unwrap();
+    let parker = Parker::new().unwrap();
+    port.set_vector(1, parker.waker()).unwrap();
+    let (memory, at) = port.memory().provide(32 * SECTOR).unwrap();
+    let mut rng = Rng::new(seed);
+    let value = |lba: u64, version: u64| (lba << 32 | version).wrapping_mul(seed | 1);
+    let mut versions = vec![0u64; COUNT as usize];
+    // Somebody else may have had the part before.
+    pair.submit(Sqe::write_zeroes(1, 0, COUNT as u32, true), 0).unwrap();
+    pair.ring();
+    let zeroed = loop {
+        if let Some(completed) = pair.reap() {
+            break completed.status;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(zeroed, Status::SUCCESS);
+    for _ in 0..rounds {
+        // A batch of different sectors, then all of it at once.
+        let first = rng.below(COUNT - 32);
+        let writes = rng.chance(0.5);
+        for slot in 0..32u64 {
+            let lba = first + slot;
+            let offset = slot as usize * SECTOR;
+            let address = at.offset(offset as u64).0;
+            let mut sqe = if writes {
+                versions[lba as usize] += 1;
+                for i in 0..SECTOR / 8 {
+                    let word = value(lba, versions[lba as usize]) ^ i as u64;
+                    memory.write(offset + 8 * i, &word.to_le_bytes());
+                }
+                Sqe::write(1, lba, 1, false)
+            } else {
+                memory.fill(offset, SECTOR, 0xee);
+                Sqe::read(1, lba, 1)
+            };
+            sqe.set_sgl(SglDescriptor::DataBlock { address, length: SECTOR as u32 });
+            pair.submit(sqe, slot).unwrap();
+        }
+        pair.ring();
+        let (mut left, mut prepared) = (32, false);
+        while left > 0 {
+            let Some(completed) = pair.reap() else {
+                // Twice without: once before it says that it sleeps, once after.
+                match prepared {
+                    false => parker.prepare(),
+                    true => parker.park(&[], Nanos::from_secs(20)).unwrap(),
+                }
+                prepared = !prepared;
+                continue;
+            };
+            if std::mem::take(&mut prepared) {
+                parker.unpark();
+            }
+            assert_eq!(completed.status, Status::SUCCESS);
+            left -= 1;
+            if !writes {
+                let lba = first + completed.user;
+                let version = versions[lba as usize];
+                for i in 0..SECTOR / 8 {
+                    let mut word = [0; 8];
+                    memory.read(completed.user as usize * SECTOR + 8 * i, &mut word);
+                    let expected = if version == 0 { 0 } else { value(lba, version) ^ i as u64 };
+                    assert_eq!(u64::from_le_bytes(word), expected, "sector {lba} word {i}");
+                }
+            }
+            pair.release();
+        }
+    }
+    assert_eq!(pair.stray_completions(), 0);
+}
+
+/// Says when it has begun, and writes until it is killed.
+fn write() {
+    let port = socket::join();
+    let pump = &mut std::thread::yield_now;
+    let mut controller = Controller::attach(port.clone(), pump, u64::MAX).unwrap();
+    let mut pair = controller.create_queue_pair(65, None, pump).unwrap();
+    let (memory, at) = port.memory().provide(SECTOR).unwrap();
+    memory.fill(0, SECTOR, 0xab);
+    let (mut sent, mut said) = (0u64, false);
+    for _ in 0..100_000 {
+        let mut sqe = Sqe::write(1, sent % COUNT, 1, false);
+        sqe.set_sgl(SglDescriptor::DataBlock { address: at.0, length: SECTOR as u32 });
+        while pair.submit(sqe, 0).is_err() {
+            pair.ring();
+            while pair.reap().is_some() {}
+        }
+        sent += 1;
+        if sent == 100 && !std::mem::replace(&mut said, true) {
+            socket::send(std::io::stdin(), kind::NOTE, b"begun", &[]).unwrap();
+        }
+    }
+    // Nobody killed it: it goes round until somebody does.
+    loop {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// One read whenever the other process says so; tells how long it took.
+fn sleep() {
+    let port = socket::join();
+    let pump = &mut std::thread::yield_now;
+    let mut controller = Controller::attach(port.clone(), pump, u64::MAX).unwrap();
+    let mut pair = controller.create_queue_pair(8, Some(1), pump).unwrap();
+    let parker = Parker::new().unwrap();
+    port.set_vector(1, parker.waker()).unwrap();
+    socket::send(std::io::stdin(), kind::NOTE, &0u64.to_le_bytes(), &[]).unwrap();
+    while let Some((kind::NOTE, ..)) = socket::receive(std::io::stdin()) {
+        let begin = Instant::now();
+        let mut sqe = Sqe::read(1, 0, 1);
+        sqe.set_sgl(SglDescriptor::BitBucket { length: SECTOR as u32 });
+        pair.submit(sqe, 0).unwrap();
+        pair.ring();
+        while pair.reap().is_none() {
+            parker.park(&[], Nanos::from_millis(1)).unwrap();
+            assert!(begin.elapsed() < Duration::from_secs(10), "the drive sleeps on");
+        }
+        pair.release();
+        let took = begin.elapsed().as_micros() as u64;
+        socket::send(std::io::stdin(), kind::NOTE, &took.to_le_bytes(), &[]).unwrap();
+    }
+}
+
+fn hostile() {
+    let port = socket::join();
+    let mut garbage = Garbage::new(port, number("SEED"), true);
+    socket::send(std::io::stdin(), kind::NOTE, b"begun", &[]).unwrap();
+    loop {
+        garbage.step();
+    }
+}
+
+// ---- The drive's process.
+
+type Job = Box<dyn FnOnce(&mut Drive) + Send>;
+
+/// A drive, and what others ask of its thread.
+struct Served {
+    drive: Drive,
+    jobs: Receiver<Job>,
+}
+
+impl Component for Served {
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        while let Ok(job) = self.jobs.try_recv() {
+            job(&mut self.drive);
+            moved = true;
+        }
+        moved | self.drive.poll(now)
+    }
+    fn deadline(&self) -> Nanos {
+        self.drive.deadline()
+    }
+}
+
+struct Server {
+    jobs: Sender<Job>,
+    waker: Waker,
+    stopper: Stopper,
+    thread: JoinHandle<()>,
+}
+
+/// A host's process, and the thread that serves its socket.
+struct Client {
+    child: Child,
+    port: Arc<Port>,
+    socket: Arc<OwnedFd>,
+    control: JoinHandle<()>,
+    notes: Receiver<Vec<u8>>,
+}
+
+impl Server {
+    fn start(config: DriveConfig) -> Server {
+        let drive = Drive::new(config).unwrap();
+        let runner = RealRunner::new(RealClock::start(), Idle::default()).unwrap();
+        let (waker, stopper) = (runner.waker(), runner.stopper());
+        let (jobs, receiver) = channel();
+        let mut served = Served { drive, jobs: receiver };
+        let thread = std::thread::spawn(move || runner.run(&mut served).unwrap());
+        Server { jobs, waker, stopper, thread }
+    }
+
+    fn call<T: Send + 'static>(&self, job: impl FnOnce(&mut Drive) -> T + Send + 'static) -> T {
+        let (answer, answered) = channel();
+        let job: Job = Box::new(move |drive| answer.send(job(drive)).unwrap());
+        self.jobs.send(job).unwrap();
+        self.waker.wake();
+        answered.recv().unwrap()
+    }
+
+    fn client(&self, role: &str, access: Access, environment: &[(&str, String)]) -> Client {
+        let limits = Limits { vectors: 4, regions: 16, bytes: 4 << 20 };
+        let port = Port::shared(limits).unwrap();
+        let theirs = port.clone();
+        self.call(move |drive| drive.attach_as(&theirs, access)).unwrap();
+        port.set_drive_waker(self.waker.clone()).unwrap();
+        let (child, socket) = socket::spawn(role, environment);
+        socket::give(&socket, &port);
+        let (theirs, stream) = (port.clone(), socket.clone());
+        let (note, notes) = channel();
+        let control = std::thread::spawn(move || {
+            socket::serve(&stream, &theirs, |bytes| {
+                let _ = note.send(bytes.to_vec());
+            });
+        });
+        Client { child, port, socket, control, notes }
+    }
+
+    /// Waits for the end of a host's process, and lets go of it.
+    fn finish(&self, mut client: Client) -> bool {
+        let success = client.child.wait().unwrap().success();
+        client.control.join().unwrap();
+        let port = client.port.clone();
+        self.call(move |drive| drive.detach(&port)).unwrap();
+        success
+    }
+
+    fn wait_until_idle(&self) {
+        let begin = Instant::now();
+        while !self.call(|drive| drive.is_idle()) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "commands that never end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stop(self) {
+        self.stopper.stop();
+        self.thread.join().unwrap();
+    }
+}
+
+fn part(number: u64) -> Access {
+    let part = Part::Sectors { first: number * (COUNT + 7), count: COUNT };
+    Access { queues: 4, queue_depth: 128, ..Access::to(part) }
+}
+
+fn turn() -> impl Drop {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn environment(seed: u64, rounds: u64) -> [(&'static str, String); 2] {
+    [("SEED", seed.to_string()), ("ROUNDS", rounds.to_string())]
+}
+
+#[test]
+fn two_processes_share_a_drive() {
+    let _turn = turn();
+    let server = Server::start(block());
+    let before = holdings();
+    for round in 0..2 {
+        let clients: Vec<_> = (0..2)
+            .map(|n| server.client("verify", part(2 * round + n), &environment(n + 1, 400)))
+            .collect();
+        for client in clients {
+            let stats = client.port.clone();
+            assert!(server.finish(client), "a process found what it had not written");
+            assert_eq!(Arc::strong_count(&stats), 1);
+        }
+    }
+    assert_eq!(server.call(|drive| drive.hosts()), 0);
+    server.wait_until_idle();
+    // Other tests of this process come and go beside this one.
+    let after = holdings();
+    assert!(after.0 < before.0 + 100, "{before:?} became {after:?}");
+    server.stop();
+}
+
+#[test]
+fn hostile_processes_disturb_nobody() {
+    let _turn = turn();
+    let server = Server::start(block());
+    for seed in 0..3 {
+        let mut bad = server.client("garbage", part(1), &environment(seed, 0));
+        assert!(bad.notes.recv_timeout(Duration::from_secs(20)).is_ok());
+        let good = server.client("verify", part(0), &environment(seed + 100, 200));
+        assert!(server.finish(good), "seed {seed}");
+        assert!(bad.child.try_wait().unwrap().is_none(), "it goes on and on");
+        let port = bad.port.clone();
+        let stats = server.call(move |drive| drive.port_stats(&port)).unwrap();
+        assert!(stats.commands > 100 && stats.refused > 0, "{stats:?}");
+        assert!(stats.stalled <= 5 * 128 && stats.queues <= 5, "{stats:?}");
+        bad.child.kill().unwrap();
+        assert!(!server.finish(bad));
+    }
+    server.wait_until_idle();
+    server.stop();
+}
+
+#[test]
+fn processes_that_are_killed_leave_nothing() {
+    let _turn = turn();
+    let server = Server::start(block());
+    let mut rng = Rng::new(9);
+    let mut before = (0, 0);
+    for round in 0..100 {
+        if round == 5 {
+            before = holdings();
+        }
+        let mut client = server.client("write", part(round % 3), &[]);
+        assert!(client.notes.recv_timeout(Duration::from_secs(20)).is_ok());
+        std::thread::sleep(Duration::from_micros(rng.below(5_000)));
+        client.child.kill().unwrap();
+        let port = client.port.clone();
+        assert!(!server.finish(client), "it was in the middle of it");
+        server.wait_until_idle();
+        assert_eq!(Arc::strong_count(&port), 1, "its memory goes with it");
+        assert!(port.memory().room() < 4 << 20);
+    }
+    assert_eq!(server.call(|drive| drive.hosts()), 0);
+    let after = holdings();
+    assert!(after.0 < before.0 + 50 && after.1 < before.1 + 100, "{before:?} became {after:?}");
+    // And the drive is as good as new.
+    let good = server.client("verify", part(3), &environment(1, 50));
+    assert!(server.finish(good));
+    server.stop();
+}
+
+#[test]
+fn an_idle_drive_uses_no_processor_and_wakes() {
+    let _turn = turn();
+    let server = Server::start(null(Nanos::from_micros(5)));
+    let access = part(0);
+    let clients: Vec<_> = (0..3).map(|_| server.client("sleep", access, &[])).collect();
+    for client in &clients {
+        assert!(client.notes.recv_timeout(Duration::from_secs(20)).is_ok(), "ready");
+    }
+    let used = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    for round in 0..20 {
+        // Asking takes some, and so does spinning before it sleeps.
+        let before = server.call(move |_| used());
+        std::thread::sleep(Duration::from_millis(50));
+        let spent = server.call(move |_| used()) - before;
+        assert!(spent < Duration::from_millis(5), "round {round}: {spent:?} of 50 ms");
+        let client = &clients[round % 3];
+        std::thread::sleep(Duration::from_millis(2));
+        socket::send(&client.socket, kind::NOTE, b"go", &[]).unwrap();
+        let took = client.notes.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(took.len() == 8);
+    }
+    for client in clients {
+        let port = client.port.clone();
+        rustix::net::shutdown(&client.socket, rustix::net::Shutdown::Both).unwrap();
+        assert!(server.finish(client));
+        assert_eq!(Arc::strong_count(&port), 1);
+    }
+    server.stop();
+}

@@ -1,0 +1,190 @@
+//! Hosts in virtual time: a port with rights, its controller, one queue pair, some memory.
+
+use std::sync::Arc;
+
+use clock::{Component, Nanos};
+use drive::{Access, Drive, DriveConfig, NullConfig, PersonalityKind};
+use driver::{Completed, Controller, DriverError, QueuePair};
+use media::{DataStore, MediaConfig, NandTiming, PcmConfig};
+use nvme::{AdminCommand, Cqe, SglDescriptor, Sqe, Status};
+use ring::{CompletionHost, Iova, Port, Region, SubmissionHost};
+
+use crate::common::{drive, nand};
+
+pub const SECTOR: usize = 4096;
+
+/// A drive that keeps its data: 4 × 4 PUs of 16 chunks of 16 pages, fast enough for real time.
+pub fn block() -> DriveConfig {
+    let mut config = drive(media::NandConfig { data: DataStore::Memory, ..nand() });
+    if let MediaConfig::Nand(nand) = &mut config.media {
+        (nand.geometry.chunks, nand.geometry.pages) = (16, 16);
+        nand.timing = NandTiming::uniform(
+            Nanos::from_micros(5),
+            Nanos::from_micros(20),
+            Nanos::from_micros(100),
+            4_000_000_000,
+        );
+    }
+    config
+}
+
+pub fn open_channel() -> DriveConfig {
+    DriveConfig { personality: PersonalityKind::OpenChannel, ..block() }
+}
+
+pub fn null(latency: Nanos) -> DriveConfig {
+    DriveConfig {
+        personality: PersonalityKind::Null,
+        media: MediaConfig::Null { bytes: 1 << 24, sector_bytes: SECTOR as u32 },
+        null: NullConfig { latency, bytes_per_sec: 0 },
+        ..block()
+    }
+}
+
+pub fn pcm() -> DriveConfig {
+    let media = MediaConfig::Pcm(PcmConfig {
+        channels: 2,
+        pus: 2,
+        bytes: 1 << 22,
+        sector_bytes: SECTOR as u32,
+        read: Nanos(200),
+        write: Nanos(1_000),
+        channel_bytes_per_sec: 1_000_000_000,
+        data: DataStore::Memory,
+    });
+    DriveConfig { media, ..block() }
+}
+
+/// Lets the drive go on until nothing is left to happen.
+pub fn drain(drive: &mut Drive, now: &mut Nanos) {
+    loop {
+        while drive.poll(*now) {}
+        match drive.deadline() {
+            Nanos::MAX => return,
+            at => *now = (*now).max(at),
+        }
+    }
+}
+
+pub struct Host {
+    pub port: Arc<Port>,
+    pub controller: Controller,
+    pub pair: QueuePair,
+    pub memory: Arc<Region>,
+    pub at: Iova,
+    pub now: Nanos,
+}
+
+impl Host {
+    /// With `access`, or all of the drive.
+    pub fn attach(drive: &mut Drive, access: Option<Access>, depth: u16, pages: usize) -> Host {
+        let port = match access {
+            None => drive.attach().unwrap(),
+            Some(access) => {
+                let port = Port::new().unwrap();
+                drive.attach_as(&port, access).unwrap();
+                port
+            }
+        };
+        let mut now = Nanos::ZERO;
+        let pump = &mut || drain(drive, &mut now);
+        let mut controller = Controller::attach(port.clone(), pump, 100).unwrap();
+        let pair = controller.create_queue_pair(depth, None, pump).unwrap();
+        let (memory, at) = port.memory().provide(pages * SECTOR).unwrap();
+        Host { port, controller, pair, memory, at, now }
+    }
+
+    pub fn sectors(&self) -> u64 {
+        self.controller.info().sectors
+    }
+
+    /// Where a page of the host's memory is, as a data block.
+    pub fn block(&self, page: usize, sectors: u32) -> SglDescriptor {
+        let address = self.at.offset((page * SECTOR) as u64).0;
+        SglDescriptor::DataBlock { address, length: sectors * SECTOR as u32 }
+    }
+
+    /// One command to its end.
+    pub fn io(&mut self, drive: &mut Drive, sqe: Sqe) -> Completed {
+        self.pair.submit(sqe, 7).unwrap();
+        self.pair.ring();
+        drain(drive, &mut self.now);
+        let completed = self.pair.reap().expect("a completion");
+        assert!(self.pair.reap().is_none(), "one completion");
+        self.pair.release();
+        completed
+    }
+
+    pub fn write(&mut self, drive: &mut Drive, lba: u64, sectors: u32, byte: u8) -> Status {
+        self.memory.fill(0, sectors as usize * SECTOR, byte);
+        let mut sqe = Sqe::write(1, lba, sectors, false);
+        sqe.set_sgl(self.block(0, sectors));
+        self.io(drive, sqe).status
+    }
+
+    /// The first byte of every sector.
+    pub fn read(&mut self, drive: &mut Drive, lba: u64, sectors: u32) -> Result<Vec<u8>, Status> {
+        self.memory.fill(0, sectors as usize * SECTOR, 0xee);
+        let mut sqe = Sqe::read(1, lba, sectors);
+        sqe.set_sgl(self.block(0, sectors));
+        match self.io(drive, sqe).status {
+            Status::SUCCESS => Ok((0..sectors as usize).map(|i| self.byte(i * SECTOR)).collect()),
+            status => Err(status),
+        }
+    }
+
+    pub fn byte(&self, offset: usize) -> u8 {
+        let mut byte = [0];
+        self.memory.read(offset, &mut byte);
+        byte[0]
+    }
+
+    /// Lets the controller do something.
+    pub fn ask<T>(
+        &mut self,
+        drive: &mut Drive,
+        what: impl FnOnce(&mut Controller, &mut dyn FnMut()) -> Result<T, DriverError>,
+    ) -> Result<T, Status> {
+        let now = &mut self.now;
+        match what(&mut self.controller, &mut || drain(drive, now)) {
+            Ok(answer) => Ok(answer),
+            Err(DriverError::Command { status, .. }) => Err(status),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// A host without a driver: its admin queue, one command at a time.
+pub struct Raw {
+    pub port: Arc<Port>,
+    pub sq: SubmissionHost,
+    pub cq: CompletionHost,
+    pub at: Iova,
+    pub now: Nanos,
+}
+
+impl Raw {
+    pub fn attach(drive: &mut Drive, access: Access) -> Raw {
+        let port = Port::new().unwrap();
+        drive.attach_as(&port, access).unwrap();
+        let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
+        let sq = SubmissionHost::open(&port, 0, sq, depth).unwrap();
+        let cq = CompletionHost::open(&port, 0, cq, depth).unwrap();
+        let (_, at) = port.memory().provide(64 * SECTOR).unwrap();
+        Raw { port, sq, cq, at, now: Nanos::ZERO }
+    }
+
+    pub fn admin(&mut self, drive: &mut Drive, command: AdminCommand) -> Cqe {
+        let mut sqe = command.to_sqe();
+        if sqe.data() == Sqe::default().data() {
+            sqe.set_prp(self.at.0, self.at.0 + SECTOR as u64);
+        }
+        self.sq.push(&sqe).unwrap();
+        self.sq.ring();
+        drain(drive, &mut self.now);
+        let cqe = self.cq.pop().expect("a completion");
+        self.cq.release();
+        self.sq.fetched(cqe.sq_head);
+        cqe
+    }
+}

@@ -1,0 +1,131 @@
+//! A port between two processes, for tests: this test binary runs itself as the other process, with
+//! a socket as its standard input; parts of ports and memory travel through that.
+#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use ring::{HandOver, Parts, Port, Region};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+/// Says to the binary that it is the other process, and what it is to do.
+pub const ROLE: &str = "SLUICE_SHARED_PORT_ROLE";
+
+/// Descriptors of one message at most.
+const DESCRIPTORS: usize = Parts::MAX_DESCRIPTORS;
+
+/// What the first byte of a message says.
+pub mod kind {
+    pub const PORT: u8 = b'P';
+    pub const MEMORY: u8 = b'M';
+    pub const DONE: u8 = b'D';
+    pub const REFUSED: u8 = b'R';
+    /// For the tests themselves.
+    pub const NOTE: u8 = b'N';
+}
+
+pub fn send(socket: impl AsFd, kind: u8, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    }
+    let message = [&[kind], bytes].concat();
+    rustix::net::sendmsg(socket, &[IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// A message; `None` when the other process is gone.
+pub fn receive(socket: impl AsFd) -> Option<(u8, Vec<u8>, Vec<OwnedFd>)> {
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 64];
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let received =
+        rustix::net::recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let (kind, rest) = bytes[..received.bytes].split_first()?;
+    Some((*kind, rest.to_vec(), fds))
+}
+
+/// Runs the test `child` of this binary as another process, which has the other end of the socket.
+pub fn spawn(role: &str, environment: &[(&str, String)]) -> (Child, Arc<OwnedFd>) {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .envs(environment.iter().map(|(k, v)| (k, v)))
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    (child, Arc::new(ours))
+}
+
+/// Gives the host's process its port.
+pub fn give(socket: impl AsFd, port: &Port) {
+    let (header, fds) = port.parts().unwrap().into_message();
+    send(socket, kind::PORT, &header, &fds).unwrap();
+}
+
+/// Takes in the memory that the host registers, until it is gone. Returns its other messages.
+pub fn serve(socket: impl AsFd, port: &Port, mut note: impl FnMut(&[u8])) {
+    while let Some((kind, bytes, mut fds)) = receive(&socket) {
+        if kind != kind::MEMORY {
+            note(&bytes);
+            continue;
+        }
+        let adopt = || -> Option<()> {
+            let slot = u64::from_le_bytes(bytes.try_into().ok()?) as usize;
+            let region = Region::adopt(fds.pop()?, port.memory().room()).ok()?;
+            port.memory().register_at(slot, &region).ok().map(drop)
+        };
+        let answer = adopt().map_or(kind::REFUSED, |()| kind::DONE);
+        if send(&socket, answer, &[], &[]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Hands the host's memory over.
+#[derive(Debug)]
+struct Courier(Mutex<()>);
+
+impl HandOver for Courier {
+    fn hand_over(&self, slot: usize, region: &Region) -> io::Result<()> {
+        let _turn = self.0.lock().unwrap();
+        let memory = region.backing().ok_or(io::ErrorKind::InvalidInput)?.try_clone()?;
+        send(io::stdin(), kind::MEMORY, &(slot as u64).to_le_bytes(), &[memory.into()])?;
+        match receive(io::stdin()) {
+            Some((kind::DONE, ..)) => Ok(()),
+            Some(_) => Err(io::ErrorKind::QuotaExceeded.into()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+/// The port of this process, which is a host's.
+pub fn join() -> Arc<Port> {
+    let (kind, header, fds) = receive(io::stdin()).unwrap();
+    assert_eq!(kind, kind::PORT);
+    let parts = Parts::from_message(header.try_into().unwrap(), fds).unwrap();
+    Port::join(parts, Box::new(Courier(Mutex::default()))).unwrap()
+}

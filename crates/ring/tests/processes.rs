@@ -1,0 +1,230 @@
+//! A port whose ends are in two processes: commands and data go both ways, both sides sleep and are
+//! woken, and memory is given back when the host dies.
+
+// Under the name that those have for it who use it: `common` is theirs, too.
+extern crate sluice_ring as ring;
+
+mod common;
+
+use std::sync::Arc;
+
+use clock::{Nanos, Parker};
+use nvme::{Cqe, Sqe};
+use ring::{
+    CompletionDrive, CompletionHost, DOORBELL_STRIDE, Iova, Limits, MAX_QUEUES, Port,
+    SubmissionDrive, SubmissionHost,
+};
+
+const ROUNDS: u64 = 3_000;
+
+/// The host's process.
+#[test]
+fn child() {
+    match std::env::var(common::ROLE).as_deref() {
+        Ok("ping") => ping(),
+        Ok("register") => register(),
+        Ok("linger") => {
+            let _port = common::join();
+            common::send(std::io::stdin(), common::kind::NOTE, b"here", &[]).unwrap();
+            std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        // Run as a test among others: there is no other process.
+        _ => {}
+    }
+}
+
+/// One command at a time, whose data is a counter; sleeps until each completes.
+fn ping() {
+    let port = common::join();
+    let parker = Parker::new().unwrap();
+    port.set_vector(0, parker.waker()).unwrap();
+    let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
+    let mut sq = SubmissionHost::open(&port, 0, sq, depth).unwrap();
+    let mut cq = CompletionHost::open(&port, 0, cq, depth).unwrap();
+    let (data, at) = port.memory().provide(4096).unwrap();
+    for round in 0..ROUNDS {
+        data.write(0, &round.to_le_bytes());
+        let mut sqe = Sqe::new(1, 1);
+        sqe.cid = (round as u16).into();
+        sqe.set_prp(at.0, 0);
+        sq.push(&sqe).unwrap();
+        sq.ring();
+        let cqe = loop {
+            if let Some(cqe) = cq.pop() {
+                break cqe;
+            }
+            parker.prepare();
+            if cq.peek() {
+                parker.unpark();
+            } else {
+                park(&parker);
+            }
+        };
+        assert_eq!((cqe.cid, cqe.result), (round as u16, round + 1));
+        cq.release();
+        sq.fetched(cqe.sq_head);
+        let mut back = [0; 8];
+        data.read(8, &mut back);
+        assert_eq!(u64::from_le_bytes(back), !round, "what the drive wrote");
+    }
+}
+
+/// Sleeps until it is woken, not until it gives up.
+fn park(parker: &Parker) {
+    let before = std::time::Instant::now();
+    parker.park(&[], Nanos::from_secs(20)).unwrap();
+    assert!(before.elapsed().as_secs() < 19, "nobody wakes us");
+}
+
+/// Registers more than it may.
+fn register() {
+    let port = common::join();
+    let registered = (0..20).take_while(|_| port.memory().provide(4096).is_ok()).count();
+    assert_eq!(registered, 4);
+    assert!(port.memory().register(&ring::Region::anonymous(1).unwrap()).is_err());
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn two_processes_ping_and_wake_each_other() {
+    let port = Port::shared(Limits { vectors: 2, ..Limits::default() }).unwrap();
+    let parker = Parker::new().unwrap();
+    port.set_drive_waker(parker.waker()).unwrap();
+    let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
+    let mut sq = SubmissionDrive::open(&port, 0, sq, depth).unwrap();
+    let mut cq = CompletionDrive::open(&port, 0, cq, depth, Some(0)).unwrap();
+    let (mut child, socket) = common::spawn("ping", &[]);
+    common::give(&socket, &port);
+    let theirs = port.clone();
+    let control = std::thread::spawn(move || common::serve(&socket, &theirs, |_| {}));
+    let (mut done, mut slept) = (0, 0);
+    while done < ROUNDS {
+        sq.look().unwrap();
+        while let Some(sqe) = sq.fetch() {
+            let nvme::DataPointer::Prp(at, _) = sqe.data() else { panic!("{sqe:?}") };
+            let mut word = [0; 8];
+            port.memory().read(Iova(at), &mut word).unwrap();
+            let round = u64::from_le_bytes(word);
+            port.memory().write(Iova(at).offset(8), &(!round).to_le_bytes()).unwrap();
+            let (result, cid) = (round + 1, sqe.cid.get());
+            cq.post(Cqe { result, cid, sq_head: sq.head(), ..Cqe::default() }).unwrap();
+            done += 1;
+        }
+        cq.notify();
+        parker.prepare();
+        if done == ROUNDS || sq.look().unwrap() > 0 {
+            parker.unpark();
+        } else {
+            park(&parker);
+            slept += 1;
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    control.join().unwrap();
+    assert!(slept < 3 * ROUNDS, "wakes without cause: {slept}");
+}
+
+#[test]
+fn a_host_registers_no_more_than_it_may() {
+    let limits = Limits { vectors: 0, regions: 9, bytes: 4 * 4096 };
+    let port = Port::shared(limits).unwrap();
+    let (mut child, socket) = common::spawn("register", &[]);
+    common::give(&socket, &port);
+    assert!(port.parts().is_err(), "given out once");
+    common::serve(&socket, &port, |_| {});
+    assert!(child.wait().unwrap().success());
+    assert_eq!(port.memory().room(), 0);
+}
+
+#[test]
+fn a_host_that_dies_leaves_nothing() {
+    let parker = Parker::new().unwrap();
+    let before = descriptors();
+    for _ in 0..5 {
+        let port = Port::shared(Limits::default()).unwrap();
+        port.set_drive_waker(parker.waker()).unwrap();
+        let (mut child, socket) = common::spawn("linger", &[]);
+        common::give(&socket, &port);
+        assert!(matches!(common::receive(&socket), Some((common::kind::NOTE, ..))));
+        child.kill().unwrap();
+        assert!(common::receive(&socket).is_none(), "the socket says so");
+        child.wait().unwrap();
+        // Whatever it left in flight does not block, and is swallowed.
+        (0..1_000).for_each(|_| port.interrupt(0));
+        parker.unpark();
+    }
+    // Those of tests that run beside this one aside.
+    assert!(descriptors() < before + 60, "{before} descriptors became {}", descriptors());
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused() {
+    let message = || {
+        let port = Port::shared(Limits { vectors: 1, ..Limits::default() }).unwrap();
+        port.parts().unwrap().into_message()
+    };
+    #[derive(Debug)]
+    struct Nowhere;
+    impl ring::HandOver for Nowhere {
+        fn hand_over(&self, _: usize, _: &ring::Region) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let join = |swap: &[(usize, usize)]| {
+        let (header, mut fds) = message();
+        for (a, b) in swap {
+            fds.swap(*a, *b);
+        }
+        Port::join(ring::Parts::from_message(header, fds).unwrap(), Box::new(Nowhere)).map(drop)
+    };
+    assert!(join(&[]).is_ok());
+    // Doorbells that can only be read, registers where doorbells belong, a socket as memory.
+    for swap in [(0, 1), (1, 2), (2, 3), (0, 4)] {
+        assert!(join(&[swap]).is_err(), "{swap:?}");
+    }
+    let port = Port::shared(Limits { vectors: 129, ..Limits::default() });
+    assert_eq!(port.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    assert!(Port::new().unwrap().parts().is_err(), "a port within a process has none");
+}
+
+#[test]
+fn the_drives_side_shows_and_the_hosts_side_sees() {
+    #[derive(Debug)]
+    struct Nowhere;
+    impl ring::HandOver for Nowhere {
+        fn hand_over(&self, _: usize, _: &ring::Region) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let drive = Port::shared(Limits::default()).unwrap();
+    let host = Port::join(drive.parts().unwrap(), Box::new(Nowhere)).unwrap();
+    assert!(drive.has_drive() && drive.is_shared() && host.is_shared() && !host.has_drive());
+    assert_eq!((drive.vectors(), host.vectors()), (16, 16));
+    drive.set_register(0x14, 7);
+    assert_eq!(host.register(0x14), 7);
+    let last = 2 * usize::from(MAX_QUEUES) * DOORBELL_STRIDE - DOORBELL_STRIDE;
+    host.doorbells().half_word(last).store(9, std::sync::atomic::Ordering::Release);
+    assert_eq!(drive.doorbells().half_word(last).load(std::sync::atomic::Ordering::Acquire), 9);
+    // Vectors: moved from one runner to another, and the drive's going away is heard.
+    let (one, two) = (Parker::new().unwrap(), Parker::new().unwrap());
+    host.set_vector(3, one.waker()).unwrap();
+    host.set_vector(3, two.waker()).unwrap();
+    one.unpark();
+    two.unpark();
+    let is_woken = |parker: &Parker, wake: &dyn Fn()| {
+        parker.prepare();
+        wake();
+        let before = std::time::Instant::now();
+        parker.park(&[], Nanos::from_millis(30)).unwrap();
+        before.elapsed().as_millis() < 25
+    };
+    assert!(is_woken(&two, &|| drive.interrupt(3)));
+    assert!(!is_woken(&one, &|| drive.interrupt(3)));
+    two.unpark();
+    assert!(!is_woken(&two, &|| drive.interrupt(4)));
+    assert!(is_woken(&two, &|| drive.close()));
+    assert!(drive.set_vector(3, Arc::new(two).waker()).is_err(), "vectors are the host's");
+}
