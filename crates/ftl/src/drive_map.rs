@@ -214,13 +214,13 @@ impl Ftl {
         }
     }
 
-    /// Tells the drive what was trimmed before `position` of the users' ring: everything that was
-    /// written before is numbered up to `sequence`, and everything numbered so is on the media.
+    /// Tells the drive the first `trimmed` sectors that were trimmed: everything that was written
+    /// before is numbered up to `sequence`, and everything numbered so is on the media.
     pub(crate) fn tell(
         &mut self,
         now: Nanos,
         sequence: u64,
-        position: u64,
+        trimmed: u64,
         flash: &mut impl Flash,
     ) -> Told {
         let Some(mut map) = self.drive_map.take() else { return Told::All };
@@ -233,7 +233,7 @@ impl Ftl {
             Telling::Again => self.send_trims(now, &mut map, flash),
             Telling::Nothing => {
                 map.sequence = sequence;
-                self.gather_trims(&mut map, position);
+                self.gather_trims(&mut map, trimmed);
                 if map.ranges.is_empty() {
                     Told::All
                 } else {
@@ -245,7 +245,7 @@ impl Ftl {
         told
     }
 
-    fn gather_trims(&mut self, map: &mut DriveMap, position: u64) {
+    fn gather_trims(&mut self, map: &mut DriveMap, trimmed: u64) {
         map.ranges.clear();
         let count = MapPage::count(&self.shape);
         // So that what is taken off the end ascends, and runs go on over pages.
@@ -255,7 +255,7 @@ impl Ftl {
             let Some((page, mut at)) = map.cursor.take().or_else(next) else { return };
             let end = ((page + 1) * count).min(self.layout.logical);
             // Trimmed again since: copies of that may yet be given a number.
-            let again = self.trimmed_at[page as usize] > position + 1;
+            let again = self.trimmed_at[page as usize] > trimmed;
             while let Some(lba) = map.next_untold(at, end) {
                 if self.is_to_be_told(lba) && !map.tell(lba) {
                     map.cursor = Some((page, lba));

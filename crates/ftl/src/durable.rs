@@ -25,6 +25,8 @@ pub(crate) struct Waiting {
     pub(crate) waiter: Waiter,
     /// Trims among what came before: the map pages that say so are written next.
     pub(crate) trims: Trims,
+    /// Sectors trimmed before.
+    pub(crate) trimmed: u64,
 }
 
 /// Whether somebody who waits needs map pages.
@@ -50,7 +52,7 @@ impl Ftl {
 
     pub(crate) fn wait_durable(&mut self, waiter: Waiter, trims: Trims) {
         let position = self.rings[USER].position();
-        self.waiting.push_back(Waiting { position, waiter, trims });
+        self.waiting.push_back(Waiting { position, waiter, trims, trimmed: self.trimmed });
         self.urgent += u32::from(matches!(waiter, Waiter::Request(_)));
     }
 
@@ -74,7 +76,7 @@ impl Ftl {
                         break;
                     }
                     if self.drive_map.is_some() {
-                        match self.tell(now, issued - 1, w.position, flash) {
+                        match self.tell(now, issued - 1, w.trimmed, flash) {
                             Told::All => {}
                             Told::UnderWay => break,
                             Told::Failed(status) => {
@@ -87,7 +89,7 @@ impl Ftl {
                             }
                         }
                     } else {
-                        self.write_trimmed_pages(w.position, flash);
+                        self.write_trimmed_pages(w.trimmed, flash);
                     }
                     if !self.trimmed_pages.is_empty() {
                         break;
@@ -123,13 +125,14 @@ impl Ftl {
             || !self.waiting.is_empty() && self.limiter.share(self.free_sectors()) < 0.5
     }
 
-    /// Writes the map pages of what was trimmed before `position` of the user's ring, as far as the
-    /// ring has room.
-    fn write_trimmed_pages(&mut self, position: u64, flash: &mut impl Flash) {
+    /// Writes the map pages of the first `trimmed` sectors that were trimmed, as far as the ring has
+    /// room.
+    fn write_trimmed_pages(&mut self, trimmed: u64, flash: &mut impl Flash) {
         while self.rings[USER].free() > 0 {
             let Some(page) = self.trimmed_pages.pop() else { return };
-            if self.trimmed_at[page as usize] > position + 1 {
-                // Trimmed again since: copies of that may yet be given a place.
+            if self.trimmed_at[page as usize] > trimmed {
+                // Trimmed again since: copies of that may yet be given a place, or have been given one
+                // that is not on the media.
                 self.trimmed_again.push(page);
             } else {
                 self.trimmed_at[page as usize] = 0;

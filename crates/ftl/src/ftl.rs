@@ -113,11 +113,13 @@ pub struct Ftl {
     pub(crate) padded: Vec<u32>,
     /// Units whose program failed and which must be written again before any other.
     pub(crate) retry: VecDeque<(usize, u32)>,
-    /// Map pages that somebody who flushes waits for, and position of the user's ring at which each
-    /// was last trimmed, plus 1; 0 if it need not be written for that.
+    /// Map pages that somebody who flushes waits for, and how many sectors had been trimmed when each
+    /// last was; 0 if it need not be written for that.
     pub(crate) trimmed_pages: Vec<u32>,
     pub(crate) trimmed_again: Vec<u32>,
     pub(crate) trimmed_at: Vec<u64>,
+    /// Mapped sectors that have been trimmed.
+    pub(crate) trimmed: u64,
     /// Position of the user's ring behind the last map page.
     pub(crate) pages_at: u64,
     /// Requests among those waiting: begun units are padded for them.
@@ -234,6 +236,7 @@ impl Ftl {
             trimmed_pages: Vec::new(),
             trimmed_again: Vec::new(),
             trimmed_at: vec![0; layout.meta as usize],
+            trimmed: 0,
             pages_at: 0,
             urgent: 0,
             held: VecDeque::new(),
@@ -643,8 +646,9 @@ impl Ftl {
                 self.lines.invalidate(psn, None);
             }
             self.stats.trimmed += 1;
-            let (p, now) = (at / page, self.rings[USER].position() + 1);
-            if std::mem::replace(&mut self.trimmed_at[p as usize], now) == 0 {
+            self.trimmed += 1;
+            let p = at / page;
+            if std::mem::replace(&mut self.trimmed_at[p as usize], self.trimmed) == 0 {
                 self.trimmed_pages.push(p);
             }
             match &mut self.drive_map {
