@@ -73,7 +73,9 @@ impl Recovery {
         if self.names.lost.is_empty() {
             return;
         }
-        let named: BTreeSet<u32> = self.words.iter().filter_map(|w| w.checked_sub(1)).collect();
+        let mut named: BTreeSet<u32> = self.words.iter().filter_map(|w| w.checked_sub(1)).collect();
+        // Pages too, which may not have been readable either.
+        named.extend(self.to_load.iter().map(|(psn, _)| *psn));
         let base = self.base();
         let read = self.lines.iter().filter(|l| l.open || l.newest >= base);
         let gone = |c: &&u32| self.found[**c as usize] == Found::Bad;
@@ -89,6 +91,15 @@ impl Recovery {
             self.words[lba as usize] = psn + 1;
             self.poison.push(lba);
         }
+    }
+
+    /// Whether no sector of the flash is where two logical ones are.
+    pub(super) fn names_places_once(&self) -> bool {
+        let words = self.words.iter().filter_map(|w| w.checked_sub(1));
+        let pages = self.to_load.iter().map(|(psn, _)| *psn);
+        let copies = self.copies.iter().filter(|(lba, _)| *lba < self.layout.logical);
+        let mut named = BTreeSet::new();
+        words.chain(pages).chain(copies.map(|(_, copy)| copy.psn)).all(|psn| named.insert(psn))
     }
 
     /// Has the layer make a checkpoint of what is lost, so that it is known as long as the drive lives.

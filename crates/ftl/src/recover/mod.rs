@@ -687,6 +687,7 @@ impl Recovery {
             return Err(RecoveryError::Unfinished);
         };
         self.place_lost();
+        debug_assert!(self.names_places_once(), "two sectors in one place");
         let ftl = Ftl::empty(self.shape, self.config, self.layout, journal);
         let mut ftl = ftl.map_err(NewFtlError::from)?;
         let base = self.base().max(1);
