@@ -240,10 +240,21 @@ impl Bench {
         self.run(Request::flush(1))
     }
 
+    /// The same, and calls `each` before every poll with how many there were.
+    pub(crate) fn flush_with(&mut self, each: &mut dyn FnMut(&mut Bench, u64)) -> Status {
+        self.run_with(Request::flush(1), each)
+    }
+
     /// Makes a checkpoint of everything.
     pub(crate) fn checkpoint(&mut self) {
+        self.checkpoint_with(&mut |_, _| {});
+    }
+
+    /// The same, and calls `each` before every poll with how many there were.
+    pub(crate) fn checkpoint_with(&mut self, each: &mut dyn FnMut(&mut Bench, u64)) {
         self.pblk.checkpoint();
-        for _ in 0..PATIENCE {
+        for polls in 0..PATIENCE {
+            each(self, polls);
             self.pblk.poll(self.now);
             let drive = self.drive.as_mut().unwrap();
             if !drive.poll(self.now) && drive.deadline() < Nanos::MAX {
