@@ -24,11 +24,14 @@ pub enum Task {
     Load(u64),
     /// Carry so many operations out.
     Run(Box<Ycsb>, u64),
+    /// Bring to the media what was put, which counts as an operation.
+    Sync,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    operation: Operation,
+    /// None for a sync.
+    operation: Option<Operation>,
     since: Nanos,
     /// Requests that have not ended.
     left: u32,
@@ -148,6 +151,7 @@ impl Client {
         match &self.task {
             Task::Load(records) => *records,
             Task::Run(_, operations) => *operations,
+            Task::Sync => 1,
         }
     }
 
@@ -167,14 +171,22 @@ impl Client {
             let Some(slot) = self.slots.iter().position(Option::is_none) else { return };
             let operation = match &mut self.task {
                 Task::Load(_) => {
-                    Operation { kind: OperationKind::Insert, record: self.begun, count: 1 }
+                    Some(Operation { kind: OperationKind::Insert, record: self.begun, count: 1 })
                 }
-                Task::Run(ycsb, _) => ycsb.next_operation(),
+                Task::Run(ycsb, _) => Some(ycsb.next_operation()),
+                Task::Sync => None,
             };
             self.begun += 1;
             let present = self.present(now);
             self.started.get_or_insert(present);
-            self.start(present, slot, operation);
+            match operation {
+                Some(operation) => self.start(present, slot, operation),
+                None => {
+                    let state = Slot { operation, since: present, left: 1, follows: false };
+                    self.slots[slot] = Some(state);
+                    self.submit(present, KvRequest::sync(slot as u64));
+                }
+            }
         }
     }
 
@@ -182,7 +194,7 @@ impl Client {
         let (room, tag) = (self.room(slot), slot as u64);
         let Some(key) = Client::key(operation.record) else { return };
         let follows = operation.kind == OperationKind::ReadModifyWrite;
-        let mut state = Slot { operation, since: now, left: 1, follows };
+        let mut state = Slot { operation: Some(operation), since: now, left: 1, follows };
         let request = match operation.kind {
             OperationKind::Read | OperationKind::ReadModifyWrite => KvRequest::get(key, room, tag),
             OperationKind::Update => KvRequest::update(key, room, tag),
@@ -229,7 +241,7 @@ impl Client {
             return;
         }
         let Slot { operation, since, follows, .. } = *state;
-        if follows && let Some(key) = Client::key(operation.record) {
+        if follows && let Some(key) = operation.and_then(|o| Client::key(o.record)) {
             (state.left, state.follows) = (1, false);
             return self.submit(now, KvRequest::update(key, room, tag));
         }
@@ -238,6 +250,7 @@ impl Client {
         let now = self.present(now);
         self.last = now;
         self.eager = true;
+        let Some(operation) = operation else { return };
         if let (Task::Run(ycsb, _), OperationKind::Insert) = (&mut self.task, operation.kind) {
             ycsb.inserted(operation.record);
         }

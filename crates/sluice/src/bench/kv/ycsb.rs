@@ -50,11 +50,13 @@ pub fn run(
         return Err(BenchError::Thread("the load phase"));
     }
     whole(workload, "load", &client.measured())?;
-    // What is still on its way is written before the time starts.
-    for _ in 0..1000 {
-        client.poll(runner.now());
-        drive.poll(runner.now());
+    // What is still in memory is written before the time starts, as what is then is when it has ended:
+    // write amplification is that of what was put meanwhile.
+    client.begin(Task::Sync);
+    if !turns(&mut runner, &mut client, &mut drive) {
+        return Err(BenchError::Thread("the sync behind the load phase"));
     }
+    whole(workload, "sync", &client.measured())?;
     drive.set_instant(false);
     drive.reset_stats();
     let rng = Rng::new(run.seed).fork(workload as u64);
@@ -62,24 +64,39 @@ pub fn run(
     let ycsb = ycsb.ok_or_else(|| setup("a workload needs records"))?;
     let before = client.kv().stats();
     client.begin(Task::Run(Box::new(ycsb), run.operations));
-    if run.real {
+    let measured = if run.real {
         let clock = RealClock::start();
         client.run_in_real_time(clock);
         let real = RealRunner::new(clock, Idle::default())?;
         port.set_drive_waker(real.waker())?;
         let stopper = real.stopper();
         let thread = std::thread::spawn(move || real.run(&mut drive));
-        while !client.done() {
-            if !client.poll(clock.now()) {
-                std::hint::spin_loop();
+        let finish = |client: &mut Client| {
+            while !client.done() {
+                if !client.poll(clock.now()) {
+                    std::hint::spin_loop();
+                }
             }
-        }
+            client.measured()
+        };
+        let measured = finish(&mut client);
+        client.begin(Task::Sync);
+        whole(workload, "sync", &finish(&mut client))?;
         stopper.stop();
         thread.join().map_err(|_| BenchError::Thread("the drive"))??;
-    } else if !turns(&mut runner, &mut client, &mut drive) {
-        return Err(BenchError::Thread("the workload"));
-    }
-    let measured = client.measured();
+        measured
+    } else {
+        if !turns(&mut runner, &mut client, &mut drive) {
+            return Err(BenchError::Thread("the workload"));
+        }
+        let measured = client.measured();
+        client.begin(Task::Sync);
+        if !turns(&mut runner, &mut client, &mut drive) {
+            return Err(BenchError::Thread("the sync behind the workload"));
+        }
+        whole(workload, "sync", &client.measured())?;
+        measured
+    };
     whole(workload, "run", &measured)?;
     drop(controller);
     let time = if run.real { "real" } else { "virtual" };
