@@ -208,7 +208,7 @@ impl BlockDrive {
         match (done.owner, done.what) {
             (Owner::User(op, request), What::Read) => {
                 flash.hand_over(&done, request);
-                ftl.read_done(op, done.failed, &mut flash);
+                self.kick |= ftl.read_done(op, done.failed, &mut flash);
             }
             (Owner::Ftl(op), What::Read) => {
                 self.kick |= ftl.read_done(op, done.failed, &mut flash);
@@ -454,6 +454,11 @@ impl Flash for DriveFlash<'_> {
 
     fn erase(&mut self, now: Nanos, op: OpId, chunk: u32) {
         self.array.erase(now, Owner::Ftl(op), Hints::NONE, chunk);
+    }
+
+    #[inline]
+    fn reads_waiting(&self, pu: u32) -> u32 {
+        self.array.pus[pu as usize].users_reads
     }
 
     #[inline]

@@ -286,6 +286,9 @@ impl FlashArray {
         let reads_first = !matches!(self.policy, PuPolicy::Fifo);
         let id = self.new_part(part);
         let hinted = part.hints.suspend;
+        if matches!(self.ops[part.op as usize].owner, Owner::User(..)) {
+            self.pus[pu as usize].users_reads += 1;
+        }
         if part.what == What::Read && (reads_first || hinted && self.may_overtake(pu)) {
             self.pus[pu as usize].reads.push_back(id);
             self.suspend(now, pu, hinted);
@@ -303,6 +306,10 @@ impl FlashArray {
         op.failed |= failed << part.first;
         if op.status.is_success() {
             op.status = status;
+        }
+        if matches!(op.owner, Owner::User(..)) {
+            let pu = self.nand.layout().pu_of(ChunkId(part.chunk));
+            self.pus[pu as usize].users_reads -= 1;
         }
         self.part_ended(part.op);
     }

@@ -34,6 +34,8 @@ pub(crate) struct Pu {
     pub(crate) queue: VecDeque<u32>,
     /// Reads that wait, if reads go first.
     pub(crate) reads: VecDeque<u32>,
+    /// Reads under way for a command's data.
+    pub(crate) users_reads: u32,
     pub(crate) active: Option<Active>,
     /// The program whose data is in the cache register, or on its way there.
     pub(crate) staged: u32,
@@ -64,6 +66,7 @@ impl Default for Pu {
         Pu {
             queue: VecDeque::new(),
             reads: VecDeque::new(),
+            users_reads: 0,
             active: None,
             staged: NONE,
             staged_ready: false,

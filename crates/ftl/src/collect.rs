@@ -17,6 +17,7 @@ use crate::line_meta::LineList;
 use crate::lines::{LineState, NONE};
 use crate::program::parts;
 use crate::victim_list::Reading;
+use crate::yielding::Unit;
 use crate::{Entry, Flash, Ftl, Layout, Location, OpId, ReadTarget};
 
 /// Members of a line whose write units are looked up together.
@@ -25,7 +26,7 @@ const LOOK_AHEAD: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Collector {
     /// Lines being scanned, oldest first.
-    victims: VecDeque<Scan>,
+    pub(crate) victims: VecDeque<Scan>,
     reads: Vec<GcRead>,
     free_reads: Vec<u32>,
     /// Sectors that may be on their way at once.
@@ -44,13 +45,13 @@ pub(crate) struct Collector {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Scan {
-    line: u32,
+pub(crate) struct Scan {
+    pub(crate) line: u32,
     /// Next write unit: all members' first units, then all members' second, and so on.
-    unit: u32,
-    member: u32,
+    pub(crate) unit: u32,
+    pub(crate) member: u32,
     /// Write units of a chunk that are looked at.
-    units: u32,
+    pub(crate) units: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +107,7 @@ impl Collector {
 impl Ftl {
     /// Starts reads of victims as far as the window and the ring allow.
     pub(crate) fn collect(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        let mut moved = self.reclaim_empty(now, flash);
+        let mut moved = self.erase_kept(now, flash) | self.reclaim_empty(now, flash);
         // A full write unit must always fit: reads are never split.
         while self.rings[GC].free() >= self.shape.unit
             && self.collector.reading() < self.gc_window(&self.collector)
@@ -115,11 +116,10 @@ impl Ftl {
                 break;
             }
             let Some(&Scan { line, .. }) = self.collector.victims.front() else { break };
-            if !self.knows_victim(now, line, flash) {
+            if !self.knows_victim(now, line, flash) || !self.scan_unit(now, flash) {
                 break;
             }
             moved = true;
-            self.scan_unit(now, flash);
         }
         self.push_tail(flash) || moved
     }
@@ -157,7 +157,10 @@ impl Ftl {
             + self.rings[GC].unmapped().next_multiple_of(unit)
             + unit;
         let room = self.space(self.lines.free_chunks()).saturating_sub(promised);
-        let collects = self.limiter.collects(free + coming);
+        // When users wait, what is still to be written counts as gone: else one victim at a time would
+        // be padded to its end, and give nothing back if it has no more to give than the padding takes.
+        let waiting = if free <= self.limiter.levels().0 { self.rings[GC].unmapped() } else { 0 };
+        let collects = self.limiter.collects((free + coming).saturating_sub(waiting));
         if !hurt
             && !stuck
             && let Some(line) = self.take_refresh(collects, room)
@@ -212,30 +215,27 @@ impl Ftl {
         c.in_vain as usize > 2 * self.lines.lines.len()
     }
 
-    /// Looks at one write unit of the oldest victim and reads what is valid in it.
-    fn scan_unit(&mut self, now: Nanos, flash: &mut impl Flash) {
-        let Some(&Scan { line, unit, member, units }) = self.collector.victims.front() else {
-            return;
+    /// Looks at one write unit of the oldest victim and reads what is valid in it. Returns whether it
+    /// did: not if all that is left is kept back for users' reads.
+    fn scan_unit(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        let Some(&Scan { line: line_id, unit, member, units }) = self.collector.victims.front()
+        else {
+            return false;
         };
-        if member.is_multiple_of(LOOK_AHEAD) && self.lines.lines[line as usize].valid > 0 {
-            self.look_ahead(line, unit, member);
-        }
-        let Some(scan) = self.collector.victims.front_mut() else { return };
-        let line_id = scan.line;
         let line = &self.lines.lines[line_id as usize];
+        let whole = unit >= units && !self.yielding.has_passed();
         // One that was being written may have been reclaimed meanwhile, and be another one.
-        if line.valid == 0 || unit >= units || scan.member as usize >= line.chunks.len() {
+        if line.valid == 0 || whole || member as usize >= line.chunks.len() {
             // What is still being read has been overwritten.
-            return self.scanned(now, line_id, flash);
+            self.scanned(now, line_id, flash);
+            return true;
         }
-        let chunk = line.chunks[scan.member as usize];
-        let sector = scan.unit * self.shape.unit;
-        scan.member += 1;
-        if scan.member as usize == line.chunks.len() {
-            scan.member = 0;
-            scan.unit += 1;
+        let Some(Unit { unit, member, last }) = self.next_to_scan(flash) else { return false };
+        if member.is_multiple_of(LOOK_AHEAD) {
+            self.look_ahead(line_id, unit, member);
         }
-        let last = scan.unit >= units;
+        let chunk = self.lines.lines[line_id as usize].chunks[member as usize];
+        let sector = unit * self.shape.unit;
         let first_psn = self.shape.first_psn(chunk) + sector;
         let mut found: [(u32, u32); 64] = [(0, 0); 64];
         let mut count = 0;
@@ -283,6 +283,7 @@ impl Ftl {
         if last {
             self.scanned(now, line_id, flash);
         }
+        true
     }
 
     /// The logical sector that was written at a physical one of a victim.
@@ -318,6 +319,7 @@ impl Ftl {
     /// The oldest victim has nothing left to be read.
     fn scanned(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
         self.collector.victims.pop_front();
+        self.yielding.scanned();
         self.collector.list = None;
         if self.lines.lines[line as usize].state != LineState::Victim {
             if self.lines.lines[line as usize].moves == 0 {
@@ -452,7 +454,7 @@ impl Ftl {
             } else {
                 self.lines.lines[line as usize].erasing += 1;
                 self.lines.erasing += 1;
-                flash.erase(now, OpId::new(OpKind::Erase, chunk), chunk);
+                self.erase_or_keep(now, chunk, flash);
             }
         }
         let l = &mut self.lines.lines[line as usize];

@@ -24,6 +24,46 @@ pub enum ReverseMapKind {
     Media,
 }
 
+/// How users' share of the write bandwidth follows from the free space (LightNVM paper section 4.2.4).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RateLimiterKind {
+    /// In proportion to what is left between the reserve and where garbage collection starts.
+    Share,
+    /// By a controller that holds the free space in the middle between the two. Its output is the
+    /// users' share, its input the free space over what lies between the two levels, its time what is
+    /// written over the same. Gains from 0 to [`RateLimiterKind::GAIN_MOST`].
+    Pid {
+        /// Of the error.
+        kp: f64,
+        /// Of the error over what has been written.
+        ki: f64,
+        /// Of the error's change.
+        kd: f64,
+    },
+}
+
+impl RateLimiterKind {
+    /// A controller that does not swing: with a share `v` of victims valid, free space follows users'
+    /// share with gain `1 / v` per sector written, so that the damping is `kp / (2 sqrt(ki v))`, 1.6
+    /// and more. As much of the error as [`Share`](RateLimiterKind::Share) takes, so that users are let
+    /// wait no more abruptly.
+    pub const PID: RateLimiterKind = RateLimiterKind::Pid { kp: 1.0, ki: 0.1, kd: 0.05 };
+
+    /// A gain at most.
+    pub const GAIN_MOST: f64 = 100.0;
+}
+
+/// Which users' reads garbage collection yields to, as long as space does not press.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GcYields {
+    /// None.
+    Never,
+    /// Those that wait on the parallel unit that it wants: it takes another one.
+    BusyPus,
+    /// Any: it goes on when none is under way. Pays where reads come in bursts.
+    AnyRead,
+}
+
 /// The choices of a flash translation layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FtlConfig {
@@ -66,6 +106,10 @@ pub struct FtlConfig {
     /// Static wear levelling: erases that a cold line's chunks may be behind the most worn chunk before
     /// its data goes to the most worn of the free ones; 0 for none.
     pub static_wear: u32,
+    /// How users and garbage collection share the write bandwidth when space is short.
+    pub rate_limiter: RateLimiterKind,
+    /// What garbage collection keeps away from as long as space does not press.
+    pub gc_yields: GcYields,
 }
 
 impl Default for FtlConfig {
@@ -85,6 +129,8 @@ impl Default for FtlConfig {
             line_metadata: false,
             reverse_map: ReverseMapKind::Memory,
             static_wear: 0,
+            rate_limiter: RateLimiterKind::Share,
+            gc_yields: GcYields::Never,
         }
     }
 }

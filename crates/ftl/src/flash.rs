@@ -108,6 +108,18 @@ pub trait Flash {
     /// Erases a chunk.
     fn erase(&mut self, now: Nanos, op: OpId, chunk: u32);
 
+    /// Users' reads under way on a parallel unit: those started with [`ReadTarget::Request`] that
+    /// have not been reported yet. None where nobody counts.
+    ///
+    /// [`GcYields::BusyPus`](crate::GcYields::BusyPus) goes by it; what is kept back for a read
+    /// is started after the [`Ftl::read_done`] of one.
+    ///
+    /// [`Ftl::read_done`]: crate::Ftl::read_done
+    fn reads_waiting(&self, pu: u32) -> u32 {
+        let _ = pu;
+        0
+    }
+
     /// Makes the drive's own map forget logical sectors, pairs of the first one and how many: their
     /// copies in units numbered up to `sequence`. Reported through [`Ftl::forget_done`]; at most one is
     /// outstanding, of at most 256 runs. Returns whether it was taken: not if the drive keeps no map,

@@ -19,6 +19,7 @@ use crate::metadata::Metadata;
 use crate::refresh::Refresher;
 use crate::reverse::Reverse;
 use crate::write_ring::{UnitState, WriteRing};
+use crate::yielding::Yielding;
 use crate::{
     CapacityError, Entry, Flash, Found, FtlConfig, FtlStats, Layout, Location, Map, OpId,
     RateLimiter, ReadTarget, Shape,
@@ -88,6 +89,9 @@ pub struct Ftl {
     /// data's that is moved for the sake of wear.
     pub(crate) open: [VecDeque<OpenLine>; STREAMS],
     pub(crate) collector: Collector,
+    pub(crate) yielding: Yielding,
+    /// Parallel units that a stream is written to at a time, of those that a line has.
+    pub(crate) active: u32,
     pub(crate) limiter: RateLimiter,
     pub(crate) journal: Journal,
     pub(crate) checkpoint: Checkpoint,
@@ -212,7 +216,9 @@ impl Ftl {
             reverse: Reverse::new(shape.total_sectors(), config.reverse_map)?,
             lines: Lines::new(shape, &layout, &config),
             collector: Collector::new(&layout),
-            limiter: RateLimiter::new(low, high, user.capacity()),
+            yielding: Yielding::new(&shape, config.gc_yields),
+            active: layout.active,
+            limiter: RateLimiter::new(low, high, user.capacity(), config.rate_limiter),
             journal,
             checkpoint: Checkpoint::new(layout.meta, layout.checkpoint_sectors, 0, 1),
             metadata: Metadata::default(),
@@ -367,6 +373,12 @@ impl Ftl {
     #[inline]
     pub(crate) fn complete(&mut self, tag: u64, status: Status) {
         self.completed.push_back(Done { tag, status });
+    }
+
+    /// Users' reads that wait for the flash.
+    #[inline]
+    pub(crate) fn reads_under_way(&self) -> usize {
+        self.reads.len() - self.free_reads.len()
     }
 
     /// Whether a request has ended that [`take_done`](Ftl::take_done) has not returned yet.
@@ -538,6 +550,7 @@ impl Ftl {
     /// and after operations are done.
     pub fn kick(&mut self, now: Nanos, flash: &mut impl Flash) {
         loop {
+            let kept = self.yielding.keeps();
             let admitted = self.admit_pending(flash);
             if self.pads() {
                 self.complete_durable(now, flash);
@@ -546,11 +559,15 @@ impl Ftl {
             let mapped = self.program_ready(now, flash);
             let collected = self.collect(now, flash);
             let checkpointed = self.go_on_with_checkpoint(now, flash);
-            let moved = admitted || mapped || collected || checkpointed;
+            // As long as something is kept back users need not earn what they write.
+            let keeps_now = self.yielding.keeps() && !kept;
+            let moved = admitted || mapped || collected || checkpointed || keeps_now;
             if !moved && !self.unstick(now, flash) {
                 break;
             }
         }
+        let free = self.free_sectors();
+        self.limiter.observe(now, free);
         if self.fail_if_full() {
             self.kick(now, flash);
         }
@@ -597,7 +614,11 @@ impl Ftl {
             let took = match p.kind {
                 PendingKind::Trim => self.trim_slice(p.lba + p.done, left.min(TRIM_SLICE)),
                 PendingKind::Write | PendingKind::Zeroes => {
-                    let n = self.limiter.admits(left.min(slots), free, idle);
+                    let room = left.min(slots);
+                    let n = match self.spares_while_kept_back(free) {
+                        Some(spare) if !idle => room.min(spare),
+                        _ => self.limiter.admits(room, free, idle),
+                    };
                     for i in p.done..p.done + n {
                         let slot = self.admit(p.lba + i);
                         match p.kind {
@@ -660,7 +681,9 @@ impl Ftl {
         sectors
     }
 
-    /// A read has ended; [`kick`](Ftl::kick) afterwards if it was not a user's or failed (`true`). Bit `i` of `failed` stands for the `i`-th address of the call.
+    /// A read has ended; [`kick`](Ftl::kick) afterwards if something may follow from it (`true`): it
+    /// was not a user's, it failed, or something was kept back for users' reads. Bit `i` of `failed`
+    /// stands for the `i`-th address of the call.
     #[inline]
     pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
         if op.kind() == OpKind::GcRead {
@@ -685,7 +708,7 @@ impl Ftl {
         if failed != 0 {
             self.read_failed(read.lba, read.sectors);
         }
-        failed != 0
+        failed != 0 || self.yielding.keeps()
     }
 
     /// Fails what can never go on: writes without space and flushes of data without space, when
@@ -699,6 +722,7 @@ impl Ftl {
             || self.collector.reading() > 0
             || self.programs > 0
             || !self.journal.is_idle()
+            || self.yielding.keeps() && self.reads_under_way() > 0
             || self.drive_map.as_ref().is_some_and(|m| m.is_telling());
         if under_way {
             return false;

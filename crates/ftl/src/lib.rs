@@ -19,6 +19,8 @@
 //! | `victim_list` | what was written in a victim, read back from the media |
 //! | [`victim`](VictimPolicy) | which line is reclaimed next |
 //! | [`limiter`](RateLimiter) | how users and garbage collection share the flash |
+//! | `pid` | the controller that may decide that |
+//! | [`curve`](LimiterSample) | what the limiter did, as a bounded history |
 //! | [`ftl`](Ftl) | the layer: requests in, flash operations out |
 //! | `program` | where write units go, and what happens when a program ends |
 //! | `checkpoint` | brings the map to the media piece by piece |
@@ -29,6 +31,8 @@
 //! | `collect` | garbage collection |
 //! | [`refresh`](ChunkChange) | lines that are moved for their health; chunks that have gone; static wear levelling |
 //! | `loss` | what is lost is known before a flush ends |
+//! | `yielding` | what garbage collection keeps back for users' reads |
+//! | [`active`](ActivePusError) | how many parallel units are written at a time, at run time |
 //! | [`recover`](Recovery) | the map from what is on the media after power was lost |
 //! | [`stats`](FtlStats) | what was written for whom |
 //!
@@ -47,9 +51,11 @@
 
 #![forbid(unsafe_code)]
 
+mod active;
 mod checkpoint;
 mod collect;
 mod config;
+mod curve;
 mod drive_map;
 mod durable;
 mod flash;
@@ -64,6 +70,7 @@ mod map;
 mod map_page;
 mod metadata;
 mod oob;
+mod pid;
 mod program;
 mod recover;
 mod refresh;
@@ -74,8 +81,11 @@ mod stats;
 mod victim;
 mod victim_list;
 mod write_ring;
+mod yielding;
 
-pub use config::{FtlConfig, ReverseMapKind, VictimPolicyKind};
+pub use active::ActivePusError;
+pub use config::{FtlConfig, GcYields, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
+pub use curve::LimiterSample;
 pub use flash::{Flash, OpId, ReadTarget, WriteUnit};
 pub use ftl::{Done, Ftl, NewFtlError};
 pub use limiter::RateLimiter;

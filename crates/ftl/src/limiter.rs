@@ -1,29 +1,65 @@
-//! [`RateLimiter`]: how users and garbage collection share the flash.
+//! [`RateLimiter`]: how users and garbage collection share the flash (LightNVM paper section 4.2.4:
+//! "a PID controlled rate limiter, whose feedback loop is based on the total number of free blocks
+//! available").
+//!
+//! Guarantees, whichever kind: with `high` free sectors or more users write freely; with `low` or
+//! fewer they wait; in between every moved sector earns them something, so that one victim's worth of
+//! moved sectors never leaves them without any, and what was earned ahead is bounded; when nothing is
+//! moved that could earn, they do not wait for it. The same calls give the same answers (rule R3).
 
-/// Shares the write bandwidth between users and garbage collection by the free space
-/// (LightNVM paper section 4.2.4).
+use clock::Nanos;
+
+use crate::curve::{Curve, LimiterSample};
+use crate::pid::Pid;
+use crate::{Ftl, RateLimiterKind};
+
+/// Shares the write bandwidth between users and garbage collection by the free space, between two
+/// levels of it, `low` and `high` sectors.
 ///
-/// Above `high` free sectors users write freely. Between `high` and `low` they get a share
-/// `s = (free - low) / (high - low)` of what is written: every moved sector earns them
-/// `s / (1 - s)` sectors. At `low` they wait. In steady state the free space settles where `s` is
-/// one over the write amplification, so both sides flow evenly instead of stopping and going.
+/// In between users get a share `s` of what is written: every moved sector earns them `s / (1 - s)`
+/// sectors. In steady state `s` is one over the write amplification, and both sides flow evenly
+/// instead of stopping and going. What `s` is, the [`RateLimiterKind`] says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimiter {
     low: u64,
     high: u64,
     quota: f64,
     most: f64,
+    /// None for [`RateLimiterKind::Share`].
+    pid: Option<Pid>,
+    curve: Curve,
 }
 
 impl RateLimiter {
     /// A limiter between two levels of free sectors, with at most `burst` sectors earned ahead.
-    pub fn new(low: u64, high: u64, burst: u32) -> RateLimiter {
-        RateLimiter { low, high: high.max(low + 1), quota: 0.0, most: f64::from(burst) }
+    pub fn new(low: u64, high: u64, burst: u32, kind: RateLimiterKind) -> RateLimiter {
+        let high = high.max(low + 1);
+        let pid = match kind {
+            RateLimiterKind::Share => None,
+            RateLimiterKind::Pid { kp, ki, kd } => Some(Pid::new(low, high, [kp, ki, kd])),
+        };
+        let curve = Curve::new(high - low);
+        RateLimiter { low, high, quota: 0.0, most: f64::from(burst), pid, curve }
     }
 
-    /// The users' share of what is written at this much free space, from 0 to 1.
+    /// How much is left between the levels at this much free space, from 0 to 1: what
+    /// [`RateLimiterKind::Share`] gives users, and, whatever the kind, how short space is.
     pub fn share(&self, free: u64) -> f64 {
         (free.saturating_sub(self.low) as f64 / (self.high - self.low) as f64).min(1.0)
+    }
+
+    /// The users' share of what is written, from 0 to 1.
+    #[inline]
+    pub fn users_share(&self, free: u64) -> f64 {
+        match &self.pid {
+            Some(pid) if free < self.high => pid.share(),
+            Some(_) | None => self.share(free),
+        }
+    }
+
+    /// The free sectors at which the limiter lets users wait, and from which on they are free.
+    pub fn levels(&self) -> (u64, u64) {
+        (self.low, self.high)
     }
 
     /// Whether garbage collection should run.
@@ -32,10 +68,26 @@ impl RateLimiter {
         free < self.high
     }
 
+    /// Whether space is so short that garbage collection goes on regardless of whom it disturbs: the
+    /// lower half between the levels.
+    #[inline]
+    pub fn presses(&self, free: u64) -> bool {
+        2 * free.saturating_sub(self.low) < self.high - self.low
+    }
+
+    /// Sectors with which space begins to [press](RateLimiter::presses) when they are written; none, or
+    /// 0, if it does already.
+    #[inline]
+    pub(crate) fn before_it_presses(&self, free: u64) -> Option<u64> {
+        let half = self.low + (self.high - self.low).div_ceil(2);
+        (free + 1).checked_sub(half)
+    }
+
     /// Garbage collection moved `sectors`.
     #[inline]
     pub(crate) fn moved(&mut self, sectors: u32, free: u64) {
-        let s = self.share(free);
+        self.written(sectors, free);
+        let s = self.users_share(free);
         if s < 1.0 {
             self.quota = (self.quota + f64::from(sectors) * s / (1.0 - s)).min(self.most);
         }
@@ -59,9 +111,75 @@ impl RateLimiter {
     /// Users wrote `sectors`.
     #[inline]
     pub(crate) fn spend(&mut self, sectors: u32, free: u64) {
+        self.written(sectors, free);
         if free < self.high {
             self.quota = (self.quota - f64::from(sectors)).max(0.0);
         }
+    }
+
+    #[inline]
+    fn written(&mut self, sectors: u32, free: u64) {
+        self.curve.written(sectors);
+        if let Some(pid) = &mut self.pid {
+            pid.step(sectors, free);
+        }
+    }
+
+    /// Notes where the limiter stands, if it is time to.
+    #[inline]
+    pub(crate) fn observe(&mut self, now: Nanos, free: u64) {
+        if self.curve.is_due(free) {
+            self.note(now, free);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, now: Nanos, free: u64) {
+        let terms = self.pid.as_ref().map_or([0.0; 3], Pid::terms);
+        let set_point = self.pid.as_ref().map_or(self.high, Pid::set_point);
+        let sample = LimiterSample {
+            at: now,
+            written: 0,
+            free,
+            free_least: free,
+            free_most: free,
+            set_point,
+            proportional: terms[0],
+            integral: terms[1],
+            derivative: terms[2],
+            share: self.users_share(free),
+            quota: self.quota,
+        };
+        self.curve.push(sample);
+    }
+
+    /// What the limiter has done; see [`LimiterSample`].
+    pub(crate) fn curve(&self) -> &[LimiterSample] {
+        self.curve.samples()
+    }
+
+    /// Forgets the curve and begins a new one.
+    pub(crate) fn restart_curve(&mut self) {
+        self.curve = Curve::new(self.high - self.low);
+    }
+}
+
+impl Ftl {
+    /// What the rate limiter has done since the layer was started or the curve was
+    /// [begun anew](Ftl::restart_limiter_curve): at most 512 samples, oldest first, about as many sectors
+    /// written apart.
+    pub fn limiter_curve(&self) -> &[LimiterSample] {
+        self.limiter.curve()
+    }
+
+    /// Begins a new curve, as close as the first.
+    pub fn restart_limiter_curve(&mut self) {
+        self.limiter.restart_curve();
+    }
+
+    /// The rate limiter.
+    pub fn limiter(&self) -> &RateLimiter {
+        &self.limiter
     }
 }
 
@@ -69,19 +187,29 @@ impl RateLimiter {
 mod tests {
     use super::*;
 
+    const BOTH: [RateLimiterKind; 2] = [RateLimiterKind::Share, RateLimiterKind::PID];
+
     #[test]
     fn the_share_falls_from_all_to_nothing() {
-        let l = RateLimiter::new(100, 200, 64);
-        assert_eq!(l.share(1_000), 1.0);
-        assert_eq!(l.share(150), 0.5);
-        assert_eq!(l.share(100), 0.0);
-        assert_eq!(l.share(0), 0.0);
+        let l = RateLimiter::new(100, 200, 64, RateLimiterKind::Share);
+        for (free, share) in [(1_000, 1.0), (150, 0.5), (100, 0.0), (0, 0.0)] {
+            assert_eq!((l.share(free), l.users_share(free)), (share, share));
+        }
         assert!(l.collects(199) && !l.collects(200));
+        assert!(l.presses(149) && !l.presses(150));
+        for (low, high) in [(100, 200), (100, 201), (100, 101), (7, 7)] {
+            let l = RateLimiter::new(low, high, 64, RateLimiterKind::Share);
+            for free in 0..300 {
+                let spare = l.before_it_presses(free).filter(|spare| *spare > 0);
+                assert_eq!(l.presses(free), spare.is_none(), "{low} to {high}: {free}");
+                assert!(spare.is_none_or(|spare| l.presses(free - spare)));
+            }
+        }
     }
 
     #[test]
     fn users_get_their_share_of_what_is_moved() {
-        let mut l = RateLimiter::new(100, 200, 64);
+        let mut l = RateLimiter::new(100, 200, 64, RateLimiterKind::Share);
         assert_eq!(l.admits(10, 150, false), 0, "nothing earned yet");
         l.moved(30, 150);
         assert_eq!(l.admits(100, 150, false), 30, "half and half");
@@ -91,5 +219,74 @@ mod tests {
         assert_eq!(l.admits(100, 101, true), 100, "nothing to wait for");
         l.moved(1_000, 199);
         assert_eq!(l.admits(1_000, 199, false), 64, "bounded burst");
+    }
+
+    #[test]
+    fn both_kinds_are_free_above_wait_below_and_earn_in_between() {
+        for kind in BOTH {
+            let mut l = RateLimiter::new(1_000, 2_000, 64, kind);
+            assert_eq!(l.users_share(5_000), 1.0);
+            assert_eq!(l.admits(70, 2_000, false), 70);
+            assert_eq!(l.admits(70, 1_000, true), 0);
+            // A controller that has seen nothing but shortage still lets something be earned.
+            for _ in 0..1_000 {
+                l.moved(64, 1_001);
+            }
+            l.spend(64, 1_001);
+            l.moved(1_000, 1_001);
+            assert!(l.admits(64, 1_001, false) > 0, "{kind:?} starves users");
+        }
+    }
+
+    /// The plant of a device in steady state: a moved sector gives `1 / v - 1` back, in lines.
+    #[test]
+    fn the_controller_settles_at_its_set_point_whatever_the_amplification() {
+        // What one victim takes before it gives back swings by more the fuller it is, and at the lower
+        // level users wait: the mean gives way.
+        for (valid, near) in [(0.3, 0.12), (0.6, 0.12), (0.8, 0.12), (0.9, 0.2)] {
+            let (low, high, line) = (10_000u64, 30_000u64, 10_000.0);
+            let mut l = RateLimiter::new(low, high, 512, RateLimiterKind::PID);
+            let (mut free, mut taken) = (high as f64, 0.0);
+            let (mut sum, mut n) = (0.0, 0);
+            for step in 0..60_000 {
+                let at = free as u64;
+                let moved = if l.collects(at) { 16 } else { 0 };
+                l.moved(moved, at);
+                free -= f64::from(moved);
+                taken += f64::from(moved);
+                if taken >= valid * line {
+                    (free, taken) = (free + line, taken - valid * line);
+                }
+                let n_users = l.admits(256, free as u64, moved == 0);
+                l.spend(n_users, free as u64);
+                free -= f64::from(n_users);
+                assert!(free > low as f64 - line, "{valid}: {free} free after {step}");
+                if step > 30_000 {
+                    (sum, n) = (sum + free, n + 1);
+                }
+            }
+            let mean = (sum / f64::from(n) - low as f64) / (high - low) as f64;
+            assert!((mean - Pid::SET_POINT).abs() < near, "{valid} valid: settles at {mean}");
+        }
+    }
+
+    #[test]
+    fn the_curve_shows_both_kinds_and_starts_again() {
+        for kind in BOTH {
+            let mut l = RateLimiter::new(100, 200, 64, kind);
+            for i in 0..100_000u64 {
+                l.moved(3, 150 + i % 7);
+                l.observe(Nanos(i), 150 + i % 7);
+            }
+            let curve = l.curve();
+            assert!((200..=512).contains(&curve.len()), "{}", curve.len());
+            let last = curve.last().unwrap();
+            assert!(last.written > 290_000 && last.at > Nanos(98_000), "{last:?}");
+            assert!(curve.windows(2).all(|w| w[0].written < w[1].written && w[0].at < w[1].at));
+            assert_eq!((last.free_least, last.free_most), (150, 156));
+            assert!(curve.iter().all(|s| (0.0..=1.0).contains(&s.share) && s.quota <= 64.0));
+            l.restart_curve();
+            assert!(l.curve().is_empty());
+        }
     }
 }

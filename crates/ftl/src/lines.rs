@@ -564,17 +564,22 @@ impl Lines {
 }
 
 impl OpenLine {
-    /// Maps the next write unit: round robin over the members whose parallel unit `accepts`.
+    /// Maps the next write unit: round robin over the members whose parallel unit `accepts`, of the
+    /// first `width` that are not full.
     pub(crate) fn place(
         &mut self,
         shape: &Shape,
+        width: u32,
         mut accepts: impl FnMut(u32) -> bool,
     ) -> Option<(u32, u32)> {
         if self.room == 0 {
             return None;
         }
-        let n = self.members.len();
         let only_tails = self.room <= self.tails;
+        let n = self.window(width, only_tails);
+        if self.cursor >= n {
+            self.cursor = 0;
+        }
         for i in 0..n {
             let at = if self.cursor + i >= n { self.cursor + i - n } else { self.cursor + i };
             let member = &mut self.members[at];
@@ -589,6 +594,26 @@ impl OpenLine {
             }
         }
         None
+    }
+
+    /// Members up to the `width`-th that takes a write unit now.
+    #[inline]
+    fn window(&self, width: u32, only_tails: bool) -> usize {
+        let all = self.members.len();
+        if width as usize >= all {
+            return all;
+        }
+        let takes = |at: &usize| {
+            let m = &self.members[*at];
+            m.next < if only_tails { m.end } else { m.tail } && !(self.first && *at == 0)
+        };
+        let mut open = (0..all).filter(takes);
+        width.checked_sub(1).map_or(0, |before| open.nth(before as usize).map_or(all, |m| m + 1))
+    }
+
+    /// Members that are not full.
+    pub(crate) fn takers(&self) -> u32 {
+        self.members.iter().filter(|m| m.next < m.end).count() as u32
     }
 
     /// Maps the next write unit of one chunk.

@@ -4,6 +4,7 @@
 use clock::Nanos;
 use nvme::Status;
 
+use crate::active::ALL_AT_ONCE;
 use crate::flash::OpKind;
 use crate::ftl::{COLD, GC, STREAMS, USER};
 use crate::lines::{NONE, OpenLine};
@@ -43,6 +44,7 @@ impl Ftl {
         // Users first: what they may write has been limited on admission, and victims may wait for
         // it to be durable.
         for ring in [USER, GC] {
+            self.avoid_reads(ring, flash);
             while let Some(unit) = self.rings[ring].ready() {
                 if !self.program_unit(now, ring, unit, flash) {
                     break;
@@ -51,6 +53,7 @@ impl Ftl {
                 moved = true;
             }
         }
+        self.yielding.avoid_none();
         self.finish_lines(now, flash) || moved
     }
 
@@ -74,8 +77,9 @@ impl Ftl {
             return false;
         }
         let Some((line, chunk, sector)) = self.place_for(ring, stream) else {
+            self.note_unplaced(ring);
             // If nothing is under way, what unblocks it is not foreseen here.
-            self.blocked[stream] = self.programs > 0;
+            self.blocked[stream] = self.programs > 0 && !self.yielding.keeps_program();
             return false;
         };
         if self.rings[ring].units[unit as usize].again {
@@ -235,10 +239,28 @@ impl Ftl {
                 if let Some(open) = self.open[stream].iter_mut().find(waits) {
                     let line = open.line;
                     let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
-                    let (chunk, sector) = open.place(shape, accepts)?;
+                    let (chunk, sector) = open.place(shape, ALL_AT_ONCE, accepts)?;
                     self.drop_full(stream);
                     return Some((line, chunk, sector));
                 }
+            }
+        }
+        // Written to fewer parallel units than before, chunks that were left behind would be gone on with
+        // one at a time: as many at a time as are written, so that the write buffer keeps flowing.
+        if self.width() != ALL_AT_ONCE {
+            let free = |chunk: &u32| {
+                let open = self.open[stream].iter().flat_map(|o| &o.members);
+                self.programs_on[self.shape.pu_of(*chunk) as usize] < PROGRAMS_PER_PU
+                    && open.filter(|m| m.next < m.end).any(|m| m.chunk == *chunk)
+            };
+            let laggard = self.rings[ring].laggards(self.width()).find(free);
+            let mut open = self.open[stream].iter_mut();
+            if let Some(chunk) = laggard
+                && let Some((line, sector)) =
+                    open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
+            {
+                self.drop_full(stream);
+                return Some((line, chunk, sector));
             }
         }
         self.place(stream)
@@ -312,14 +334,15 @@ impl Ftl {
     pub(crate) fn place_in_open(&mut self, stream: usize) -> (Option<(u32, u32, u32)>, u32) {
         let mut room = 0;
         let recorded = self.journal.durable();
+        let mut width = self.width();
         for open in self.open[stream].iter_mut().take(2) {
-            if open.recorded > recorded {
+            if open.recorded > recorded || width == 0 {
                 room += open.room;
                 continue;
             }
-            let busy = &self.programs_on;
-            let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
-            if let Some((chunk, sector)) = open.place(&self.shape, accepts) {
+            let (busy, yielding) = (&self.programs_on, &self.yielding);
+            let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU && !yielding.avoids(pu);
+            if let Some((chunk, sector)) = open.place(&self.shape, width, accepts) {
                 let line = open.line;
                 if open.room == 0 {
                     self.drop_full(stream);
@@ -327,6 +350,9 @@ impl Ftl {
                 return (Some((line, chunk, sector)), 0);
             }
             room += open.room;
+            if width != ALL_AT_ONCE {
+                width = width.saturating_sub(open.takers());
+            }
         }
         (None, room)
     }

@@ -5,7 +5,7 @@ use nvme::Geometry;
 use crate::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::map_page::MapPage;
 use crate::snapshot::Snapshot;
-use crate::{FtlConfig, ReverseMapKind, line_meta};
+use crate::{FtlConfig, RateLimiterKind, ReverseMapKind, line_meta};
 
 /// Names the layer in its journal, together with [`FtlConfig::name`].
 const OWNER: u32 = 0x006c_7466;
@@ -143,6 +143,15 @@ pub enum CapacityError {
         /// Asked for.
         value: f64,
     },
+    /// A gain of the rate limiter's controller is none.
+    #[error(
+        "the gains of the rate limiter are {gains:?} (kp, ki, kd), but each must be from 0 to {}",
+        crate::RateLimiterKind::GAIN_MOST
+    )]
+    Gains {
+        /// Asked for.
+        gains: [f64; 3],
+    },
     /// The journal does not fit.
     #[error("the layer's journal: {0}")]
     Journal(JournalError),
@@ -251,6 +260,12 @@ impl Layout {
         }
         if !(0.0..=100.0).contains(&config.over_provisioning) {
             return Err(CapacityError::OverProvisioning { value: config.over_provisioning });
+        }
+        if let RateLimiterKind::Pid { kp, ki, kd } = config.rate_limiter {
+            let gains = [kp, ki, kd];
+            if !gains.iter().all(|g| (0.0..=RateLimiterKind::GAIN_MOST).contains(g)) {
+                return Err(CapacityError::Gains { gains });
+            }
         }
         let active = if config.active_pus == 0 { shape.pus } else { config.active_pus };
         // What the journal must hold follows from what is owned alone, so that its place does not
@@ -397,6 +412,12 @@ mod tests {
             assert!(matches!(
                 Layout::of(&shape, &config, 256, 256),
                 Err(CapacityError::OverProvisioning { .. })
+            ));
+            let pid = RateLimiterKind::Pid { kp: 0.6, ki: 0.1, kd: value };
+            let config = FtlConfig { rate_limiter: pid, ..config };
+            assert!(matches!(
+                Layout::of(&shape, &FtlConfig { over_provisioning: 0.11, ..config }, 256, 256),
+                Err(CapacityError::Gains { .. })
             ));
         }
     }

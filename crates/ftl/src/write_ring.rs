@@ -212,6 +212,18 @@ impl WriteRing {
         self.count - (self.mapped - self.released)
     }
 
+    /// The chunks of the oldest `count` units that are on the media and wait for their pairs, under the
+    /// same condition.
+    pub(crate) fn laggards(&self, count: u32) -> impl Iterator<Item = u32> {
+        let late = 2 * (self.mapped - self.released) > self.count;
+        let under_way = if late { self.released..self.mapped } else { 0..0 };
+        under_way
+            .map(|at| &self.units[(at % self.count) as usize])
+            .filter(|unit| unit.state == UnitState::Persisted)
+            .map(|unit| unit.chunk)
+            .take(count as usize)
+    }
+
     /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
     /// be programmed.
     pub(crate) fn stuck_on(&self) -> Option<u32> {
@@ -327,6 +339,7 @@ mod tests {
         r.units[1].state = UnitState::Released;
         r.settle();
         assert_eq!((r.durable(), r.free()), (0, 8), "unit 0 comes first");
+        assert_eq!(r.laggards(4).count(), 0, "no more than half of it waits");
         r.units[0].state = UnitState::Persisted;
         r.settle();
         assert_eq!((r.durable(), r.free()), (8, 8), "durable, but not readable");

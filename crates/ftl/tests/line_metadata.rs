@@ -33,6 +33,8 @@ const MEDIA: FtlConfig = FtlConfig {
     line_metadata: true,
     reverse_map: ReverseMapKind::Media,
     static_wear: 0,
+    rate_limiter: ftl::RateLimiterKind::Share,
+    gc_yields: ftl::GcYields::Never,
 };
 const MEMORY: FtlConfig = FtlConfig { reverse_map: ReverseMapKind::Memory, ..MEDIA };
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: false, ..MEMORY };

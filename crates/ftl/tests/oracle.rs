@@ -8,7 +8,10 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Found, Ftl, FtlConfig, FtlStats, ReverseMapKind, Shape, VictimPolicyKind};
+use ftl::{
+    Found, Ftl, FtlConfig, FtlStats, GcYields, RateLimiterKind, ReverseMapKind, Shape,
+    VictimPolicyKind,
+};
 use nvme::Status;
 use rng::Rng;
 
@@ -19,6 +22,13 @@ struct Sector {
     now: u64,
     /// What a power cut may leave: the last durable value and everything written since.
     possible: Vec<u64>,
+}
+
+impl Sector {
+    /// What a read that begins now may find, whenever it ends: a sector is looked up once.
+    fn possible_now(&self) -> Vec<u64> {
+        vec![self.now]
+    }
 }
 
 struct Case {
@@ -32,11 +42,27 @@ struct Case {
     failing: bool,
     /// Counters of layers that a power cut has ended.
     stats: FtlStats,
+    controls: Rng,
+    /// Reads that nobody waits for, with what they must find.
+    reads: Vec<(u64, Vec<u64>)>,
+    /// Whether the active parallel units change, and reads are left under way.
+    steers: bool,
+}
+
+/// Either kind, with any gains.
+fn limiter(rng: &mut Rng) -> RateLimiterKind {
+    match rng.below(4) {
+        0 | 1 => RateLimiterKind::Share,
+        2 => RateLimiterKind::PID,
+        _ => RateLimiterKind::Pid { kp: rng.f64() * 3.0, ki: rng.f64() * 2.0, kd: rng.f64() },
+    }
 }
 
 impl Case {
     fn new(seed: u64) -> Case {
         let mut rng = Rng::new(seed);
+        // Of their own, so that older seeds mean what they meant.
+        let mut controls = Rng::new(seed ^ 0xc0_7201);
         let channels = 1 + rng.below(3) as u32;
         let pus = 1 + rng.below(3) as u32;
         let unit = [1, 2, 4, 6][rng.below(4) as usize];
@@ -62,6 +88,9 @@ impl Case {
             name: 0,
             wear_levelling: seed.is_multiple_of(2),
             static_wear: [0, 1, 3][seed as usize % 3],
+            rate_limiter: limiter(&mut controls),
+            gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead]
+                [controls.below(3) as usize],
             line_metadata: seed % 8 != 7,
             reverse_map: ReverseMapKind::Memory,
         };
@@ -81,7 +110,9 @@ impl Case {
         }
         let sectors = ftl.sectors() as usize;
         let oracle = vec![Sector { now: 0, possible: vec![0] }; sectors];
-        Case {
+        let steers = controls.chance(0.5);
+        let reads = Vec::new();
+        let mut case = Case {
             ftl,
             flash,
             config,
@@ -91,6 +122,47 @@ impl Case {
             tag: 0,
             failing,
             stats: FtlStats::default(),
+            controls,
+            reads,
+            steers,
+        };
+        case.steer();
+        case
+    }
+
+    /// Changes the parallel units that are written, or is refused.
+    fn steer(&mut self) {
+        if !self.steers || !self.controls.chance(0.3) {
+            return;
+        }
+        let most = self.ftl.layout().active;
+        let asked = self.controls.below(u64::from(most) + 2) as u32;
+        let before = self.ftl.active_pus();
+        match self.ftl.set_active_pus(asked) {
+            Ok(()) => assert_eq!(self.ftl.active_pus(), if asked == 0 { most } else { asked }),
+            Err(e) => assert_eq!((asked, e.most, self.ftl.active_pus()), (most + 1, most, before)),
+        }
+    }
+
+    /// Starts a read that nobody waits for: garbage collection may keep away from it.
+    fn leave_a_read(&mut self) {
+        if !self.steers || self.reads.len() > 4 {
+            return;
+        }
+        let lba = self.controls.below(self.oracle.len() as u64);
+        self.tag += 1;
+        let tag = self.tag | 1 << 63;
+        self.flash.requests.insert(tag, vec![u64::MAX]);
+        self.ftl.read(Nanos(0), tag, lba, 1, &mut self.flash);
+        self.reads.push((tag, self.oracle[lba as usize].possible_now()));
+    }
+
+    /// A request has ended: if it is one of those, what it found is looked at.
+    fn ended(&mut self, tag: u64) {
+        if let Some(i) = self.reads.iter().position(|(t, _)| *t == tag) {
+            let (_, possible) = self.reads.swap_remove(i);
+            let found = self.flash.requests.remove(&tag).unwrap();
+            assert!(possible.contains(&found[0]), "{found:?} is none of {possible:?}");
         }
     }
 
@@ -108,6 +180,7 @@ impl Case {
                 if done.tag == tag {
                     return done.status;
                 }
+                self.ended(done.tag);
             }
             self.flash.step(&mut self.ftl);
         }
@@ -208,6 +281,8 @@ impl Case {
             self.ftl = self.flash.power_cut(self.config);
         }
         self.flash.requests.clear();
+        self.reads.clear();
+        self.steer();
         let sectors = self.oracle.len();
         let mut at = 0;
         while at < sectors {
@@ -231,6 +306,10 @@ impl Case {
     fn run(&mut self) {
         let commands = 200 + self.rng.below(1_500);
         for _ in 0..commands {
+            self.steer();
+            if self.steers && self.controls.chance(0.2) {
+                self.leave_a_read();
+            }
             match self.rng.below(100) {
                 0..60 => self.write(),
                 60..68 => self.trim(),
@@ -248,7 +327,10 @@ impl Case {
         }
         self.flush();
         self.flash.settle(&mut self.ftl);
-        while self.ftl.take_done().is_some() {}
+        while let Some(done) = self.ftl.take_done() {
+            self.ended(done.tag);
+        }
+        assert!(self.reads.is_empty(), "reads that never ended");
         assert!(self.ftl.is_idle() || self.failing, "left over: {}", self.ftl.debug_state());
         self.cut_power();
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use block::{Device, Payload, Request};
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
-use ftl::{FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicyKind};
+use ftl::{FtlConfig, GcYields, Layout, RateLimiterKind, ReverseMapKind, Shape, VictimPolicyKind};
 use lightnvm::{Pblk, PblkError};
 use nvme::{Geometry, Status};
 use ring::{Iova, Region};
@@ -153,6 +153,8 @@ impl Case {
             line_metadata: seed % 8 != 7,
             reverse_map: ReverseMapKind::Memory,
             static_wear: [0, 1, 3][seed as usize % 3],
+            rate_limiter: if seed % 5 < 2 { RateLimiterKind::PID } else { RateLimiterKind::Share },
+            gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead][(seed % 3) as usize],
         };
         let config = with_reverse_map(config, &geometry, seed);
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
@@ -391,7 +393,14 @@ impl Case {
 
     fn run(&mut self) {
         let requests = 200 + self.rng.below(1_200);
+        // Of its own, so that older seeds mean what they meant.
+        let mut controls = Rng::new(requests ^ u64::from(self.config.checkpoint_sectors));
         for _ in 0..requests {
+            if controls.chance(0.02) {
+                let most = self.pblk.ftl().layout().active;
+                let asked = controls.below(u64::from(most) + 2) as u32;
+                assert_eq!(self.pblk.set_active_pus(asked).is_ok(), asked <= most);
+            }
             match self.rng.below(1000) {
                 0..650 => self.change(),
                 650..690 => self.flush(),
@@ -408,6 +417,9 @@ impl Case {
         }
         self.flush();
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
+        // Where the map is written after every sector, its pages and what garbage collection moves can keep
+        // each other going on fewer parallel units than the reserves were made for.
+        self.pblk.set_active_pus(0).unwrap();
         for _ in 0..10_000 {
             self.turn(1);
         }

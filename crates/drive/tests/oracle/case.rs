@@ -7,7 +7,7 @@ use clock::{Component, Nanos, VirtualRunner};
 use drive::{Arbitration, ControllerConfig, Drive, DriveConfig, DriveError, PuPolicy};
 use drive::{SuspendConfig, Transfers, WriteBuffer};
 use driver::Controller;
-use ftl::{FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicyKind};
+use ftl::{FtlConfig, GcYields, Layout, RateLimiterKind, ReverseMapKind, Shape, VictimPolicyKind};
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
 use ring::{Iova, Region};
@@ -145,6 +145,13 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             line_metadata: nand.seed % 8 != 7,
             reverse_map: reverse_map(&nand),
             static_wear: nand.seed as u32 % 3,
+            rate_limiter: if nand.seed % 5 < 2 {
+                RateLimiterKind::PID
+            } else {
+                RateLimiterKind::Share
+            },
+            gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead]
+                [(nand.seed % 3) as usize],
         },
         transfers: random_transfers(nand.seed),
         ..super::super::common::drive(nand)

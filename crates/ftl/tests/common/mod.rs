@@ -447,6 +447,11 @@ impl Flash for TestFlash {
         self.queues[self.shape.pu_of(chunk) as usize].push(Op::Erase { op, chunk });
     }
 
+    fn reads_waiting(&self, pu: u32) -> u32 {
+        let users = |op: &&Op| matches!(op, Op::Read { target: ReadTarget::Request(_), .. });
+        self.queues[pu as usize].iter().filter(users).count() as u32
+    }
+
     fn take(&mut self, request: u64, sector: u32, slot: u32) {
         if self.keeps {
             let value = self.requests[&request][sector as usize];

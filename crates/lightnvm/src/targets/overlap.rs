@@ -127,6 +127,11 @@ impl<D: Device> InOrder<D> {
         &self.device
     }
 
+    /// The device below, for what is no request.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
     /// Counters.
     pub fn stats(&self) -> &OverlapStats {
         &self.stats

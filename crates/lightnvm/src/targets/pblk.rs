@@ -16,13 +16,14 @@ pub(crate) mod sharded;
 mod split;
 mod spread;
 mod vectors;
+mod waits;
 
 use std::collections::VecDeque;
 
 use block::{Busy, Completion, Device, Extent, ExtentState, Limits, Op, Payload, Request};
 use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
-use ftl::{Ftl, FtlStats, RecoveryStats};
+use ftl::{ActivePusError, Ftl, FtlStats, LimiterSample, RecoveryStats};
 use nvme::Status;
 use ring::AddressSpace;
 
@@ -82,6 +83,28 @@ impl Pblk {
         self.ftl.checkpoint();
         self.kick = true;
         self.taken = true;
+    }
+
+    /// Writes to `count` parallel units at a time from now on, as [`Ftl::set_active_pus`].
+    ///
+    /// # Errors
+    /// [`ActivePusError`] for more than the device was opened with; nothing changes.
+    pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
+        self.ftl.set_active_pus(count)?;
+        // What waits may have a place now.
+        self.kick = true;
+        self.taken = true;
+        Ok(())
+    }
+
+    /// What the rate limiter has done; see [`Ftl::limiter_curve`].
+    pub fn limiter_curve(&self) -> &[LimiterSample] {
+        self.ftl.limiter_curve()
+    }
+
+    /// Begins a new curve of the rate limiter.
+    pub fn restart_limiter_curve(&mut self) {
+        self.ftl.restart_limiter_curve();
     }
 
     /// The translation layer, for what can be asked about it.

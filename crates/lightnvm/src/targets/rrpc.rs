@@ -24,7 +24,7 @@ use std::sync::Arc;
 use block::{Busy, Completion, Device, Limits, Request};
 use clock::{Component, Nanos, Waker};
 use driver::{DriveInfo, QueuePair};
-use ftl::{Ftl, FtlConfig, FtlStats, RecoveryStats, VictimPolicyKind};
+use ftl::{ActivePusError, Ftl, FtlConfig, FtlStats, RecoveryStats, VictimPolicyKind};
 use nvme::{Address, ChunkDescriptor, Extensions, MapLog};
 use ring::{AddressSpace, Port};
 
@@ -135,6 +135,14 @@ impl Rrpc {
     /// What was read when the device was opened, if there was something to be recovered.
     pub fn recovered(&self) -> Option<&RecoveryStats> {
         self.device.device().recovered()
+    }
+
+    /// Writes to `count` parallel units at a time from now on, as [`Pblk::set_active_pus`].
+    ///
+    /// # Errors
+    /// [`ActivePusError`] for more than the device was opened with; nothing changes.
+    pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
+        self.device.device_mut().set_active_pus(count)
     }
 
     /// The translation layer, for what can be asked about it.

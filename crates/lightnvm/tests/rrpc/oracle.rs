@@ -2,7 +2,7 @@
 //! oracle: for every sector, the values that it may hold.
 
 use block::{Device, Op, Request};
-use ftl::{FtlConfig, ReverseMapKind, VictimPolicyKind};
+use ftl::{FtlConfig, GcYields, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
 use lightnvm::Rrpc;
 use media::{ChunkId, Fault, Psn};
 use nvme::Status;
@@ -108,6 +108,8 @@ impl Case {
             line_metadata: seed.is_multiple_of(2),
             reverse_map: ReverseMapKind::Memory,
             static_wear: [0, 1, 4][seed as usize % 3],
+            rate_limiter: if seed % 5 < 2 { RateLimiterKind::PID } else { RateLimiterKind::Share },
+            gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead][(seed % 3) as usize],
         };
         let mut bench = Bench::new(config(shape, true));
         bench.depth = [4, 16, 256][rng.below(3) as usize];

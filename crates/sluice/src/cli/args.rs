@@ -238,8 +238,12 @@ pub enum LightnvmPart {
     Mixed,
     /// Reads beside writes on parallel units of their own (virtual time).
     Predictable,
+    /// The number of active parallel units changed within a run (virtual time).
+    Active,
     /// Write amplification and stalls of a nearly full device (virtual time).
     Steady,
+    /// The rate limiter's step response, of both kinds (virtual time).
+    Limiter,
     /// What recovery reads, against the drive's size (virtual time).
     Recovery,
     /// What is lost to media that fails (virtual time).

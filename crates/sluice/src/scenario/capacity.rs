@@ -82,6 +82,7 @@ impl CapacityError {
                 &["page_bytes", "planes", "one_shot", "sector_bytes"]
             }
             CapacityError::Layer(Layer::TooManyActive { .. }) => &["active_pus"],
+            CapacityError::Layer(Layer::Gains { .. }) => &["rate_limiter"],
             CapacityError::Layer(Layer::OverProvisioning { .. }) => &["over_provisioning"],
             CapacityError::Layer(Layer::ReverseMap { .. }) => &["reverse_map", "line_metadata"],
             CapacityError::OutOfBand { .. } => &["oob_bytes"],
@@ -102,6 +103,9 @@ impl CapacityError {
             }
             CapacityError::Layer(Layer::TooManyActive { pus, .. }) => {
                 format!("allowed: 1 to {pus}, or 0 for all")
+            }
+            CapacityError::Layer(Layer::Gains { .. }) => {
+                format!("allowed: gains from 0 to {}", ftl::RateLimiterKind::GAIN_MOST)
             }
             CapacityError::Layer(Layer::OverProvisioning { .. }) => {
                 "allowed: numbers from 0 to 100".into()

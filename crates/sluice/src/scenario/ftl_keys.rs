@@ -1,9 +1,9 @@
 //! The keys of a flash translation layer, which `[drive.ftl]` and `[target]` share.
 
-use ftl::{FtlConfig, ReverseMapKind, VictimPolicyKind};
+use ftl::{FtlConfig, GcYields, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
 use lightnvm::core::TargetOptions;
 
-use super::section::{Result, Section};
+use super::section::{Result, Section, Value};
 use super::source::Place;
 
 /// A translation layer being read, and where its keys were.
@@ -24,6 +24,30 @@ const POLICIES: [(&str, VictimPolicyKind); 4] = [
 
 const REVERSE_MAPS: [(&str, ReverseMapKind); 2] =
     [("memory", ReverseMapKind::Memory), ("media", ReverseMapKind::Media)];
+const YIELDS: [(&str, GcYields); 3] =
+    [("never", GcYields::Never), ("busy-pus", GcYields::BusyPus), ("any-read", GcYields::AnyRead)];
+
+const LIMITERS: [(&str, RateLimiterKind); 2] =
+    [("share", RateLimiterKind::Share), ("pid", RateLimiterKind::PID)];
+
+/// A kind by its name, or a table of it with the controller's gains.
+fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
+    if value.string().is_ok() {
+        return value.choice(&LIMITERS);
+    }
+    let mut s = value
+        .section()
+        .map_err(|_| value.wrong("\"share\", \"pid\", or a table with `kind` and its gains"))?;
+    let mut kind = RateLimiterKind::PID;
+    s.set("kind", &mut kind, |v| v.choice(&LIMITERS))?;
+    if let RateLimiterKind::Pid { kp, ki, kd } = &mut kind {
+        for (key, gain) in [("kp", kp), ("ki", ki), ("kd", kd)] {
+            s.set(key, gain, |v| v.number(0.0..=RateLimiterKind::GAIN_MOST))?;
+        }
+    }
+    s.finish()?;
+    Ok(kind)
+}
 
 impl FtlDraft {
     /// A draft that begins with these choices.
@@ -67,6 +91,8 @@ impl FtlDraft {
                 section.set("reverse_map", &mut c.reverse_map, |v| v.choice(&REVERSE_MAPS))?,
             ),
             ("static_wear", section.set("static_wear", &mut c.static_wear, |v| v.u32())?),
+            ("rate_limiter", section.set("rate_limiter", &mut c.rate_limiter, read_limiter)?),
+            ("gc_yields", section.set("gc_yields", &mut c.gc_yields, |v| v.choice(&YIELDS))?),
             ("buffer", section.set("buffer", &mut self.buffer_bytes, |v| v.size().map(Some))?),
         ];
         self.places.extend(places.into_iter().filter_map(|(key, place)| Some((key, place?))));

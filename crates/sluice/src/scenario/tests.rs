@@ -6,7 +6,7 @@ use block::sched::{KyberConfig, Rate, SchedulerConfig};
 use block::{Group, Layout, PerWhat, Timeouts, Topology};
 use clock::Nanos;
 use drive::{Arbitration, CmbConfig, PersonalityKind, PuPolicy, WriteBuffer};
-use ftl::{ReverseMapKind, VictimPolicyKind};
+use ftl::{GcYields, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
 use media::{Cell, DataStore, MediaConfig};
 
 use super::*;
@@ -518,6 +518,50 @@ fn a_medium_that_cannot_host_its_layer_says_so() {
         &["the drive has 128 parallel units", "1 to 128, or 0 for all"],
     );
     assert_refused(&format!("{ocssd}over_provisioning = 50\n"), 5, "50", &["less than one line"]);
+    assert_refused(
+        &format!("{ocssd}rate_limiter = \"pdi\"\n"),
+        5,
+        "\"pdi\"",
+        &["\"share\"", "\"pid\""],
+    );
+    assert_refused(
+        &format!("{ocssd}rate_limiter = {{ kind = \"pid\", kp = 101 }}\n"),
+        5,
+        "101",
+        &["0 to 100"],
+    );
+    assert_refused(
+        &format!("{ocssd}rate_limiter = {{ kind = \"share\", kp = 1 }}\n"),
+        5,
+        "kp",
+        &["has no key `kp`"],
+    );
+    assert_refused(
+        &format!("{ocssd}gc_yields = \"yes\"\n"),
+        5,
+        "\"yes\"",
+        &["\"busy-pus\"", "\"any-read\""],
+    );
+}
+
+#[test]
+fn the_controls_of_garbage_collection_are_read() {
+    let ocssd = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n[target]\nkind = \"pblk\"\n";
+    let of = |keys: &str| match &parse(&format!("{ocssd}{keys}")).unwrap().drives[0].target {
+        Target::Pblk(config) => (config.rate_limiter, config.gc_yields),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(of(""), (RateLimiterKind::Share, GcYields::Never));
+    assert_eq!(
+        of("rate_limiter = \"pid\"\ngc_yields = \"any-read\"\n"),
+        (RateLimiterKind::PID, GcYields::AnyRead)
+    );
+    let RateLimiterKind::Pid { kp, ki, kd } = RateLimiterKind::PID else { unreachable!() };
+    assert_eq!((kp, ki), (1.0, 0.1));
+    assert_eq!(
+        of("rate_limiter = { kind = \"pid\", kp = 2, ki = 0 }\ngc_yields = \"busy-pus\"\n"),
+        (RateLimiterKind::Pid { kp: 2.0, ki: 0.0, kd }, GcYields::BusyPus)
+    );
 }
 
 #[test]

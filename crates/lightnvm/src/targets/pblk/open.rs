@@ -18,14 +18,15 @@ use std::sync::Arc;
 
 use block::Limits;
 use driver::{DriveInfo, OpenChannel, QueuePair};
-use ftl::{Found, Ftl, FtlConfig, Oob, Recovery, Shape};
-use nvme::{ChunkDescriptor, ChunkState, Geometry};
+use ftl::{Found, Ftl, FtlConfig, GcYields, Oob, Recovery, Shape};
+use nvme::{Address, ChunkDescriptor, ChunkState, Geometry};
 use ring::Port;
 
 use super::memory::{Slots, Trims};
 use super::requests::Requests;
 use super::scan::recover;
 use super::vectors::VectorFlash;
+use super::waits::Waits;
 use super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
 use crate::targets::rrpc::DualMap;
 use crate::vector::{Addresses, VectorQueue};
@@ -161,9 +162,10 @@ impl Pblk {
             volatile_cache: true,
         };
         let requests = Requests::new(QUEUE_DEPTH);
+        let waits = (config.gc_yields == GcYields::BusyPus).then(|| Waits::new(*ftl.shape()));
         Ok(Pblk {
             ftl,
-            flash: VectorFlash::new(queue, addresses, slots, trims, requests),
+            flash: VectorFlash::new(queue, addresses, slots, trims, requests, waits),
             limits,
             recovered,
             lookups: Vec::with_capacity(QUEUE_DEPTH as usize),

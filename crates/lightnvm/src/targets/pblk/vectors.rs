@@ -22,6 +22,7 @@ use ring::{Iova, Port};
 use super::memory::{Slots, Trims};
 use super::requests::Requests;
 use super::split::Splits;
+use super::waits::Waits;
 use crate::vector::{Addresses, Sectors, VectorQueue};
 
 /// What has ended.
@@ -44,7 +45,11 @@ pub(crate) enum Ended {
 /// What a command is for: its 64 bits travel with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flight {
-    Read(OpId),
+    /// With its name among the reads that are counted, plus 1; 0 for one that is not.
+    Read {
+        op: OpId,
+        wait: u32,
+    },
     Program(OpId),
     Erase(OpId),
     Trim,
@@ -56,10 +61,13 @@ enum Flight {
     },
 }
 
+/// Bits of a counted read's name: there are no more reads than requests and tags.
+const WAIT: u32 = (1 << 30) - 1;
+
 impl Flight {
     fn to_bits(self) -> u64 {
         match self {
-            Flight::Read(op) => u64::from(op.0),
+            Flight::Read { op, wait } => u64::from(wait & WAIT) << 32 | u64::from(op.0),
             Flight::Program(op) => 1 << 62 | u64::from(op.0),
             Flight::Erase(op) => 2 << 62 | u64::from(op.0),
             Flight::Trim => 2 << 62 | 1 << 61,
@@ -71,7 +79,7 @@ impl Flight {
     fn from_bits(bits: u64) -> Flight {
         let op = OpId(bits as u32);
         match bits >> 62 {
-            0 => Flight::Read(op),
+            0 => Flight::Read { op, wait: (bits >> 32) as u32 & WAIT },
             1 => Flight::Program(op),
             2 if bits >> 61 & 1 != 0 => Flight::Trim,
             2 if bits >> 60 & 1 != 0 => Flight::Scrub,
@@ -119,6 +127,8 @@ pub(crate) struct VectorFlash {
     waiting: VecDeque<Waiting>,
     waiting_addresses: VecDeque<(u32, u32)>,
     splits: Splits,
+    /// Users' reads by parallel unit, if somebody asks.
+    waits: Option<Waits>,
 }
 
 impl VectorFlash {
@@ -129,12 +139,14 @@ impl VectorFlash {
         slots: Option<Slots>,
         trims: Option<Trims>,
         requests: Requests,
+        waits: Option<Waits>,
     ) -> VectorFlash {
         let tags = usize::from(queue.queue().capacity());
         VectorFlash {
             waiting: VecDeque::with_capacity(tags),
             waiting_addresses: VecDeque::with_capacity(tags),
             splits: Splits::default(),
+            waits,
             queue,
             addresses,
             slots,
@@ -176,16 +188,30 @@ impl VectorFlash {
         let done = self.queue.reap()?;
         let (failed, status) = (done.failed, done.status);
         Some(match Flight::from_bits(done.user) {
-            Flight::Read(op) => Ended::Read { op, failed },
+            Flight::Read { op, wait } => {
+                self.end_wait(wait);
+                Ended::Read { op, failed }
+            }
             Flight::Program(op) => Ended::Program { op, status },
             Flight::Erase(op) => Ended::Erase { op, status },
             Flight::Trim => Ended::Trim { status },
             Flight::Scrub => Ended::Scrub { failed, high_ecc: done.high_ecc },
             Flight::Part { split, first } => match self.splits.end(split, failed << first) {
-                Some((op, failed)) => Ended::Read { op, failed },
+                Some((op, wait, failed)) => {
+                    self.end_wait(wait);
+                    Ended::Read { op, failed }
+                }
                 None => Ended::Part,
             },
         })
+    }
+
+    /// A user's read is no longer under way.
+    #[inline]
+    fn end_wait(&mut self, wait: u32) {
+        if let (Some(waits), Some(id)) = (&mut self.waits, wait.checked_sub(1)) {
+            waits.end(id);
+        }
     }
 
     /// Submits what waits, as far as the queue has room.
@@ -290,13 +316,13 @@ impl VectorFlash {
     }
 
     #[cold]
-    fn read_in_parts(&mut self, op: OpId, addresses: &[(u32, u32)], target: ReadTarget) {
+    fn read_in_parts(&mut self, op: OpId, wait: u32, addresses: &[(u32, u32)], target: ReadTarget) {
         let (mut parts, mut rest) = (0, addresses);
         while !rest.is_empty() {
             rest = &rest[self.part(rest, target)..];
             parts += 1;
         }
-        let split = self.splits.begin(op, parts);
+        let split = self.splits.begin(op, wait, parts);
         let mut first = 0;
         while first < addresses.len() {
             let count = self.part(&addresses[first..], target);
@@ -385,10 +411,19 @@ impl Flash for VectorFlash {
 
     #[inline]
     fn read(&mut self, _now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget) {
+        let wait = match (&mut self.waits, target) {
+            (Some(waits), ReadTarget::Request(_)) => waits.begin(addresses) + 1,
+            _ => 0,
+        };
         if addresses.is_empty() || self.part(addresses, target) < addresses.len() {
-            return self.read_in_parts(op, addresses, target);
+            return self.read_in_parts(op, wait, addresses, target);
         }
-        self.start_read(Flight::Read(op), addresses, target);
+        self.start_read(Flight::Read { op, wait }, addresses, target);
+    }
+
+    #[inline]
+    fn reads_waiting(&self, pu: u32) -> u32 {
+        self.waits.as_ref().map_or(0, |waits| waits.on(pu))
     }
 
     fn erase(&mut self, _now: Nanos, op: OpId, chunk: u32) {
@@ -458,7 +493,8 @@ mod tests {
     #[test]
     fn a_flight_survives_its_bits() {
         for flight in [
-            Flight::Read(OpId(u32::MAX)),
+            Flight::Read { op: OpId(u32::MAX), wait: 0 },
+            Flight::Read { op: OpId(5), wait: WAIT },
             Flight::Program(OpId(1)),
             Flight::Erase(OpId(0)),
             Flight::Trim,

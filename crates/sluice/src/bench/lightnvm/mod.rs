@@ -14,16 +14,20 @@
 //! | [`mixed`] | reads beside writes, by active parallel units (section 5.2, figure 5) | virtual |
 //! | [`predictable`] | reads beside writes on parallel units of their own (section 5.4, figure 8) | virtual |
 //! | [`steady`] | write amplification and stalls of a nearly full device (section 4.2.4) | virtual |
+//! | [`limiter`] | the rate limiter's step response, of both kinds (4.2.4) | virtual |
+//! | [`active`] | the number of active parallel units changed within a run (5.2) | virtual |
 //! | [`recovery`] | what recovery after a power cut reads, against the drive's size (4.2.2) | virtual |
 //! | [`errors`] | what is lost to programs, erases, reads and dies that fail (section 4.2.3) | virtual |
 //! | [`overhead`] | what pblk adds to a request (section 5, CPU utilization) | real |
 //! | [`shards`] | one and two threads on one sharded device (section 4.2.1) | real |
 //! | [`work`] | 4 KB random overwrites with garbage collection, drive and host | real |
 
+pub mod active;
 pub mod bed;
 pub mod direct;
 pub mod drive;
 pub mod errors;
+pub mod limiter;
 pub mod mixed;
 pub mod overhead;
 pub mod predictable;
@@ -46,7 +50,9 @@ const PARTS: &[(LightnvmPart, Group)] = &[
     (LightnvmPart::Drive, drive::run),
     (LightnvmPart::Mixed, mixed::run),
     (LightnvmPart::Predictable, predictable::run),
+    (LightnvmPart::Active, active::run),
     (LightnvmPart::Steady, steady::run),
+    (LightnvmPart::Limiter, limiter::run),
     (LightnvmPart::Recovery, recovery::run),
     (LightnvmPart::Errors, errors::run),
     (LightnvmPart::Overhead, overhead::run),

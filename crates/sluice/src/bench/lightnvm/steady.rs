@@ -24,7 +24,7 @@ use crate::limits::{greedy, mean_program, mean_read};
 use crate::scenario::{Capacity, DrivePlan};
 
 /// How much of the device is in use.
-const FULL: f64 = 0.95;
+pub(super) const FULL: f64 = 0.95;
 /// Drive writes: to reach steady state, and to measure in it.
 const WARM: u64 = 5;
 const MEASURED: u64 = 5;
@@ -176,10 +176,10 @@ fn measure(bed: &mut Bed, used: u64, full: bool) -> Result<Found, BenchError> {
         )
     };
     let mut watch = Watch::new();
-    bed.run_through(&[("warm", &overwrite(warm))], |device| Watched { device, watch: &mut watch })?;
+    bed.run_through(&[("warm", &overwrite(warm))], |device| Watched::new(device, &mut watch))?;
     let (before, begin) = (bed.stack.ftl_stats(), bed.now());
     let again = overwrite(measured);
-    bed.run_through(&[("overwrite", &again)], |device| Watched { device, watch: &mut watch })?;
+    bed.run_through(&[("overwrite", &again)], |device| Watched::new(device, &mut watch))?;
     let seconds = bed.now().since(begin).as_secs_f64();
     let stats = bed.stack.ftl_stats().zip(before).map(|(after, before)| after.since(&before));
     let amplification = stats.and_then(|s| s.write_amplification());
@@ -193,7 +193,7 @@ fn measure(bed: &mut Bed, used: u64, full: bool) -> Result<Found, BenchError> {
 
 /// When requests complete: the longest time that none did, and the fewest in a window.
 #[derive(Clone, Debug, Default)]
-struct Watch {
+pub(super) struct Watch {
     now: Nanos,
     last: Option<Nanos>,
     longest: Nanos,
@@ -203,8 +203,13 @@ struct Watch {
 }
 
 impl Watch {
-    fn new() -> Watch {
+    pub(super) fn new() -> Watch {
         Watch::default()
+    }
+
+    /// The longest time without a completion.
+    pub(super) fn longest(&self) -> Nanos {
+        self.longest
     }
 
     fn completed(&mut self) {
@@ -225,9 +230,15 @@ impl Watch {
 }
 
 /// A device whose completions are watched.
-struct Watched<'a, D> {
+pub(super) struct Watched<'a, D> {
     device: D,
     watch: &'a mut Watch,
+}
+
+impl<'a, D> Watched<'a, D> {
+    pub(super) fn new(device: D, watch: &'a mut Watch) -> Watched<'a, D> {
+        Watched { device, watch }
+    }
 }
 
 impl<D: Device> Component for Watched<'_, D> {

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use block::{Busy, Completion, Device, Extent, Limits, Op, Payload, Request};
 use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
+use ftl::ActivePusError;
 use nvme::Status;
 use ring::{AddressSpace, Iova, PAGE, Region};
 
@@ -148,6 +149,17 @@ impl ShardHandle {
     pub fn checkpoint(&mut self) {
         self.pblk.checkpoint();
         self.moved = true;
+    }
+
+    /// Writes the core's own shard to `count` of its parallel units at a time from now on, as
+    /// [`Pblk::set_active_pus`].
+    ///
+    /// # Errors
+    /// [`ActivePusError`] for more than the shard was opened with; nothing changes.
+    pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
+        self.pblk.set_active_pus(count)?;
+        self.moved = true;
+        Ok(())
     }
 
     /// Whether nothing is outstanding at this end: no request of its core, nothing of its shard's, and

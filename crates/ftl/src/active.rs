@@ -1,0 +1,97 @@
+//! How many parallel units are written at a time, chosen at run time (LightNVM paper sections 4.2.1 and
+//! 5.2: fewer active units mean that fewer reads find theirs writing, and less write bandwidth).
+//!
+//! Guarantees: takes effect with the next write unit, in lines that are open already too; nothing that
+//! capacity, reserves or recovery go by changes, because lines stay as wide as they were configured:
+//! only so many of an open line's chunks are written at a time, each to its end, then the next ones.
+//! At the configured number, lines overlap at their ends as if it had never been changed.
+//!
+//! Chunks that were left half written when the number fell are gone on with in their line's order. Those
+//! whose last units cannot be read before more are programmed behind them hold slots of the write buffer;
+//! when they hold half of it they come first, and until their line is full up to as many of them are
+//! written beside the number.
+
+use crate::Ftl;
+use crate::ftl::STREAMS;
+
+/// No limit but the line's: the number is the configured one.
+pub(crate) const ALL_AT_ONCE: u32 = u32::MAX;
+
+/// More parallel units than the layer was configured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{asked} active parallel units, but the layer was opened with {most}: allowed are 1 to {most}, or \
+     0 for all of these"
+)]
+pub struct ActivePusError {
+    /// Asked for.
+    pub asked: u32,
+    /// What reserves and capacity were computed for.
+    pub most: u32,
+}
+
+impl Ftl {
+    /// From now on, users' data is written to `count` parallel units at a time, and so is moved data if
+    /// it has lines of its own; 0 for as many as the layer was opened with. Not kept across restarts.
+    /// [`kick`](Ftl::kick) afterwards.
+    ///
+    /// # Errors
+    /// [`ActivePusError`] for more than that; nothing changes.
+    pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
+        let most = self.layout.active;
+        if count > most {
+            return Err(ActivePusError { asked: count, most });
+        }
+        self.active = if count == 0 { most } else { count };
+        self.blocked = [false; STREAMS];
+        Ok(())
+    }
+
+    /// Parallel units that are written at a time.
+    pub fn active_pus(&self) -> u32 {
+        self.active
+    }
+
+    /// Chunks of a stream's open lines that may be written now, all lines together.
+    #[inline]
+    pub(crate) fn width(&self) -> u32 {
+        if self.active == self.layout.active { ALL_AT_ONCE } else { self.active }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::Geometry;
+
+    use super::*;
+    use crate::{Found, FtlConfig, Shape};
+
+    #[test]
+    fn the_configured_number_is_the_most() {
+        let shape = Shape::of(&Geometry {
+            groups: 4,
+            pus: 2,
+            chunks: 64,
+            sectors: 64,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 8,
+        });
+        for (configured, most) in [(0, 8), (3, 3)] {
+            let config = FtlConfig { active_pus: configured, ..FtlConfig::default() };
+            let mut ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+            assert_eq!((ftl.active_pus(), ftl.width()), (most, ALL_AT_ONCE));
+            let before = *ftl.layout();
+            let e = ftl.set_active_pus(most + 1).unwrap_err();
+            assert_eq!((e, ftl.active_pus()), (ActivePusError { asked: most + 1, most }, most));
+            assert!(e.to_string().contains(&format!("1 to {most}")), "{e}");
+            ftl.set_active_pus(2).unwrap();
+            assert_eq!((ftl.active_pus(), ftl.width()), (2, 2));
+            ftl.set_active_pus(0).unwrap();
+            assert_eq!((ftl.active_pus(), ftl.width()), (most, ALL_AT_ONCE));
+            assert_eq!(*ftl.layout(), before);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! [`Curve`]: what the rate limiter did, as a bounded history (LightNVM paper section 4.2.4).
+//!
+//! Sampled by what is written, not by time: a device that rests adds nothing. When the history is full
+//! every other sample goes into its neighbour, and half as many are taken from then on: it always
+//! reaches back to its beginning, in no more memory than it began with.
+
+use clock::Nanos;
+
+/// Samples at most.
+const MOST: usize = 512;
+/// Samples, at first, over what lies between the limiter's levels.
+const PER_ZONE: u64 = 64;
+
+/// Where the rate limiter stood. Sectors unless the name says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimiterSample {
+    /// When.
+    pub at: Nanos,
+    /// Written by users and garbage collection since the curve began.
+    pub written: u64,
+    /// Free.
+    pub free: u64,
+    /// Free at least since the sample before.
+    pub free_least: u64,
+    /// Free at most since the sample before.
+    pub free_most: u64,
+    /// Free sectors that the controller aims at; without one those from which on users are free.
+    pub set_point: u64,
+    /// What the error contributes to the users' share; 0 without a controller, as the next two.
+    pub proportional: f64,
+    /// What the error so far contributes.
+    pub integral: f64,
+    /// What the change of the error contributes.
+    pub derivative: f64,
+    /// The users' share of what is written, from 0 to 1.
+    pub share: f64,
+    /// Sectors that users have earned and not written yet.
+    pub quota: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Curve {
+    samples: Vec<LimiterSample>,
+    /// Sectors written, and at which number of them the next sample is taken.
+    written: u64,
+    next: u64,
+    stride: u64,
+    least: u64,
+    most: u64,
+}
+
+impl Curve {
+    /// A curve of a limiter whose levels are `zone` sectors apart.
+    pub(crate) fn new(zone: u64) -> Curve {
+        Curve {
+            samples: Vec::with_capacity(MOST),
+            written: 0,
+            next: 0,
+            stride: (zone / PER_ZONE).max(1),
+            least: u64::MAX,
+            most: 0,
+        }
+    }
+
+    /// Sectors were written.
+    #[inline]
+    pub(crate) fn written(&mut self, sectors: u32) {
+        self.written += u64::from(sectors);
+    }
+
+    /// So many sectors are free: whether that is to be noted.
+    #[inline]
+    pub(crate) fn is_due(&mut self, free: u64) -> bool {
+        self.least = self.least.min(free);
+        self.most = self.most.max(free);
+        self.written >= self.next
+    }
+
+    /// Notes a sample, whose `written` and extremes are known here.
+    pub(crate) fn push(&mut self, sample: LimiterSample) {
+        if self.samples.len() == MOST {
+            self.thin();
+        }
+        let (written, free_least, free_most) = (self.written, self.least, self.most);
+        self.samples.push(LimiterSample { written, free_least, free_most, ..sample });
+        (self.least, self.most) = (u64::MAX, 0);
+        self.next = self.written + self.stride;
+    }
+
+    /// Every other sample remains, with the extremes of the one before it.
+    fn thin(&mut self) {
+        for i in 0..MOST / 2 {
+            let (a, b) = (self.samples[2 * i], self.samples[2 * i + 1]);
+            let free_least = a.free_least.min(b.free_least);
+            let free_most = a.free_most.max(b.free_most);
+            self.samples[i] = LimiterSample { free_least, free_most, ..b };
+        }
+        self.samples.truncate(MOST / 2);
+        self.stride *= 2;
+    }
+
+    pub(crate) fn samples(&self) -> &[LimiterSample] {
+        &self.samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_reaches_back_to_its_beginning_and_loses_no_extreme() {
+        let blank = LimiterSample {
+            at: Nanos(0),
+            written: 0,
+            free: 0,
+            free_least: 0,
+            free_most: 0,
+            set_point: 0,
+            proportional: 0.0,
+            integral: 0.0,
+            derivative: 0.0,
+            share: 0.0,
+            quota: 0.0,
+        };
+        let mut curve = Curve::new(640);
+        for i in 0..1_000_000u64 {
+            curve.written(1);
+            let free = if i == 3_333 { 7 } else { 100 };
+            if curve.is_due(free) {
+                curve.push(LimiterSample { at: Nanos(i), free, ..blank });
+            }
+        }
+        let samples = curve.samples();
+        assert!((MOST / 2..=MOST).contains(&samples.len()), "{}", samples.len());
+        assert_eq!(curve.samples.capacity(), MOST);
+        let first = samples[0];
+        assert!(first.written <= 2 * curve.stride, "{first:?}");
+        let low: Vec<_> = samples.iter().filter(|s| s.free_least == 7).collect();
+        assert_eq!(low.len(), 1, "{low:?}");
+        assert!(low[0].written >= 3_333 && low[0].written - 3_333 <= 2 * curve.stride);
+        assert!(samples.iter().all(|s| s.free_most == 100));
+    }
+}

@@ -1,0 +1,151 @@
+//! [`Pid`]: the controller of [`RateLimiterKind::Pid`](crate::RateLimiterKind::Pid) (LightNVM paper
+//! section 4.2.4).
+//!
+//! It holds the free space at a set point between the limiter's levels: users' share of what is
+//! written is the sum of a term for the error, one for what the error has been so far, and one for how
+//! it changes. Where a share that follows the free space alone settles lower the more is to be moved,
+//! the integral finds the share that the workload has, one over its write amplification, and the free
+//! space stays where it is wanted.
+//!
+//! Its time is what is written, by whomever, in multiples of what lies between the levels: results do
+//! not depend on how fast the flash is, and a pause changes nothing.
+//!
+//! Bounds: the integral is a share itself and stays from 0 to 1, and does not grow further in a
+//! direction in which the output is at its end (no windup); the output stays within [`LEAST`] and
+//! [`MOST`], so that users earn something from every victim.
+
+/// Users' share of what is written at least: one sector for 63 that are moved. A victim is larger than
+/// that by far, so that users never wait for more than one.
+const LEAST: f64 = 1.0 / 64.0;
+/// And at most.
+const MOST: f64 = 1.0 - LEAST;
+/// The change is seen over this much of what lies between the levels: a reclaimed line gives its space
+/// back at once, and is no change of course.
+const SMOOTH: f64 = 0.5;
+
+/// A PID controller over free sectors.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pid {
+    low: f64,
+    zone: f64,
+    high: u64,
+    kp: f64,
+    ki: f64,
+    kd: f64,
+    /// The terms' contributions.
+    proportional: f64,
+    integral: f64,
+    derivative: f64,
+    /// The error, smoothed.
+    smooth: f64,
+}
+
+impl Pid {
+    /// Where between the levels the free space is held, from 0 to 1.
+    pub(crate) const SET_POINT: f64 = 0.5;
+
+    /// A controller between two levels, with the gains of its three terms. It begins where users and
+    /// garbage collection get the same ("in the beginning, both compete equally").
+    pub(crate) fn new(low: u64, high: u64, [kp, ki, kd]: [f64; 3]) -> Pid {
+        Pid {
+            low: low as f64,
+            zone: (high - low) as f64,
+            high,
+            kp,
+            ki,
+            kd,
+            proportional: 0.0,
+            integral: 0.5,
+            derivative: 0.0,
+            smooth: 1.0 - Pid::SET_POINT,
+        }
+    }
+
+    /// `sectors` were written, and so many are free now.
+    #[inline]
+    pub(crate) fn step(&mut self, sectors: u32, free: u64) {
+        let error = (free as f64 - self.low) / self.zone - Pid::SET_POINT;
+        // Out of reach, above: users are not limited, and nothing is learnt about their share.
+        let error = error.clamp(-Pid::SET_POINT, 1.0 - Pid::SET_POINT);
+        let time = f64::from(sectors) / self.zone;
+        let change = (error - self.smooth) / (SMOOTH + time);
+        self.smooth += change * time;
+        self.proportional = self.kp * error;
+        self.derivative = self.kd * change;
+        if free >= self.high {
+            return;
+        }
+        let output = self.proportional + self.integral + self.derivative;
+        let winds_up = output >= MOST && error > 0.0 || output <= LEAST && error < 0.0;
+        if !winds_up {
+            self.integral = (self.integral + self.ki * error * time).clamp(0.0, 1.0);
+        }
+    }
+
+    /// The users' share of what is written.
+    #[inline]
+    pub(crate) fn share(&self) -> f64 {
+        (self.proportional + self.integral + self.derivative).clamp(LEAST, MOST)
+    }
+
+    /// Free sectors that it aims at.
+    pub(crate) fn set_point(&self) -> u64 {
+        (self.low + Pid::SET_POINT * self.zone) as u64
+    }
+
+    /// What each term contributes.
+    pub(crate) fn terms(&self) -> [f64; 3] {
+        [self.proportional, self.integral, self.derivative]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_term_does_its_part() {
+        let mut p = Pid::new(100, 200, [1.0, 0.0, 0.0]);
+        p.step(0, 175);
+        assert_eq!((p.share(), p.terms()), (0.75, [0.25, 0.5, 0.0]));
+        let mut i = Pid::new(100, 200, [0.0, 0.2, 0.0]);
+        i.step(100, 125);
+        assert!((i.share() - 0.45).abs() < 1e-12, "0.5 - 0.2 * 0.25 * 1: {}", i.share());
+        let mut d = Pid::new(100, 200, [0.0, 0.0, 0.1]);
+        d.step(10, 200);
+        assert_eq!(d.share(), 0.5, "no change yet");
+        d.step(10, 150);
+        assert!(d.share() < 0.45, "falls: {}", d.share());
+        for _ in 0..1_000 {
+            d.step(10, 150);
+        }
+        assert!((d.share() - 0.5).abs() < 1e-6, "has stopped falling: {}", d.share());
+        assert_eq!(p.set_point(), 150);
+    }
+
+    #[test]
+    fn the_integral_does_not_wind_up() {
+        let mut pid = Pid::new(100, 200, [0.6, 0.1, 0.05]);
+        for _ in 0..1_000_000 {
+            pid.step(50, 0);
+        }
+        assert_eq!(pid.share(), LEAST);
+        let [_, integral, _] = pid.terms();
+        assert!((0.0..0.5).contains(&integral), "{integral}");
+        // Back above the set point it is over at once, not after as long again.
+        for _ in 0..20 {
+            pid.step(50, 190);
+        }
+        assert!(pid.share() > 0.4, "{}", pid.share());
+        for _ in 0..1_000_000 {
+            pid.step(50, 199);
+        }
+        assert!(pid.share() <= MOST && pid.terms()[1] <= 1.0);
+        // What is not limited teaches nothing.
+        let before = pid.terms()[1];
+        for _ in 0..1_000 {
+            pid.step(50, 10_000);
+        }
+        assert_eq!(pid.terms()[1], before);
+    }
+}

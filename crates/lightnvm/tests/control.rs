@@ -1,0 +1,439 @@
+//! What can be controlled of pblk, on the emulated drive in virtual time: how many parallel units are
+//! written (LightNVM paper sections 4.2.1 and 5.2), the rate limiter (4.2.4), and whether garbage
+//! collection keeps away from users' reads.
+
+use block::{Device, Payload, Request};
+use clock::{Component, Nanos};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
+};
+use driver::Controller;
+use ftl::{FtlConfig, FtlStats, GcYields, LimiterSample, RateLimiterKind};
+use lightnvm::Pblk;
+use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use nvme::Status;
+use rng::Rng;
+
+const READ: u64 = 1 << 32;
+
+/// 16 parallel units on 4 channels, chunks of 256 sectors.
+fn drive(chunks: u32, policy: PuPolicy) -> DriveConfig {
+    let geometry = NandGeometry {
+        channels: 4,
+        pus: 4,
+        planes: 1,
+        chunks,
+        pages: 64,
+        page_bytes: 16 << 10,
+        sector_bytes: 4 << 10,
+        oob_bytes: 16,
+    };
+    let micros = Nanos::from_micros;
+    let nand = NandConfig {
+        geometry,
+        cell: Cell::Mlc,
+        one_shot: false,
+        pair_distance: 3,
+        timing: NandTiming::uniform(micros(50), micros(900), micros(3_000), 400_000_000),
+        errors: ErrorModel::default(),
+        data: DataStore::None,
+        seed: 1,
+    };
+    DriveConfig {
+        open_channel: drive::OpenChannelConfig::default(),
+        transfers: drive::Transfers::default(),
+        name: "control".into(),
+        personality: PersonalityKind::OpenChannel,
+        media: MediaConfig::Nand(nand),
+        controller: ControllerConfig::default(),
+        pu_policy: policy,
+        page_register: true,
+        cache_program: true,
+        write_buffer: WriteBuffer::None,
+        ftl: FtlConfig::default(),
+        null: NullConfig::default(),
+    }
+}
+
+/// Reads and writes at the same time.
+#[derive(Clone, Copy)]
+struct Load {
+    reads: u32,
+    writes: u32,
+    /// Sectors of a write.
+    long: u32,
+    /// Time between the beginnings of two writes at least.
+    pace: Nanos,
+    /// Reads come in bursts: how long one lasts, and how long there is none then.
+    burst: Option<(Nanos, Nanos)>,
+}
+
+struct Bed {
+    drive: Drive,
+    pblk: Pblk,
+    now: Nanos,
+    rng: Rng,
+    /// When each read and each write was submitted.
+    since: Vec<Nanos>,
+    idle_reads: Vec<u32>,
+    writing: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Found {
+    reads: Vec<Nanos>,
+    sectors_written: u64,
+    time: Nanos,
+    longest_stall: Nanos,
+    stats: FtlStats,
+}
+
+impl Found {
+    fn read(&self, percent: f64) -> Nanos {
+        let at = (self.reads.len() as f64 * percent / 100.0) as usize;
+        self.reads.get(at).copied().unwrap_or(Nanos::ZERO)
+    }
+
+    fn mean(&self) -> f64 {
+        let all: u64 = self.reads.iter().map(|l| l.0).sum();
+        all as f64 / self.reads.len().max(1) as f64 / 1e3
+    }
+
+    fn written(&self) -> f64 {
+        self.sectors_written as f64 * 4096.0 / 1e6 / self.time.as_secs_f64()
+    }
+
+    fn amplification(&self) -> f64 {
+        self.stats.write_amplification().unwrap_or(0.0)
+    }
+}
+
+impl Bed {
+    fn new(config: DriveConfig, ftl: FtlConfig) -> Bed {
+        let mut drive = Drive::new(config).unwrap();
+        drive.set_instant(true);
+        let port = drive.attach().unwrap();
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let mut controller = Controller::attach(port.clone(), &mut pump, 1 << 20).unwrap();
+        let queue = controller.create_queue_pair(1024, None, &mut pump).unwrap();
+        let info = controller.info().clone();
+        let total = info.open_channel.unwrap().geometry.total_chunks();
+        let chunks = controller.chunks(0, total, &mut pump).unwrap();
+        let pblk = Pblk::open(&info, &chunks, queue, port, ftl, &mut pump, false).unwrap();
+        drive.set_instant(false);
+        let (since, idle_reads) = (vec![Nanos::ZERO; 256], Vec::new());
+        Bed { drive, pblk, now: Nanos::ZERO, rng: Rng::new(5), since, idle_reads, writing: 0 }
+    }
+
+    fn sectors(&self) -> u64 {
+        self.pblk.limits().sectors
+    }
+
+    /// Polls until nothing moves; returns what ended.
+    fn poll(&mut self) -> Vec<u64> {
+        let mut ended = Vec::new();
+        loop {
+            let moved = self.pblk.poll(self.now) | self.drive.poll(self.now);
+            let before = ended.len();
+            while let Some(done) = self.pblk.reap() {
+                assert_eq!(done.status, Status::SUCCESS);
+                ended.push(done.tag);
+            }
+            if !moved && ended.len() == before {
+                return ended;
+            }
+        }
+    }
+
+    /// Fills the first `sectors`, without letting time pass.
+    fn fill(&mut self, sectors: u64) {
+        self.drive.set_instant(true);
+        let mut at = 0;
+        while at < sectors {
+            let n = 64.min(sectors - at);
+            let request = Request::write(at, n as u32, Payload::BitBucket, 0);
+            self.pblk.submit(self.now, request).unwrap();
+            assert_eq!(self.poll().len(), 1);
+            at += n;
+        }
+        self.pblk.submit(self.now, Request::flush(0)).unwrap();
+        assert_eq!(self.poll().len(), 1);
+        self.drive.set_instant(false);
+    }
+
+    /// Runs a load for so long: reads from sectors that `read` draws, writes to those of `write`.
+    fn run(
+        &mut self,
+        load: Load,
+        time: Nanos,
+        mut read: impl FnMut(&mut Rng) -> u64,
+        mut write: impl FnMut(&mut Rng) -> u64,
+    ) -> Found {
+        let (begin, before) = (self.now, *self.pblk.stats());
+        let end = begin + time;
+        let mut found = Found { time, ..Found::default() };
+        self.idle_reads = (0..load.reads).collect();
+        let mut next_write = self.now;
+        let mut last = self.now;
+        while self.now < end {
+            let phase = load.burst.map(|(on, off)| {
+                let period = on + off;
+                let at = Nanos((self.now - begin).0 % period.0);
+                if at < on {
+                    (true, self.now + on.since(at))
+                } else {
+                    (false, self.now + period.since(at))
+                }
+            });
+            if phase.is_none_or(|(on, _)| on) {
+                for id in std::mem::take(&mut self.idle_reads) {
+                    let lba = read(&mut self.rng);
+                    self.since[id as usize] = self.now;
+                    let request = Request::read(lba, 1, Payload::BitBucket, READ | u64::from(id));
+                    self.pblk.submit(self.now, request).unwrap();
+                }
+            }
+            while self.writing < load.writes && self.now >= next_write {
+                let lba = write(&mut self.rng);
+                let request = Request::write(lba, load.long, Payload::BitBucket, 0);
+                self.pblk.submit(self.now, request).unwrap();
+                self.writing += 1;
+                next_write = next_write.max(self.now) + load.pace;
+            }
+            let ended = self.poll();
+            for tag in &ended {
+                if tag & READ != 0 {
+                    let id = (tag & 0xff) as u32;
+                    found.reads.push(self.now.since(self.since[id as usize]));
+                    self.idle_reads.push(id);
+                } else {
+                    self.writing -= 1;
+                    found.sectors_written += u64::from(load.long);
+                    found.longest_stall = found.longest_stall.max(self.now.since(last));
+                    last = self.now;
+                }
+            }
+            if ended.is_empty() {
+                let mut due = self.drive.deadline().min(self.pblk.deadline());
+                if self.writing < load.writes {
+                    due = due.min(next_write);
+                }
+                if let Some((_, edge)) = phase {
+                    due = due.min(edge);
+                }
+                assert!(due < Nanos::MAX, "stuck: {}", self.pblk.ftl().debug_state());
+                self.now = due.max(self.now);
+            }
+        }
+        found.stats = self.pblk.stats().since(&before);
+        // What is under way ends before the next load.
+        for _ in 0..1_000_000 {
+            self.poll().iter().filter(|tag| *tag & READ == 0).for_each(|_| self.writing -= 1);
+            match self.drive.deadline() {
+                Nanos::MAX => break,
+                due => self.now = due.max(self.now),
+            }
+        }
+        assert_eq!(self.writing, 0);
+        found.reads.sort();
+        found
+    }
+}
+
+/// Reads somewhere in the first half, and writes one after the other in the second.
+#[test]
+fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
+    let config = FtlConfig { active_pus: 8, over_provisioning: 0.25, ..FtlConfig::default() };
+    let reads_first = PuPolicy::ReadsFirst { suspend: None };
+    let mut bed = Bed::new(drive(48, reads_first), config);
+    let half = bed.sectors() / 2;
+    bed.fill(half);
+    let load = Load { reads: 1, writes: 4, long: 64, pace: Nanos(0), burst: None };
+    let mut at = half;
+    let found: Vec<Found> = [None, Some(2), Some(0)]
+        .into_iter()
+        .map(|active| {
+            if let Some(active) = active {
+                bed.pblk.set_active_pus(active).unwrap();
+            }
+            // The rest of what the buffer holds is written as it was before.
+            let settle = Nanos::from_millis(50);
+            let next = |at: &mut u64| {
+                *at += 64;
+                *at - 64
+            };
+            bed.run(load, settle, |rng| rng.below(half), |_| next(&mut at));
+            bed.run(load, Nanos::from_millis(400), |rng| rng.below(half), |_| next(&mut at))
+        })
+        .collect();
+    for (active, f) in [8, 2, 8].iter().zip(&found) {
+        println!(
+            "{active} active: {:.1} MB/s, reads {} mean {:.0} us p90 {} p99 {}",
+            f.written(),
+            f.reads.len(),
+            f.mean(),
+            f.read(90.0),
+            f.read(99.0)
+        );
+        assert_eq!(f.stats.gc_moves, 0, "nothing but the number of units is to be seen");
+    }
+    let [wide, narrow, again] = &found[..] else { unreachable!() };
+    // In proportion: a unit of 16 KB in 900 us on each.
+    let share = narrow.written() / wide.written();
+    assert!((0.22..0.28).contains(&share), "{share}");
+    assert!((again.written() / wide.written() - 1.0).abs() < 0.03);
+    // Nearly one read in two finds its unit writing, or one in eight.
+    assert!(wide.read(75.0) > Nanos::from_micros(400), "{}", wide.read(75.0));
+    assert!(narrow.read(75.0) < Nanos::from_micros(120), "{}", narrow.read(75.0));
+    assert!(narrow.mean() < 0.5 * wide.mean());
+    assert!((again.mean() / wide.mean() - 1.0).abs() < 0.1);
+    assert!(bed.pblk.set_active_pus(9).is_err());
+    assert_eq!(bed.pblk.ftl().active_pus(), 8);
+}
+
+/// Chunks that were left half written hold most of the write buffer, because what is in them cannot be
+/// read yet: the buffer goes on flowing.
+#[test]
+fn what_was_left_half_written_does_not_hold_up_fewer_units() {
+    let mut config = drive(48, PuPolicy::ReadsFirst { suspend: None });
+    if let MediaConfig::Nand(nand) = &mut config.media {
+        nand.pair_distance = 15;
+    }
+    let ftl = FtlConfig { over_provisioning: 0.25, ..FtlConfig::default() };
+    let mut bed = Bed::new(config, ftl);
+    let load = Load { reads: 0, writes: 4, long: 64, pace: Nanos(0), burst: None };
+    let mut at = 0;
+    let mut write = |bed: &mut Bed, ms| {
+        let next = |_: &mut Rng| {
+            at += 64;
+            at - 64
+        };
+        bed.run(load, Nanos::from_millis(ms), |_| 0, next).written()
+    };
+    let wide = write(&mut bed, 50);
+    bed.pblk.set_active_pus(4).unwrap();
+    write(&mut bed, 10);
+    let narrow = write(&mut bed, 100);
+    bed.pblk.set_active_pus(0).unwrap();
+    write(&mut bed, 10);
+    let again = write(&mut bed, 50);
+    println!("{wide:.1}, {narrow:.1}, {again:.1} MB/s");
+    // Four at a time, and up to as many of those left behind.
+    assert!((0.2..0.5).contains(&(narrow / wide)), "{narrow} of {wide}");
+    assert!((again / wide - 1.0).abs() < 0.1, "{again} of {wide}");
+}
+
+/// A device that is full, and overwritten once over.
+fn worn(policy: PuPolicy, ftl: FtlConfig) -> Bed {
+    let mut bed = Bed::new(drive(48, policy), FtlConfig { over_provisioning: 0.25, ..ftl });
+    let all = bed.sectors();
+    bed.fill(all);
+    bed.drive.set_instant(true);
+    for _ in 0..all / 4 {
+        let lba = bed.rng.below(all - 4);
+        bed.pblk.submit(bed.now, Request::write(lba, 4, Payload::BitBucket, 0)).unwrap();
+        assert_eq!(bed.poll().len(), 1);
+    }
+    bed.drive.set_instant(false);
+    bed
+}
+
+#[test]
+fn collection_that_yields_shortens_reads_in_bursts_at_the_same_cost() {
+    let burst = Some((Nanos::from_millis(20), Nanos::from_millis(30)));
+    let load = Load { reads: 8, writes: 16, long: 4, pace: Nanos::from_micros(400), burst };
+    let run = |policy, gc_yields| {
+        let mut bed = worn(policy, FtlConfig { gc_yields, ..FtlConfig::default() });
+        let all = bed.sectors();
+        bed.run(load, Nanos::from_millis(500), |r| r.below(all), |r| r.below(all - 4));
+        let time = Nanos::from_millis(4_000);
+        let f = bed.run(load, time, |r| r.below(all), |r| r.below(all - 4));
+        println!(
+            "{policy:?}, {gc_yields:?}: reads {} mean {:.0} us p99 {} p99.9 {}; {:.1} MB/s, \
+             amplification {:.3}, longest stall {}",
+            f.reads.len(),
+            f.mean(),
+            f.read(99.0),
+            f.read(99.9),
+            f.written(),
+            f.amplification(),
+            f.longest_stall
+        );
+        f
+    };
+    for policy in [PuPolicy::Fifo, PuPolicy::ReadsFirst { suspend: None }] {
+        let plain = run(policy, GcYields::Never);
+        let same_cost = |f: &Found| {
+            assert!((f.written() / plain.written() - 1.0).abs() < 0.02);
+            assert!((f.amplification() / plain.amplification() - 1.0).abs() < 0.05);
+            assert!(f.longest_stall < Nanos::from_millis(20), "{}", f.longest_stall);
+        };
+        let any = run(policy, GcYields::AnyRead);
+        same_cost(&any);
+        assert!(any.mean() < 0.85 * plain.mean(), "{} {}", any.mean(), plain.mean());
+        assert!(any.read(99.0).0 <= plain.read(99.0).0);
+        assert!(any.read(99.9).0 < plain.read(99.9).0 * 6 / 10);
+        // What waits where a read waits is not what the next read finds.
+        let pus = run(policy, GcYields::BusyPus);
+        same_cost(&pus);
+        assert!((pus.mean() / plain.mean() - 1.0).abs() < 0.1);
+    }
+}
+
+/// Without an end to reads and writes, it goes on as if it did not yield.
+#[test]
+fn collection_that_yields_goes_on_when_reads_never_end() {
+    let load = Load { reads: 32, writes: 16, long: 4, pace: Nanos(0), burst: None };
+    let run = |gc_yields| {
+        let mut bed = worn(PuPolicy::Fifo, FtlConfig { gc_yields, ..FtlConfig::default() });
+        let all = bed.sectors();
+        bed.run(load, Nanos::from_millis(200), |r| r.below(all), |r| r.below(all - 4));
+        bed.run(load, Nanos::from_millis(2_000), |r| r.below(all), |r| r.below(all - 4))
+    };
+    let plain = run(GcYields::Never);
+    for gc_yields in [GcYields::BusyPus, GcYields::AnyRead] {
+        let f = run(gc_yields);
+        println!("{gc_yields:?}: {:.1} of {:.1} MB/s", f.written(), plain.written());
+        assert!((f.written() / plain.written() - 1.0).abs() < 0.05);
+        assert!((f.amplification() / plain.amplification() - 1.0).abs() < 0.05);
+        assert!(f.longest_stall < Nanos::from_millis(30), "{}", f.longest_stall);
+    }
+}
+
+#[test]
+fn the_limiters_curve_shows_where_each_kind_settles() {
+    for kind in [RateLimiterKind::Share, RateLimiterKind::PID] {
+        let ftl = FtlConfig { rate_limiter: kind, gc_start_lines: 4, ..FtlConfig::default() };
+        let mut bed = worn(PuPolicy::Fifo, ftl);
+        let all = bed.sectors();
+        bed.pblk.restart_limiter_curve();
+        let load = Load { reads: 0, writes: 16, long: 4, pace: Nanos(0), burst: None };
+        let f = bed.run(load, Nanos::from_millis(6_000), |_| 0, |r| r.below(all - 4));
+        let (low, high) = bed.pblk.ftl().limiter().levels();
+        let curve = bed.pblk.limiter_curve();
+        assert!((200..=512).contains(&curve.len()), "{}", curve.len());
+        assert!(curve.windows(2).all(|w| w[0].at <= w[1].at && w[0].written < w[1].written));
+        let end = &curve[curve.len() / 2..];
+        let mean =
+            |of: &dyn Fn(&LimiterSample) -> f64| end.iter().map(of).sum::<f64>() / end.len() as f64;
+        let level = mean(&|s| (s.free as f64 - low as f64) / (high - low) as f64);
+        let share = mean(&|s| s.share);
+        println!(
+            "{kind:?}: settles at {level:.2} between the levels, share {share:.3}, amplification \
+             {:.3}, longest stall {}, {:.1} MB/s",
+            f.amplification(),
+            f.longest_stall,
+            f.written()
+        );
+        assert!((share - 1.0 / f.amplification()).abs() < 0.06, "{share}");
+        match kind {
+            RateLimiterKind::Share => assert!((level - share).abs() < 0.02, "{level} {share}"),
+            RateLimiterKind::Pid { .. } => assert!((level - 0.5).abs() < 0.15, "{level}"),
+        }
+        // Two lines are below, and users wait for one victim at most.
+        assert!(end.iter().all(|s| s.free_least + 8_192 > low), "the reserve is touched");
+        assert!(f.longest_stall < Nanos::from_millis(40), "{}", f.longest_stall);
+    }
+}
