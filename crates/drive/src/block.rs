@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use ftl::{
-    Flash, Found, Ftl, FtlConfig, Job, JobDone, NewFtlError, Oob, OpId, ReadTarget, Recovery,
-    RecoveryError, Shape, Work, WriteUnit,
+    CapacityError, Flash, Found, Ftl, FtlConfig, Job, JobDone, NewFtlError, Oob, OpId, ReadTarget,
+    Recovery, RecoveryError, Shape, Work, WriteUnit,
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
 use nvme::{DsmRange, Hints, IoCommand, LbaStatusDescriptor, Status};
@@ -55,6 +55,9 @@ impl BlockDrive {
         let sector_bytes = nand.layout().sector_bytes();
         let keeps = nand.config().data != DataStore::None;
         let shape = Shape::of(&nand.config().host_geometry());
+        if !keeps && config.map_cache_sectors > 0 {
+            return Err(NewFtlError::from(CapacityError::MapCacheWithoutData).into());
+        }
         if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
             let sectors = (bytes / u64::from(sector_bytes)).min(1 << 24) as u32;
             config.buffer_sectors = config.buffer_sectors.max(sectors);

@@ -16,7 +16,7 @@ use nvme::Status;
 use crate::flash::OpKind;
 use crate::ftl::{STREAMS, USER};
 use crate::journal::{Journal, JournalFlash, MAX_OPS, Position};
-use crate::lines::{Last, LineState};
+use crate::lines::{Last, Line, LineState};
 use crate::snapshot::{LineEntry, Snapshot};
 use crate::{Entry, Flash, Ftl, OpId, Shape, WriteUnit};
 
@@ -42,10 +42,11 @@ pub(crate) struct Checkpoint {
     /// The pages that the checkpoint under way writes, and how many there were.
     sweep: Box<[u64]>,
     pages: u64,
-    /// Sectors of the users' ring between the beginnings of two checkpoints.
+    /// Sectors of the users' ring between the beginnings of two checkpoints, without pages of a map in
+    /// frames.
     interval: u64,
-    /// Position of the users' ring when the checkpoint under way began, or the last one; and how much
-    /// of the interval had passed before.
+    /// Position of the users' ring when the checkpoint under way began, or the last one, and pages
+    /// of a map in frames put there since; and how much of the interval had passed before.
     began: u64,
     earlier: u64,
     /// The base of the last snapshot that is durable, and of the checkpoint under way.
@@ -93,9 +94,10 @@ impl Checkpoint {
         }
     }
 
-    /// A snapshot is to be taken for somebody who asked, or because the journal has no room.
+    /// A snapshot is to be taken for somebody who asked, because the journal has no room, or because
+    /// something was lost.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.asked || self.compact
+        self.asked || self.compact || self.is_uncovered()
     }
 
     /// Whether the last durable checkpoint, or the one that would be begun for what was lost before,
@@ -135,6 +137,14 @@ impl Checkpoint {
     #[inline]
     pub(crate) fn touch(&mut self, page: u32) {
         self.dirty[page as usize / 64] |= 1 << (page % 64);
+    }
+
+    /// Whether what a page says on the media, or will when what is in the write buffer is there, is
+    /// untrue.
+    #[inline]
+    pub(crate) fn is_dirty(&self, page: u32) -> bool {
+        let bits = self.dirty[page as usize / 64] | self.sweep[page as usize / 64];
+        bits >> (page % 64) & 1 != 0
     }
 
     /// A page was made of what is true now.
@@ -241,6 +251,10 @@ impl Ftl {
                 if !c.asked && !lost && position - c.began + c.earlier < c.interval {
                     return false;
                 }
+                // Pages that were not looked at may lack what is in units before the base.
+                if self.counting.is_counting() {
+                    return false;
+                }
                 c.fast = std::mem::take(&mut c.asked);
                 c.losses_begun = c.losses;
                 std::mem::swap(&mut c.dirty, &mut c.sweep);
@@ -325,11 +339,16 @@ impl Ftl {
         // Some of a line's chunks may have been erased, and be in another one by now.
         let line_of = &self.lines.line_of;
         let lines = (0..).zip(&self.lines.lines).filter(|(_, l)| l.state != LineState::Free);
-        let lines = lines.map(|(id, line): (u32, _)| LineEntry {
+        // Full ones that are only counted take no units any more.
+        let takes = |line: &Line| {
+            let counted = self.lines.counting && line.full && line.programs == 0;
+            line.state == LineState::Open && !counted
+        };
+        let lines = lines.map(|(id, line): (u32, &Line)| LineEntry {
             stream: line.stream,
-            open: line.state == LineState::Open,
+            open: takes(line),
             last: line.last == Last::Whole,
-            newest: if line.state == LineState::Open { u64::MAX } else { line.newest },
+            newest: if takes(line) { u64::MAX } else { line.newest },
             chunks: line.chunks.iter().copied().filter(|c| line_of[*c as usize] == id).collect(),
         });
         Snapshot {
@@ -343,11 +362,20 @@ impl Ftl {
 
     /// Writes a page of the map: where everything in it is on the media now.
     pub(crate) fn write_map_page(&mut self, page: u32, flash: &mut impl Flash) {
-        let bytes = if flash.keeps_data() { self.map_page(page) } else { Vec::new() };
+        let mut bytes = std::mem::take(&mut self.paging.made);
+        bytes.clear();
+        let low = self.low_of_page(page);
+        if flash.keeps_data() {
+            self.map_page(page, low, &mut bytes);
+        }
         self.checkpoint.made(page);
         let slot = self.admit(self.layout.logical + page);
         flash.store(slot, &bytes);
+        self.paging.made = bytes;
         self.pages_at = self.rings[USER].position();
+        // Pages of a map in frames, which go all the time, bring on no checkpoint: else those of one
+        // would bring on the next, while garbage collection changes more of them to make room.
+        self.checkpoint.began += u64::from(self.map.frames.is_some());
         self.stats.metadata += 1;
     }
 

@@ -6,6 +6,7 @@
 //! still points at it, looked up for a whole write unit at a time so that the cache misses overlap.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use clock::Nanos;
 use nvme::Status;
@@ -42,6 +43,8 @@ pub(crate) struct Collector {
     pub(crate) reading_list: Option<Box<Reading>>,
     /// The same, read. The scan's and not the line's, which may be written further meanwhile.
     pub(crate) list: Option<Box<LineList>>,
+    /// Its write unit that is looked at next, while its pages of the map are on their way.
+    chosen: Option<Unit>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +77,7 @@ impl Collector {
             most_free: 0,
             reading_list: None,
             list: None,
+            chosen: None,
         }
     }
 
@@ -223,28 +227,31 @@ impl Ftl {
             return false;
         };
         let line = &self.lines.lines[line_id as usize];
-        let whole = unit >= units && !self.yielding.has_passed();
+        let chosen = self.collector.chosen;
+        let whole = unit >= units && !self.yielding.has_passed() && chosen.is_none();
+        let member = chosen.map_or(member, |u| u.member);
         // One that was being written may have been reclaimed meanwhile, and be another one.
         if line.valid == 0 || whole || member as usize >= line.chunks.len() {
             // What is still being read has been overwritten.
             self.scanned(now, line_id, flash);
             return true;
         }
-        let Some(Unit { unit, member, last }) = self.next_to_scan(flash) else { return false };
-        if member.is_multiple_of(LOOK_AHEAD) {
+        let Some(chosen) = chosen.or_else(|| self.next_to_scan(flash)) else { return false };
+        if !self.map_for_scan(now, line_id, chosen, flash) {
+            self.collector.chosen = Some(chosen);
+            return false;
+        }
+        self.collector.chosen = None;
+        let Unit { unit, member, last } = chosen;
+        if member.is_multiple_of(LOOK_AHEAD) && self.map.frames.is_none() {
             self.look_ahead(line_id, unit, member);
         }
-        let chunk = self.lines.lines[line_id as usize].chunks[member as usize];
-        let sector = unit * self.shape.unit;
-        let first_psn = self.shape.first_psn(chunk) + sector;
         let mut found: [(u32, u32); 64] = [(0, 0); 64];
         let mut count = 0;
-        if sector < self.lines.chunks[chunk as usize].persisted {
-            for psn in first_psn..first_psn + self.shape.unit {
-                if let Some(lba) = self.written_at(line_id, chunk, psn) {
-                    found[count] = (psn, lba);
-                    count += 1;
-                }
+        for psn in self.sectors_of_unit(line_id, unit, member) {
+            if let Some(lba) = self.written_at(line_id, psn) {
+                found[count] = (psn, lba);
+                count += 1;
             }
         }
         let mut addresses = std::mem::take(&mut self.collector.addresses);
@@ -257,6 +264,7 @@ impl Ftl {
             let entry =
                 Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence, trim: 0 };
             let slot = self.rings[GC].push(entry, true);
+            self.map.hold(lba);
             if first_slot == NONE {
                 first_slot = slot;
             }
@@ -286,18 +294,39 @@ impl Ftl {
         true
     }
 
+    /// The sectors of a write unit of a victim; none if it was not written.
+    pub(crate) fn sectors_of_unit(&self, line: u32, unit: u32, member: u32) -> Range<u32> {
+        let sector = unit * self.shape.unit;
+        match self.lines.lines[line as usize].chunks.get(member as usize) {
+            Some(chunk) if sector < self.lines.chunks[*chunk as usize].persisted => {
+                let first = self.shape.first_psn(*chunk) + sector;
+                first..first + self.shape.unit
+            }
+            _ => 0..0,
+        }
+    }
+
     /// The logical sector that was written at a physical one of a victim.
     #[inline]
-    fn written_at(&self, line: u32, chunk: u32, psn: u32) -> Option<u32> {
+    pub(crate) fn written_at(&self, line: u32, psn: u32) -> Option<u32> {
         if self.reverse.is_in_memory() {
             return self.reverse.get(psn);
         }
         let list =
             self.lines.lines[line as usize].list.as_ref().or(self.collector.list.as_ref())?;
+        let chunk = self.shape.chunk_of(psn);
         let place = self.lines.chunks[chunk as usize].place;
         // Whatever the media says: there is no sector beyond these.
         let sectors = self.layout.logical + self.layout.meta;
         list.lba(place, psn - self.shape.first_psn(chunk)).filter(|lba| *lba < sectors)
+    }
+
+    /// The write unit, and which chunk it is of, that comes `ahead` of what is looked at next.
+    pub(crate) fn unit_to_scan(&self, ahead: u32) -> Option<(u32, u32)> {
+        let scan = self.collector.victims.front()?;
+        let members = self.lines.lines[scan.line as usize].chunks.len() as u32;
+        let at = scan.unit * members + scan.member + ahead;
+        (at < scan.units * members).then(|| (at / members, at % members))
     }
 
     /// Touches what the scan of the next members will look up, so that those cache misses overlap
@@ -308,7 +337,7 @@ impl Ftl {
         for &chunk in members.take(LOOK_AHEAD as usize) {
             let first_psn = self.shape.first_psn(chunk) + unit * self.shape.unit;
             for psn in first_psn..first_psn + self.shape.unit {
-                if let Some(lba) = self.written_at(line, chunk, psn) {
+                if let Some(lba) = self.written_at(line, psn) {
                     touched ^= u32::from(self.map.points_at(lba, psn));
                 }
             }
@@ -320,7 +349,8 @@ impl Ftl {
     fn scanned(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
         self.collector.victims.pop_front();
         self.yielding.scanned();
-        self.collector.list = None;
+        (self.collector.chosen, self.collector.list) = (None, None);
+        self.end_scan();
         if self.lines.lines[line as usize].state != LineState::Victim {
             if self.lines.lines[line as usize].moves == 0 {
                 self.refresher.moved(line);
@@ -363,6 +393,7 @@ impl Ftl {
                 // Overwritten or trimmed meanwhile: the slot is written as padding.
                 self.rings[GC].entry_mut(slot).lba_plus_1 = 0;
                 self.stats.padding += 1;
+                self.map.let_go(lba);
             }
             self.rings[GC].units[unit].pending -= 1;
         }
@@ -430,7 +461,9 @@ impl Ftl {
             return;
         }
         self.refresher.moved(line);
-        debug_assert_eq!(l.valid, 0, "line {line} is reclaimed with valid sectors");
+        // What a lost page of the map said of it is not known.
+        let exact = self.stats.map_pages_lost == 0;
+        debug_assert!(l.valid == 0 || !exact, "line {line} is reclaimed with valid sectors");
         // A drive that keeps the map forgets with the chunk what was in it.
         let trimmed = l.trimmed && self.drive_map.is_none();
         if trimmed || l.after > self.rings[USER].durable() {

@@ -88,6 +88,12 @@ pub struct FtlConfig {
     /// Sectors that are written between the beginnings of two checkpoints of the map; 0 for as many
     /// as keep the pages of the map below one part in 64 of what is written.
     pub checkpoint_sectors: u32,
+    /// Memory for the map, in sectors' worth: each holds one page of the map. 0 for all of the map in
+    /// memory; else pages come from the media when they are asked for and go when others need the
+    /// room (demand paging as in DFTL). What does not fit a write buffer of this geometry is refused, a
+    /// drive that keeps the map too, and a flash that keeps no data by whoever owns it. Goes with every
+    /// other choice here; what [`reverse_map`](FtlConfig::reverse_map) takes is apart from this memory.
+    pub map_cache_sectors: u32,
     /// Write units that garbage collection may have in flight; 0 for twice the parallel units.
     pub gc_window_units: u32,
     /// Names one of several layers on the same flash: a journal that was written under another name
@@ -123,6 +129,7 @@ impl Default for FtlConfig {
             gc_start_lines: 2,
             buffer_sectors: 0,
             checkpoint_sectors: 0,
+            map_cache_sectors: 0,
             gc_window_units: 0,
             name: 0,
             wear_levelling: false,

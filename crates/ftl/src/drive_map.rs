@@ -196,7 +196,7 @@ impl Ftl {
                 let unit = &ring.units[ring.unit_of_slot(slot)];
                 if unit.state < UnitState::Persisted { ring.entry(slot).trim } else { 0 }
             }
-            Location::Unmapped | Location::Buffer(_) | Location::Flash(_) => 0,
+            Location::Unmapped | Location::Buffer(_) | Location::Flash(_) | Location::Lost => 0,
         }
     }
 
@@ -204,7 +204,7 @@ impl Ftl {
     fn is_to_be_told(&self, lba: u32) -> bool {
         match self.map.get(lba) {
             Location::Unmapped => true,
-            Location::Flash(_) => false,
+            Location::Flash(_) | Location::Lost => false,
             Location::Buffer(slot) if slot < self.rings[USER].capacity() => {
                 let ring = &self.rings[USER];
                 let unit = &ring.units[ring.unit_of_slot(slot)];
@@ -347,7 +347,7 @@ impl Ftl {
         map.suspects.retain(|&lba| match self.map.get(lba) {
             Location::Flash(psn) => self.reverse.poisoned(psn),
             Location::Unmapped => map.untold[lba as usize / 64] >> (lba % 64) & 1 != 0,
-            Location::Buffer(_) => true,
+            Location::Buffer(_) | Location::Lost => true,
         });
         let limit = map.limit.max(self.issued.next() + map.stretch);
         let snapshot = Snapshot {

@@ -5,7 +5,7 @@ use clock::Nanos;
 
 use crate::drive_map::Told;
 use crate::ftl::USER;
-use crate::lines::NONE;
+use crate::lines::{LOST, NONE};
 use crate::map_page::{MapPage, Mapped};
 use crate::{Entry, Flash, Ftl};
 
@@ -130,6 +130,9 @@ impl Ftl {
     fn write_trimmed_pages(&mut self, trimmed: u64, flash: &mut impl Flash) {
         while self.rings[USER].free() > 0 {
             let Some(page) = self.trimmed_pages.pop() else { return };
+            if self.trims_are_in(page) {
+                continue;
+            }
             if self.trimmed_at[page as usize] > trimmed {
                 // Trimmed again since: copies of that may yet be given a place, or have been given one
                 // that is not on the media.
@@ -141,16 +144,18 @@ impl Ftl {
         }
     }
 
-    /// The contents of a page of the map, made of what is on the media now.
-    pub(crate) fn map_page(&self, page: u32) -> Vec<u8> {
+    /// The contents of a page of the map, made of what is on the media now; whatever units with numbers
+    /// below `low` wrote is in it.
+    pub(crate) fn map_page(&self, page: u32, low: u64, out: &mut Vec<u8>) {
         let count = MapPage::count(&self.shape);
         let first = page * count;
         let last = (first + count).min(self.layout.logical);
-        let mapped = (first..last).map(|lba| {
-            let psn = Some(self.newest_on_media(self.map.get(lba)).0).filter(|psn| *psn != NONE);
-            Mapped { psn, poison: psn.is_some_and(|psn| self.reverse.poisoned(psn)) }
+        let mapped = (first..last).map(|lba| match self.newest_on_media(self.map.get(lba)).0 {
+            NONE => Mapped { psn: None, poison: false },
+            LOST => Mapped { psn: None, poison: true },
+            psn => Mapped { psn: Some(psn), poison: self.reverse.poisoned(psn) },
         });
-        MapPage::encode(&self.shape, page, self.issued.low(), mapped)
+        MapPage::encode(&self.shape, page, low, mapped, out);
     }
 
     /// Fills a begun unit with padding, because somebody waits for it to be durable.

@@ -23,6 +23,7 @@ pub(crate) enum OpKind {
     Trim,
     /// First and last metadata of lines; as a read: what a victim says of itself.
     Meta,
+    MapRead,
 }
 
 impl OpId {
@@ -39,7 +40,8 @@ impl OpId {
             3 => OpKind::Erase,
             4 => OpKind::Journal,
             5 => OpKind::Trim,
-            _ => OpKind::Meta,
+            6 => OpKind::Meta,
+            _ => OpKind::MapRead,
         }
     }
 

@@ -8,14 +8,18 @@ use nvme::Status;
 
 use crate::checkpoint::Checkpoint;
 use crate::collect::Collector;
+use crate::counting::Counting;
 use crate::drive_map::DriveMap;
 use crate::durable::{Trims, Waiter, Waiting};
+use crate::fetch::{Demand, Fetches};
 use crate::flash::OpKind;
+use crate::frames::Frames;
 use crate::issued::Issued;
 use crate::journal::Journal;
-use crate::lines::{Lines, NONE, OpenLine};
+use crate::lines::{LOST, Lines, NONE, OpenLine};
 use crate::map_page::MapPage;
 use crate::metadata::Metadata;
+use crate::paging::Paging;
 use crate::refresh::Refresher;
 use crate::reverse::Reverse;
 use crate::write_ring::{UnitState, WriteRing};
@@ -39,8 +43,11 @@ pub(crate) const USER: usize = 0;
 pub(crate) const GC: usize = 1;
 /// The stream of what static wear levelling moves; it has no ring of its own.
 pub(crate) const COLD: usize = 2;
+/// The stream of pages of a map in frames, which are written so often that whatever is beside them would
+/// be moved again and again; they have no ring of their own either.
+pub(crate) const PAGES: usize = 3;
 /// Streams: each has open lines of its own.
-pub(crate) const STREAMS: usize = 3;
+pub(crate) const STREAMS: usize = 4;
 
 /// Requests whose map words are looked at together.
 const LOOK_AHEAD: usize = 32;
@@ -67,12 +74,16 @@ struct Pending {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct UserRead {
+pub(crate) struct UserRead {
     tag: u64,
     outstanding: u32,
     status: Status,
     lba: u32,
     sectors: u32,
+    /// The next sector that is looked up, when its page of the map is there.
+    next: u32,
+    /// Another read that waits for the same page.
+    pub(crate) behind: u32,
 }
 
 /// A page-mapped translation layer. See the crate's first page for the path of a request.
@@ -86,7 +97,7 @@ pub struct Ftl {
     pub(crate) lines: Lines,
     pub(crate) rings: [WriteRing; 2],
     /// Open lines by stream: users' (and everybody's without hot/cold separation), moved data's, cold
-    /// data's that is moved for the sake of wear.
+    /// data's that is moved for the sake of wear, pages' of the map.
     pub(crate) open: [VecDeque<OpenLine>; STREAMS],
     pub(crate) collector: Collector,
     pub(crate) yielding: Yielding,
@@ -107,7 +118,7 @@ pub struct Ftl {
     pending: VecDeque<Pending>,
     /// Of them, those in front whose map words have been looked at.
     looked_at: usize,
-    reads: Vec<UserRead>,
+    pub(crate) reads: Vec<UserRead>,
     free_reads: Vec<u32>,
     /// Requests that wait for a position of the user's ring to become durable, in order of it.
     pub(crate) waiting: VecDeque<Waiting>,
@@ -133,6 +144,11 @@ pub struct Ftl {
     pub(crate) refresher: Refresher,
     /// Parallel units on which something could not be read.
     pub(crate) suspect_pus: Vec<bool>,
+    /// What is under way between the media and the map's frames, if it has any, and who waits for it.
+    pub(crate) fetches: Fetches,
+    pub(crate) paging: Paging,
+    /// Pages of the map that have not been looked at since the recovery.
+    pub(crate) counting: Counting,
 }
 
 impl Ftl {
@@ -173,6 +189,9 @@ impl Ftl {
         // Its recovery does not ask for lines.
         let line_metadata = config.line_metadata && drive_map_from.is_none();
         let config = FtlConfig { line_metadata, ..config };
+        if drive_map_from.is_some() && config.map_cache_sectors > 0 {
+            return Err(CapacityError::MapCacheOfDriveMap.into());
+        }
         let good = |chunk: &u32| found[*chunk as usize] == Found::Free;
         let counted = (0..shape.total_chunks()).filter(good).count() as u32;
         let layout = Layout::of(&shape, &config, owned(found), counted)?;
@@ -207,12 +226,21 @@ impl Ftl {
         let line = u64::from(layout.line_sectors);
         // Open room is counted as free; of garbage collection's stream up to a line is not users'.
         let low = u64::from(config.reserve_lines.max(1) + u32::from(config.hot_cold)) * line
-            + u64::from(layout.slack);
+            + u64::from(layout.slack)
+            + u64::from(layout.map_spare);
         // Garbage collection must be able to reach where it stops, with every sector mapped.
         let zone = u64::from(config.gc_start_lines.max(1)) * line;
-        let high = low + zone.min(u64::from(layout.spare) / 2);
+        let high = low + zone.min(u64::from(layout.spare - layout.map_spare) / 2);
+        let first_slot = user.capacity() + gc.capacity() + shape.unit;
+        let map = match layout.map_frames {
+            0 => Map::new(layout.logical + layout.meta)?,
+            n => Map::in_frames(Frames::new(&shape, layout.logical, layout.meta, n))?,
+        };
         Ok(Ftl {
-            map: Map::new(layout.logical + layout.meta)?,
+            fetches: Fetches::new(&shape, &layout, first_slot),
+            paging: Paging::new(&shape),
+            counting: Counting::default(),
+            map,
             reverse: Reverse::new(shape.total_sectors(), config.reverse_map)?,
             lines: Lines::new(shape, &layout, &config),
             collector: Collector::new(&layout),
@@ -286,10 +314,12 @@ impl Ftl {
     }
 
     /// Slots of the write buffer: the rings', then a write unit that is never written to and must be
-    /// zeros, then those of lines' metadata, then the journal's.
+    /// zeros, then those that pages of the map are read into, those of lines' metadata, and the
+    /// journal's.
     pub fn slots(&self) -> u32 {
         let rings = self.rings[USER].capacity() + self.rings[GC].capacity();
-        rings + self.shape.unit + self.metadata_slots() + Ftl::journal_slots(&self.shape)
+        let meta = self.fetches.slots() + self.metadata_slots();
+        rings + self.shape.unit + meta + Ftl::journal_slots(&self.shape)
     }
 
     /// Sectors of the users' write buffer that are in use.
@@ -302,19 +332,21 @@ impl Ftl {
         self.free_sectors() as f64 / f64::from(self.layout.line_sectors)
     }
 
-    /// Logical sectors that are mapped.
+    /// Logical sectors that are mapped. With a map in frames at most: after a recovery those of a page
+    /// count in full until it has been looked at, and for ever those of a page that was lost.
     pub fn mapped(&self) -> u64 {
-        self.map.mapped
+        self.map.mapped + self.counting.sectors_at_most(&self.shape)
     }
 
-    /// Where a logical sector is.
+    /// Where a logical sector is; `None` when its page of the map is not in memory.
     ///
     /// # Panics
     /// When it is not one of the users' sectors.
     #[inline]
-    pub fn location(&self, lba: u64) -> Location {
+    pub fn location(&self, lba: u64) -> Option<Location> {
         assert!(self.in_range(lba, 1));
-        self.map.get(lba as u32)
+        let lba = lba as u32;
+        self.map.has_page(self.shape.map_page_of(lba)).then(|| self.map.get(lba))
     }
 
     /// Whether nothing is outstanding: no request, and no operation of the flash. Moved sectors may
@@ -331,6 +363,8 @@ impl Ftl {
             && self.metadata.is_idle()
             && !self.drive_map.as_ref().is_some_and(|m| m.is_telling())
             && !self.is_checkpointing()
+            && self.fetches.under_way() == 0
+            && !self.counting.is_counting()
     }
 
     /// Takes a request that has ended.
@@ -395,6 +429,7 @@ impl Ftl {
         }
         self.stats.user_reads += u64::from(sectors);
         if sectors == 1
+            && self.map.frames.is_none()
             && let Location::Flash(psn) = self.map.get(lba as u32)
             && !self.reverse.poisoned(psn)
         {
@@ -408,7 +443,15 @@ impl Ftl {
     /// Notes a read of one operation.
     #[inline]
     fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
-        let read = UserRead { tag, outstanding: 1, status: Status::SUCCESS, lba, sectors };
+        let read = UserRead {
+            tag,
+            outstanding: 1,
+            status: Status::SUCCESS,
+            lba,
+            sectors,
+            next: sectors,
+            behind: NONE,
+        };
         match self.free_reads.pop() {
             Some(index) => {
                 self.reads[index as usize] = read;
@@ -424,36 +467,67 @@ impl Ftl {
     /// A read of anything.
     fn read_many(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
         let index = self.begin_read(tag, lba as u32, sectors);
+        let read = UserRead { outstanding: 0, next: 0, ..self.reads[index as usize] };
+        if !self.look_up(now, index, read, Demand::Idle, flash) {
+            // Room for the page must be made, or it must be waited for.
+            self.paging.read_waits(index);
+            self.kick(now, flash);
+        }
+    }
+
+    /// Looks up what is left of a read, and reads that. `false` if it needs a page of the map that
+    /// cannot be had as `demand` asks for it; the caller sees to the read then.
+    #[inline]
+    fn look_up(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        mut read: UserRead,
+        demand: Demand,
+        flash: &mut impl Flash,
+    ) -> bool {
+        let (tag, lba) = (read.tag, read.lba);
         let op = OpId::new(OpKind::UserRead, index);
-        let mut read =
-            UserRead { tag, outstanding: 0, status: Status::SUCCESS, lba: lba as u32, sectors };
         let mut addresses = std::mem::take(&mut self.addresses);
-        for i in 0..sectors {
-            match self.map.get(lba as u32 + i) {
-                Location::Unmapped => {
-                    self.stats.unmapped_reads += 1;
-                    flash.give_zeroes(tag, i);
+        let mut waits = None;
+        while read.next < read.sectors {
+            let (first, left) = (read.next, read.sectors - read.next);
+            let run = match self.map_run(now, lba + first, left, demand, flash) {
+                Ok(run) => run,
+                Err(fetch) => {
+                    waits = Some(fetch);
+                    break;
                 }
-                Location::Buffer(slot) => {
-                    self.stats.buffer_hits += 1;
-                    if self.entry(slot).poison {
-                        read.status = Status::UNRECOVERED_READ;
+            };
+            for i in first..first + run {
+                match self.map.get(lba + i) {
+                    Location::Unmapped => {
+                        self.stats.unmapped_reads += 1;
+                        flash.give_zeroes(tag, i);
                     }
-                    flash.give(tag, i, slot);
-                }
-                Location::Flash(psn) => {
-                    if self.reverse.poisoned(psn) {
-                        read.status = Status::UNRECOVERED_READ;
-                        continue;
+                    Location::Buffer(slot) => {
+                        self.stats.buffer_hits += 1;
+                        if self.entry(slot).poison {
+                            read.status = Status::UNRECOVERED_READ;
+                        }
+                        flash.give(tag, i, slot);
                     }
-                    addresses.push((psn, i));
-                    if addresses.len() == 64 {
-                        flash.read(now, op, &addresses, ReadTarget::Request(tag));
-                        read.outstanding += 1;
-                        addresses.clear();
+                    Location::Flash(psn) => {
+                        if self.reverse.poisoned(psn) {
+                            read.status = Status::UNRECOVERED_READ;
+                            continue;
+                        }
+                        addresses.push((psn, i));
+                        if addresses.len() == 64 {
+                            flash.read(now, op, &addresses, ReadTarget::Request(tag));
+                            read.outstanding += 1;
+                            addresses.clear();
+                        }
                     }
+                    Location::Lost => read.status = Status::UNRECOVERED_READ,
                 }
             }
+            read.next = first + run;
         }
         if !addresses.is_empty() {
             flash.read(now, op, &addresses, ReadTarget::Request(tag));
@@ -461,12 +535,34 @@ impl Ftl {
             addresses.clear();
         }
         self.addresses = addresses;
-        if read.outstanding == 0 {
+        if waits.is_none() && read.outstanding == 0 {
             self.free_reads.push(index);
             self.complete(tag, read.status);
-        } else {
-            self.reads[index as usize] = read;
+            return true;
         }
+        // The page counts as something outstanding.
+        read.outstanding += u32::from(waits.is_some());
+        self.reads[index as usize] = read;
+        match waits {
+            Some(Some(fetch)) => self.fetches.wait_for(fetch, index, &mut self.reads),
+            Some(None) => return false,
+            None => {}
+        }
+        true
+    }
+
+    /// Goes on with a read whose page of the map is there, or may be asked for now; `false` as of
+    /// [`look_up`](Ftl::look_up).
+    pub(crate) fn go_on_with_read(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        demand: Demand,
+        flash: &mut impl Flash,
+    ) -> bool {
+        let mut read = self.reads[index as usize];
+        read.outstanding -= 1;
+        self.look_up(now, index, read, demand, flash)
     }
 
     #[inline]
@@ -493,7 +589,9 @@ impl Ftl {
         self.enqueue(PendingKind::Zeroes, tag, lba, sectors, durable);
     }
 
-    /// Unmaps sectors. The trim is as durable as a buffered write: a flush makes it so.
+    /// Unmaps sectors. The trim is as durable as a buffered write: a flush makes it so. Of a map in
+    /// frames one may end with [`Status::CAPACITY_EXCEEDED`], when nothing can be written any more so that
+    /// a page could come for one that goes.
     pub fn trim(&mut self, tag: u64, lba: u64, sectors: u32) {
         self.enqueue(PendingKind::Trim, tag, lba, sectors, false);
     }
@@ -517,7 +615,9 @@ impl Ftl {
         let (under, under_sequence) = self.newest_on_media(old);
         let trim = self.trim_before(lba, old);
         let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence, trim };
-        self.rings[USER].push(entry, false)
+        let slot = self.rings[USER].push(entry, false);
+        self.map.hold(lba);
+        slot
     }
 
     /// The write unit of a slot.
@@ -526,12 +626,13 @@ impl Ftl {
         &ring.units[ring.unit_of_slot(slot)]
     }
 
-    /// The newest copy on the media of a sector that is here, or [`NONE`]; and the number below
-    /// which no unit holds a newer one.
+    /// The newest copy on the media of a sector that is here, [`NONE`] or [`LOST`]; and the number
+    /// below which no unit holds a newer one.
     #[inline]
     pub(crate) fn newest_on_media(&self, at: Location) -> (u32, u64) {
         match at {
             Location::Unmapped => (NONE, self.issued.next()),
+            Location::Lost => (LOST, self.issued.next()),
             Location::Flash(psn) => (psn, self.issued.next()),
             Location::Buffer(slot) => {
                 let ring = &self.rings[usize::from(slot >= self.rings[USER].capacity())];
@@ -551,17 +652,19 @@ impl Ftl {
     pub fn kick(&mut self, now: Nanos, flash: &mut impl Flash) {
         loop {
             let kept = self.yielding.keeps();
-            let admitted = self.admit_pending(flash);
+            let fetched = self.end_fetches(now, flash);
+            let admitted = self.admit_pending(now, flash);
             if self.pads() {
                 self.complete_durable(now, flash);
                 self.pad(flash);
             }
             let mapped = self.program_ready(now, flash);
-            let collected = self.collect(now, flash);
+            let collected = !self.counting.is_counting() && self.collect(now, flash);
             let checkpointed = self.go_on_with_checkpoint(now, flash);
+            let fetched = self.start_fetches(now, flash) || fetched;
             // As long as something is kept back users need not earn what they write.
             let keeps_now = self.yielding.keeps() && !kept;
-            let moved = admitted || mapped || collected || checkpointed || keeps_now;
+            let moved = admitted || mapped || collected || checkpointed || fetched || keeps_now;
             if !moved && !self.unstick(now, flash) {
                 break;
             }
@@ -598,12 +701,13 @@ impl Ftl {
         std::hint::black_box(seen);
     }
 
-    fn admit_pending(&mut self, flash: &mut impl Flash) -> bool {
+    fn admit_pending(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
         let mut moved = false;
         if self.pending.is_empty() {
             return false;
         }
-        // Nothing here changes any of these but what is admitted, by as much.
+        // Nothing here changes any of these but what is admitted, by as much; and pages of the map that
+        // go, which are looked for.
         let (mut free, mut slots) = (self.free_sectors(), self.rings[USER].free());
         let idle = !self.collector.is_moving();
         while let Some(&(mut p)) = self.pending.front() {
@@ -612,13 +716,22 @@ impl Ftl {
             }
             let left = p.sectors - p.done;
             let took = match p.kind {
-                PendingKind::Trim => self.trim_slice(p.lba + p.done, left.min(TRIM_SLICE)),
+                PendingKind::Trim => {
+                    self.trim_slice(now, p.lba + p.done, left.min(TRIM_SLICE), flash)
+                }
                 PendingKind::Write | PendingKind::Zeroes => {
                     let room = left.min(slots);
                     let n = match self.spares_while_kept_back(free) {
                         Some(spare) if !idle => room.min(spare),
                         _ => self.limiter.admits(room, free, idle),
                     };
+                    let n = match n {
+                        0 => 0,
+                        n => self.map_change(now, p.lba + p.done, n, WriteRing::free, flash),
+                    };
+                    if self.map.frames.is_some() {
+                        (free, slots) = (self.free_sectors(), self.rings[USER].free());
+                    }
                     for i in p.done..p.done + n {
                         let slot = self.admit(p.lba + i);
                         match p.kind {
@@ -654,8 +767,27 @@ impl Ftl {
         moved
     }
 
-    fn trim_slice(&mut self, lba: u32, sectors: u32) -> u32 {
-        self.collector.renew();
+    /// The sectors that the `i`-th waiting request that changes the map has still to do: the first one
+    /// and the end.
+    pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
+        self.pending.get(i).map(|p| (p.lba + p.done, p.lba + p.sectors))
+    }
+
+    fn trim_slice(&mut self, now: Nanos, lba: u32, sectors: u32, flash: &mut impl Flash) -> u32 {
+        let Some(frames) = &self.map.frames else { return self.trim_words(lba, sectors) };
+        // Page by page.
+        let run = frames.run(lba, sectors);
+        if !self.holds_nothing(frames.page_of(lba).unwrap_or(0)) {
+            let run = self.map_change(now, lba, sectors, |_| u32::MAX, flash);
+            return self.trim_words(lba, run);
+        }
+        run
+    }
+
+    fn trim_words(&mut self, lba: u32, sectors: u32) -> u32 {
+        if sectors > 0 {
+            self.collector.renew();
+        }
         let page = MapPage::count(&self.shape);
         let mut at = lba;
         while at < lba + sectors {
@@ -686,9 +818,16 @@ impl Ftl {
     /// stands for the `i`-th address of the call.
     #[inline]
     pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
-        if op.kind() == OpKind::GcRead {
-            self.gc_read_done(op.index(), failed, flash);
-            return true;
+        match op.kind() {
+            OpKind::GcRead => {
+                self.gc_read_done(op.index(), failed, flash);
+                return true;
+            }
+            OpKind::MapRead => {
+                self.map_read_done(op.index(), failed, flash);
+                return true;
+            }
+            _ => {}
         }
         if op.kind() == OpKind::Meta {
             self.metadata_read_done(op.index(), failed, flash);
@@ -721,17 +860,21 @@ impl Ftl {
         let under_way = self.lines.erasing > 0
             || self.collector.reading() > 0
             || self.programs > 0
+            || self.fetches.under_way() > 0
             || !self.journal.is_idle()
             || self.yielding.keeps() && self.reads_under_way() > 0
             || self.drive_map.as_ref().is_some_and(|m| m.is_telling());
         if under_way {
             return false;
         }
+        let mut failed = false;
         while let Some(p) = self.pending.front() {
-            if matches!(p.kind, PendingKind::Trim) {
+            // One that was first has had its chance, if it needs a page that has no room.
+            if matches!(p.kind, PendingKind::Trim) && (failed || self.may_change(p.lba + p.done)) {
                 return true;
             }
             let tag = p.tag;
+            failed = true;
             self.pending.pop_front();
             self.looked_at = self.looked_at.saturating_sub(1);
             self.complete(tag, Status::CAPACITY_EXCEEDED);
@@ -747,12 +890,17 @@ impl Ftl {
         false
     }
 
-    /// The state of the sectors from `lba` on: mapped or not, and for how many of `sectors`.
+    /// The state of the sectors from `lba` on: mapped or not, and for how many of `sectors`. Those of a
+    /// page of the map that is not in memory count as mapped, unless it was never written: nobody
+    /// waits here.
     ///
     /// # Panics
     /// When the range is not within the users' sectors.
     pub fn extent(&self, lba: u64, sectors: u32) -> (bool, u32) {
         assert!(self.in_range(lba, sectors) && sectors > 0);
+        if self.map.frames.is_some() {
+            return self.extent_in_frames(lba as u32, sectors);
+        }
         let words = self.map.words(lba as u32, sectors);
         let mapped = words[0] != 0;
         let end = words.iter().position(|w| (*w != 0) != mapped);
@@ -798,7 +946,7 @@ impl Ftl {
         format!(
             "free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
              user ring durable {} of {}, free {}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
-             lines: {}",
+             journal failed {:?}; {:?}, fetches {:?}, {:?}; lines: {}",
             self.free_sectors(),
             self.limiter.share(self.free_sectors()),
             self.lines.free_chunks(),
@@ -811,6 +959,10 @@ impl Ftl {
             self.rings[GC].ready(),
             self.rings[GC].free(),
             self.collector,
+            self.journal.failed(),
+            self.map_cache(),
+            self.fetches,
+            self.paging,
             lines.join(", "),
         )
     }

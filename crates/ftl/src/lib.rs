@@ -9,6 +9,10 @@
 //! | [`flash`](Flash) | the seam to the flash below, and to the memory of requests |
 //! | [`oob`](Oob) | what is written beside every sector, and recovery reads back |
 //! | [`map`](Map) | logical to physical |
+//! | `frames` | the memory for pages of a map that does not fit it |
+//! | `fetch` | pages of the map on their way from the media |
+//! | `paging` | who waits for pages of the map, and which go |
+//! | `counting` | counts after a recovery what pages on the media say |
 //! | `reverse` | physical to logical: what was written where |
 //! | `map_page` | a piece of the map as it is on the media |
 //! | `issued` | the numbers of write units, and which of them are under way |
@@ -55,10 +59,13 @@ mod active;
 mod checkpoint;
 mod collect;
 mod config;
+mod counting;
 mod curve;
 mod drive_map;
 mod durable;
+mod fetch;
 mod flash;
+mod frames;
 mod ftl;
 mod issued;
 pub mod journal;
@@ -70,6 +77,7 @@ mod map;
 mod map_page;
 mod metadata;
 mod oob;
+mod paging;
 mod pid;
 mod program;
 mod recover;
@@ -91,6 +99,7 @@ pub use ftl::{Done, Ftl, NewFtlError};
 pub use limiter::RateLimiter;
 pub use map::{Location, Map};
 pub use oob::Oob;
+pub use paging::MapCache;
 pub use recover::{Found, Job, JobDone, Recovery, RecoveryError, RecoveryStats, Work};
 pub use refresh::ChunkChange;
 pub use shape::{CapacityError, Layout, Shape};

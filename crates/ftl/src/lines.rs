@@ -3,13 +3,16 @@
 
 use std::collections::VecDeque;
 
-use crate::ftl::COLD;
+use crate::ftl::{COLD, PAGES};
 use crate::journal::Position;
 use crate::line_meta::{LineList, data_end};
 use crate::{ChunkChange, FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicy};
 
 /// No line, no chunk, no unit.
 pub(crate) const NONE: u32 = u32::MAX;
+
+/// No physical sector, because it is not known any more where a logical one was.
+pub(crate) const LOST: u32 = u32::MAX - 1;
 
 /// Where a line is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +79,17 @@ pub(crate) struct Line {
     /// map in memory; while it is reclaimed, if there is none.
     pub(crate) list: Option<Box<LineList>>,
     pub(crate) chunks: Vec<u32>,
+}
+
+impl Line {
+    /// The valid sectors that the victim policy is told of. Those of a line of map pages, which are soon
+    /// written again, weigh four times as much: to wait for that is cheaper than to move them.
+    fn weight(&self) -> u32 {
+        if usize::from(self.stream) != PAGES {
+            return self.valid;
+        }
+        self.valid.saturating_mul(4).min(self.sectors.saturating_sub(1)).max(self.valid)
+    }
 }
 
 /// A chunk of an open line.
@@ -168,6 +182,8 @@ pub(crate) struct Lines {
     levels: bool,
     free_chunks: u32,
     pub(crate) erasing: u32,
+    /// How many sectors of a line are valid is not known of all: no line is closed before.
+    pub(crate) counting: bool,
     pu_cursor: u32,
     pub(crate) policy: Box<dyn VictimPolicy>,
     /// Closed lines with a failed chunk, taken before the policy's.
@@ -205,6 +221,7 @@ impl Lines {
             levels: config.wear_levelling,
             free_chunks: 0,
             erasing: 0,
+            counting: false,
             pu_cursor: 0,
             policy: config.victim_policy.build(),
             hurt: VecDeque::new(),
@@ -443,6 +460,9 @@ impl Lines {
             Last::Writing => return,
             Last::None | Last::Whole => {}
         }
+        if self.counting {
+            return;
+        }
         line.state = LineState::Closed;
         line.closed_at = self.closings;
         if line.refresh {
@@ -457,7 +477,7 @@ impl Lines {
             self.empty.push_back(id);
         } else {
             self.closings += 1;
-            let (valid, sectors) = (line.valid, line.sectors);
+            let (valid, sectors) = (line.weight(), line.sectors);
             self.policy.worn(id, self.mean_wear(id));
             self.policy.closed(id, valid, sectors, self.closings);
         }
@@ -468,7 +488,8 @@ impl Lines {
     #[inline]
     pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) {
         let id = self.line_of[self.shape.chunk_of(psn) as usize];
-        let line = &mut self.lines[id as usize];
+        // Of no line is what is in a bad chunk.
+        let Some(line) = self.lines.get_mut(id as usize) else { return };
         line.valid -= 1;
         match after {
             Some(after) => line.after = after,
@@ -490,7 +511,7 @@ impl Lines {
             self.policy.remove(id);
             self.empty.push_back(id);
         } else {
-            self.policy.invalidated(id, line.valid);
+            self.policy.invalidated(id, line.weight());
         }
     }
 

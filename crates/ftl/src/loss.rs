@@ -11,7 +11,7 @@
 
 use nvme::Status;
 
-use crate::lines::{LineState, NONE};
+use crate::lines::{LOST, LineState, NONE};
 use crate::{Flash, Ftl, Location};
 
 impl Ftl {
@@ -47,7 +47,7 @@ impl Ftl {
             if let Some(page) = page
                 && self.map.points_at(self.layout.logical + page, psn)
             {
-                self.checkpoint.touch(page);
+                self.rewrite_page(page);
                 any = true;
             }
         }
@@ -59,31 +59,58 @@ impl Ftl {
         let mut any = false;
         for page in 0..self.layout.meta {
             let (psn, _) = self.newest_on_media(self.map.get(self.layout.logical + page));
-            if psn != NONE && self.shape.pu_of(self.shape.chunk_of(psn)) == pu {
-                self.checkpoint.touch(page);
+            if psn < LOST && self.shape.pu_of(self.shape.chunk_of(psn)) == pu {
+                self.rewrite_page(page);
                 any = true;
             }
         }
         any
     }
 
-    /// A user's read of these sectors has failed somewhere.
-    #[cold]
-    pub(crate) fn read_failed(&mut self, lba: u32, sectors: u32) {
-        for lba in lba..lba + sectors {
-            if let Location::Flash(psn) = self.map.get(lba) {
-                self.note_loss(self.shape.chunk_of(psn));
-            }
+    /// A page is to be written again, if what it says is in memory. One that is not in a frame cannot be:
+    /// the checkpoint says where it is, so that it is not the page before that is found.
+    fn rewrite_page(&mut self, page: u32) {
+        if self.map.has_page(page) {
+            self.checkpoint.touch(page);
         }
     }
 
-    /// A sector that cannot be read is to be moved: if it is a page of the map, what it should say is in
-    /// memory, and goes into the slot instead. Returns whether it is one.
+    /// A user's read of these sectors has failed somewhere.
+    ///
+    /// Of a page of the map that has left its frame meanwhile it is not known where. What is in such a
+    /// page was all on the media when it was written last, and it says where; a flush that begins from
+    /// now on waits for that. Unless it was not looked at since the recovery: then the copies that are
+    /// newer than the page are found again after the next, or not.
+    #[cold]
+    pub(crate) fn read_failed(&mut self, lba: u32, sectors: u32) {
+        let mut unknown = false;
+        for lba in lba..lba + sectors {
+            let page = self.shape.map_page_of(lba);
+            if !self.map.has_page(page) {
+                unknown |= self.counting.is_uncounted(page);
+            } else if let Location::Flash(psn) = self.map.get(lba) {
+                self.note_loss(self.shape.chunk_of(psn));
+            }
+        }
+        if unknown && self.checkpoint.misses(u64::MAX) {
+            self.checkpoint.note_loss();
+            self.stats.loss_checkpoints += 1;
+        }
+    }
+
+    /// A sector that cannot be read is to be moved: if it is a page of the map, what it should say may be
+    /// in memory, and goes into the slot instead. Returns whether it does.
     #[cold]
     pub(crate) fn restore_page(&mut self, lba: u32, slot: u32, flash: &mut impl Flash) -> bool {
         let Some(page) = lba.checked_sub(self.layout.logical) else { return false };
+        if !self.map.has_page(page) {
+            return false;
+        }
         if flash.keeps_data() {
-            flash.store(slot, &self.map_page(page));
+            let mut bytes = std::mem::take(&mut self.paging.made);
+            self.map_page(page, self.issued.low(), &mut bytes);
+            flash.store(slot, &bytes);
+            self.paging.made = bytes;
         }
         true
     }

@@ -6,7 +6,8 @@
 //! bytes 8..16     low: what every write unit with a smaller number wrote is in this page
 //! bytes 16..20    CRC-32C of everything else in the page
 //! bytes 20..32    0
-//! then            one bit per logical sector, lowest first: its data was lost
+//! then            one bit per logical sector, lowest first: its data was lost; without a physical
+//!                 sector also where it was
 //! then            one 32-bit word per logical sector: physical sector + 1, or 0 if it is not mapped
 //! ```
 //! A page says where a sector was on the media when the page was made, whatever was in the write
@@ -48,16 +49,18 @@ impl<'a> MapPage<'a> {
         (bytes * 8 / 33 / 8 * 8) as u32
     }
 
-    /// The bytes of page `number`, one sector.
+    /// Makes the bytes of page `number`, one sector.
     pub(crate) fn encode(
         shape: &Shape,
         number: u32,
         low: u64,
         mapped: impl ExactSizeIterator<Item = Mapped>,
-    ) -> Vec<u8> {
+        bytes: &mut Vec<u8>,
+    ) {
         let count = MapPage::count(shape) as usize;
         debug_assert!(mapped.len() <= count);
-        let mut bytes = vec![0; shape.sector_bytes as usize];
+        bytes.clear();
+        bytes.resize(shape.sector_bytes as usize, 0);
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&number.to_le_bytes());
         bytes[8..16].copy_from_slice(&low.to_le_bytes());
@@ -66,9 +69,8 @@ impl<'a> MapPage<'a> {
             let at = HEADER + count / 8 + 4 * i;
             bytes[at..at + 4].copy_from_slice(&psn.map_or(0, |p| p + 1).to_le_bytes());
         }
-        let crc = crc32c::crc32c(&bytes);
+        let crc = crc32c::crc32c(bytes);
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
-        bytes
     }
 
     /// Reads page `number`; `None` for bytes that are not it.

@@ -79,7 +79,8 @@ impl Ftl {
     }
 
     fn first_metadata_slot(&self) -> u32 {
-        self.rings[USER].capacity() + self.rings[GC].capacity() + self.shape.unit
+        let rings = self.rings[USER].capacity() + self.rings[GC].capacity();
+        rings + self.shape.unit + self.fetches.slots()
     }
 
     /// The slots that a victim's metadata is read into.

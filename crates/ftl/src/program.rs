@@ -6,7 +6,7 @@ use nvme::Status;
 
 use crate::active::ALL_AT_ONCE;
 use crate::flash::OpKind;
-use crate::ftl::{COLD, GC, STREAMS, USER};
+use crate::ftl::{COLD, GC, PAGES, STREAMS, USER};
 use crate::lines::{NONE, OpenLine};
 use crate::snapshot::Opened;
 use crate::write_ring::{UnitState, WriteRing};
@@ -143,9 +143,10 @@ impl Ftl {
             let line = &mut self.lines.lines[line as usize];
             match now {
                 Location::Unmapped => line.trimmed = true,
-                Location::Buffer(_) | Location::Flash(_) => line.after = position,
+                Location::Buffer(_) | Location::Flash(_) | Location::Lost => line.after = position,
             }
             self.rings[GC].entry_mut(slot).lba_plus_1 = 0;
+            self.map.let_go(lba);
         }
     }
 
@@ -206,7 +207,9 @@ impl Ftl {
 
     /// The stream that a unit goes to: what is moved for the sake of wear alone does not mix with others.
     fn stream_of(&self, ring: usize, unit: u32) -> usize {
-        if ring == GC && self.is_cold(unit) {
+        if ring == USER && self.is_of_pages(unit) {
+            PAGES
+        } else if ring == GC && self.is_cold(unit) {
             COLD
         } else if self.config.hot_cold {
             ring
@@ -219,9 +222,12 @@ impl Ftl {
     /// oldest chunk comes first: slots are free in order, and one chunk that lags behind the others
     /// because its parallel unit has been busy would hold up all of them.
     fn place_for(&mut self, ring: usize, stream: usize) -> Option<(u32, u32, u32)> {
+        // Any line that takes units of the ring may lag, not only one of this unit's stream.
+        let last = if ring == USER { USER } else { stream };
+        let streams = [stream, COLD, PAGES, last];
         if let Some(chunk) = self.rings[ring].lagging() {
             let free = self.programs_on[self.shape.pu_of(chunk) as usize] < PROGRAMS_PER_PU;
-            for stream in [stream, COLD].into_iter().filter(|_| free) {
+            for stream in streams.into_iter().filter(|_| free) {
                 let mut open = self.open[stream].iter_mut();
                 if let Some((line, sector)) =
                     open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
@@ -235,7 +241,7 @@ impl Ftl {
             let left = self.rings[ring].placeable();
             let (shape, busy) = (&self.shape, &self.programs_on);
             let waits = |o: &&mut OpenLine| o.waits_on(shape, chunk) && u64::from(o.room) >= left;
-            for stream in [stream, COLD] {
+            for stream in streams {
                 if let Some(open) = self.open[stream].iter_mut().find(waits) {
                     let line = open.line;
                     let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
@@ -301,8 +307,8 @@ impl Ftl {
                     }
                 }
                 None if room == 0 => {
-                    let mut others = (0..STREAMS).filter(|s| *s != stream);
-                    return others.find_map(|s| self.place_in_open(s).0);
+                    let mut others = (0..STREAMS).filter(|other| *other != stream);
+                    return others.find_map(|other| self.place_in_open(other).0);
                 }
                 None => return None,
             }
@@ -536,6 +542,7 @@ impl Ftl {
                 // Overwritten in the buffer: until the new copy is durable this one counts.
                 self.lines.lines[line as usize].after = self.rings[USER].position();
             }
+            self.map.let_go(lba);
         }
         self.lines.lines[line as usize].valid += valid;
     }

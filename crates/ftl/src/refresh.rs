@@ -161,10 +161,11 @@ impl Ftl {
                 Location::Buffer(at) if at == slot => true,
                 // It is numbered later.
                 Location::Buffer(at) => self.unit_of(at).state == UnitState::Filling,
-                Location::Unmapped | Location::Flash(_) => false,
+                Location::Unmapped | Location::Flash(_) | Location::Lost => false,
             };
             if !newest {
                 *self.rings[ring].entry_mut(slot) = Entry::PADDING;
+                self.map.let_go(lba);
             }
         }
     }

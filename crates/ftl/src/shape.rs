@@ -168,6 +168,36 @@ pub enum CapacityError {
         /// Whether `line_metadata` is on.
         asked_for: bool,
     },
+    /// The write buffer may need more pages of the map at once than fit the memory for it.
+    #[error(
+        "map_cache_sectors is {sectors}, but the write buffer and garbage collection of this geometry \
+         may need {least} pages of the map at the same time: make it {least} or more, or 0 for all of \
+         the map in memory (fewer active_pus and gc_window_units need less)"
+    )]
+    MapCacheTooSmall {
+        /// Asked for.
+        sectors: u32,
+        /// The least that works.
+        least: u32,
+    },
+    /// No space for the map's pages, which are written far more often than with all of the map in
+    /// memory.
+    #[error(
+        "a map larger than its memory (map_cache_sectors) needs {needed} spare sectors for its pages \
+         to be written, but over_provisioning leaves {spare}"
+    )]
+    MapCacheWithoutSpace {
+        /// Spare sectors that it needs.
+        needed: u64,
+        /// There are.
+        spare: u64,
+    },
+    /// The drive keeps the map.
+    #[error("map_cache_sectors is for a map of the layer's own, but this drive keeps the map")]
+    MapCacheOfDriveMap,
+    /// Pages cannot be read back from a flash that keeps nothing.
+    #[error("map_cache_sectors needs a drive that keeps what is written")]
+    MapCacheWithoutData,
     /// Nothing is left for data.
     #[error(
         "of {chunks} good chunks {journal} are for the journal, the others make {lines} lines of \
@@ -229,6 +259,11 @@ pub struct Layout {
     pub user_units: u32,
     /// Write units of garbage collection's ring.
     pub gc_units: u32,
+    /// Pages of the map that are in memory at most, but for one that is looked at and forgotten; 0
+    /// if all of the map is.
+    pub map_frames: u32,
+    /// Of the spare sectors, those kept for writing the map's pages.
+    pub map_spare: u32,
 }
 
 impl Layout {
@@ -312,6 +347,15 @@ impl Layout {
             if config.gc_window_units == 0 { 2 * shape.pus } else { config.gc_window_units };
         // Pages are at most one part in 64 of what is written.
         let auto = (64 * meta).max(4 * u64::from(line_sectors));
+        let (user_units, gc_units) = (least.max(wanted), least + window);
+        let spare = physical - total;
+        let (map_frames, map_spare) = match config.map_cache_sectors {
+            0 => (0, 0),
+            sectors => {
+                let slots = u64::from(user_units + gc_units) * u64::from(shape.unit);
+                Layout::map_cache(sectors, meta, spare, slots, line_sectors.into())?
+            }
+        };
         let asked = u64::from(config.checkpoint_sectors);
         let checkpoint_sectors = if asked == 0 { auto } else { asked };
         Ok(Layout {
@@ -327,12 +371,45 @@ impl Layout {
             line_sectors,
             line_meta,
             slack,
-            spare: (physical - total) as u32,
+            spare: spare as u32,
             logical: logical as u32,
             meta: meta as u32,
-            user_units: least.max(wanted),
-            gc_units: least + window,
+            user_units,
+            gc_units,
+            map_frames,
+            map_spare,
         })
+    }
+
+    /// Frames of a map of `meta` pages, and sectors for writing those.
+    ///
+    /// Every slot of the write buffer may need a page of its own to stay; so do the next sectors that
+    /// garbage collection looks at, but in room that its ring still has. Beyond that, one page for a
+    /// trim, one on its way, and one for look-ups: then whoever waits for a page gets it when others
+    /// have been served. Whatever is in the frames may have to be written, and what garbage collection
+    /// moves may change every page once before what it frees is free: two writings of the map, and the
+    /// line that its pages are written to.
+    fn map_cache(
+        sectors: u32,
+        meta: u64,
+        spare: u64,
+        slots: u64,
+        line_sectors: u64,
+    ) -> Result<(u32, u32), CapacityError> {
+        let least = (slots + 3).min(meta + 1) as u32;
+        if sectors < least {
+            return Err(CapacityError::MapCacheTooSmall { sectors, least });
+        }
+        let frames = (u64::from(sectors) - 1).min(meta);
+        if frames == meta {
+            return Ok((frames as u32, 0));
+        }
+        let spared = 2 * meta + line_sectors;
+        let needed = 2 * spared;
+        if spare < needed {
+            return Err(CapacityError::MapCacheWithoutSpace { needed, spare });
+        }
+        Ok((frames as u32, spared as u32))
     }
 }
 

@@ -59,6 +59,26 @@ pub struct FtlStats {
     pub rescued: u64,
     /// Checkpoints asked for because something newer than the last one could not be read.
     pub loss_checkpoints: u64,
+    /// Pages of the map that users' requests found in memory; of a map that is all there, none are
+    /// counted.
+    pub map_hits: u64,
+    /// Pages of the map that users' requests had to wait for.
+    pub map_misses: u64,
+    /// Pages of the map read from the media.
+    pub map_page_reads: u64,
+    /// Pages of the map written because others needed their memory; among [`metadata`](Self::metadata).
+    pub map_page_writes: u64,
+    /// Reads of a page of the map that failed.
+    pub map_read_errors: u64,
+    /// Pages of the map given up because they cannot be read: reads of their sectors fail until they
+    /// are written again.
+    pub map_pages_lost: u64,
+    /// After a recovery that left the map's pages on the media: sectors whose newest copy is lost, as
+    /// what those say of them shows.
+    pub map_sectors_lost: u64,
+    /// After a recovery: sectors that a page of the map knew elsewhere than they were found; 0, or
+    /// something is wrong.
+    pub map_contradictions: u64,
 }
 
 impl FtlStats {
@@ -99,6 +119,14 @@ impl FtlStats {
             offline_chunks: self.offline_chunks + other.offline_chunks,
             rescued: self.rescued + other.rescued,
             loss_checkpoints: self.loss_checkpoints + other.loss_checkpoints,
+            map_hits: self.map_hits + other.map_hits,
+            map_misses: self.map_misses + other.map_misses,
+            map_page_reads: self.map_page_reads + other.map_page_reads,
+            map_page_writes: self.map_page_writes + other.map_page_writes,
+            map_read_errors: self.map_read_errors + other.map_read_errors,
+            map_pages_lost: self.map_pages_lost + other.map_pages_lost,
+            map_sectors_lost: self.map_sectors_lost + other.map_sectors_lost,
+            map_contradictions: self.map_contradictions + other.map_contradictions,
         }
     }
 
@@ -133,6 +161,14 @@ impl FtlStats {
             offline_chunks: self.offline_chunks - earlier.offline_chunks,
             rescued: self.rescued - earlier.rescued,
             loss_checkpoints: self.loss_checkpoints - earlier.loss_checkpoints,
+            map_hits: self.map_hits - earlier.map_hits,
+            map_misses: self.map_misses - earlier.map_misses,
+            map_page_reads: self.map_page_reads - earlier.map_page_reads,
+            map_page_writes: self.map_page_writes - earlier.map_page_writes,
+            map_read_errors: self.map_read_errors - earlier.map_read_errors,
+            map_pages_lost: self.map_pages_lost - earlier.map_pages_lost,
+            map_sectors_lost: self.map_sectors_lost - earlier.map_sectors_lost,
+            map_contradictions: self.map_contradictions - earlier.map_contradictions,
         }
     }
 }

@@ -6,13 +6,17 @@
 //! sectors. If those cannot be read either, the map says which logical sectors are in the line: then
 //! what is lost is known to be lost, instead of the line being erased below its readers.
 
+use std::ops::Range;
+
 use clock::Nanos;
 
+use crate::fetch::{Demand, Want};
 use crate::flash::OpKind;
 use crate::line_meta::{LastMeta, LineList, place_of_last};
 use crate::lines::Last;
+use crate::map_page::MapPage;
 use crate::metadata::READS;
-use crate::{Flash, Ftl, Location, Oob, OpId, ReadTarget};
+use crate::{Flash, Ftl, Layout, Location, Oob, OpId, ReadTarget};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -40,6 +44,8 @@ pub(crate) struct Reading {
     next: u32,
     reads: [Option<UnitRead>; READS],
     failed: bool,
+    /// Pages of the map that have been asked what they know of the line.
+    asked: u32,
     bytes: Vec<u8>,
     list: Box<LineList>,
 }
@@ -71,6 +77,7 @@ impl Ftl {
                 next: 0,
                 reads: [None; READS],
                 failed: false,
+                asked: 0,
                 bytes: vec![0; if source == Source::Last { pieces * bytes } else { 0 }],
                 list: Box::new(LineList::new(&self.shape, members, 0)),
             }));
@@ -114,10 +121,11 @@ impl Ftl {
             (reading.source, reading.next, reading.failed) = (Source::Oob, 0, false);
             reading.bytes = Vec::new();
         }
-        self.stats.victims_by_oob += 1;
-        if reading.failed {
-            self.ask_the_map(&mut reading);
+        if reading.failed && !self.ask_the_map(now, &mut reading, flash) {
+            self.collector.reading_list = Some(reading);
+            return;
         }
+        self.stats.victims_by_oob += 1;
         self.collector.list = Some(reading.list);
     }
 
@@ -189,10 +197,29 @@ impl Ftl {
         }
     }
 
-    /// Finds what points into a line of which something cannot be read.
+    /// Finds what points into a line of which something cannot be read. Pages of the map that are not in
+    /// frames are brought there, one after the other; returns whether all have been asked.
     #[cold]
-    fn ask_the_map(&mut self, reading: &mut Reading) {
-        for lba in 0..self.layout.logical + self.layout.meta {
+    fn ask_the_map(&mut self, now: Nanos, reading: &mut Reading, flash: &mut impl Flash) -> bool {
+        let Layout { logical, meta, .. } = self.layout;
+        let count = MapPage::count(&self.shape);
+        while reading.asked < meta {
+            let page = reading.asked;
+            if !self.holds_nothing(page) {
+                if self.want_page(now, page, Demand::Change, flash) != Want::Resident {
+                    return false;
+                }
+                let first = page * count;
+                self.ask(first..logical.min(first + count), reading);
+            }
+            reading.asked += 1;
+        }
+        self.ask(logical..logical + meta, reading);
+        true
+    }
+
+    fn ask(&self, sectors: Range<u32>, reading: &mut Reading) {
+        for lba in sectors {
             let Location::Flash(psn) = self.map.get(lba) else { continue };
             let chunk = self.shape.chunk_of(psn);
             if self.lines.line_of[chunk as usize] == reading.line {

@@ -185,6 +185,12 @@ impl WriteRing {
         if self.fill == 0 { 0 } else { self.unit - self.fill }
     }
 
+    /// What has been put into the unit that is being filled.
+    pub(crate) fn begun(&self) -> &[Entry] {
+        let first = (self.head % self.count) as usize * self.unit as usize;
+        &self.entries[first..first + self.fill as usize]
+    }
+
     /// The next unit to program, if it is full and all its data is there.
     #[inline]
     pub(crate) fn ready(&self) -> Option<u32> {

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use clock::Nanos;
-use common::{TestFlash, geometry};
+use common::{TestFlash, geometry, least_map_cache};
 use ftl::{
     CapacityError, Found, Ftl, FtlConfig, Layout, NewFtlError, Recovery, RecoveryError,
     ReverseMapKind, Shape,
@@ -28,6 +28,7 @@ const MEDIA: FtlConfig = FtlConfig {
     buffer_sectors: 400,
     checkpoint_sectors: u32::MAX,
     gc_window_units: 80,
+    map_cache_sectors: 0,
     name: 0,
     wear_levelling: false,
     line_metadata: true,
@@ -55,8 +56,12 @@ fn shape() -> Shape {
 
 impl Rig {
     fn new(config: FtlConfig, seed: u64) -> Rig {
-        let ftl = Ftl::new(shape(), config, |_| Found::Free).unwrap();
-        let flash = TestFlash::new(shape(), true, ftl.slots(), seed);
+        Rig::over(shape(), config, seed)
+    }
+
+    fn over(shape: Shape, config: FtlConfig, seed: u64) -> Rig {
+        let ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+        let flash = TestFlash::new(shape, true, ftl.slots(), seed);
         let values = vec![0; ftl.sectors() as usize];
         Rig { ftl, flash, config, values, rng: Rng::new(seed), tag: 0 }
     }
@@ -254,6 +259,56 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
     rig.check();
     rig.cut();
     rig.check();
+}
+
+#[test]
+fn victims_are_read_with_a_map_larger_than_its_memory() {
+    let mut asked = 0;
+    for seed in 0..12 {
+        let shape = Shape::of(&geometry(1, 1, 64, 96 + 4 * seed as u32, 1, 0));
+        let mut config = FtlConfig { buffer_sectors: 0, gc_window_units: 2, ..MEDIA };
+        config.over_provisioning = 0.35;
+        config.map_cache_sectors = least_map_cache(&shape, &config) + seed as u32 % 3;
+        let mut rig = Rig::over(shape, config, seed);
+        assert!(rig.ftl.layout().meta > 2 * rig.ftl.map_cache().frames, "{:?}", rig.ftl.layout());
+        rig.churn(2);
+        let stats = *rig.ftl.stats();
+        assert!(stats.victims_by_metadata > 20 && stats.map_page_writes > 1_000, "{stats:?}");
+        rig.check();
+        let read = rig.cut();
+        assert!(read.lines_by_metadata > 0, "{read:?}");
+        rig.check();
+        rig.flash.settle(&mut rig.ftl);
+        assert_eq!(rig.ftl.stats().map_contradictions, 0);
+        // Nothing is left but the map, page by page.
+        for psn in rig.flash.metadata() {
+            rig.flash.damage(psn);
+        }
+        let lost = 5 + 112 * seed as u32;
+        for psn in rig.flash.copies_of(lost) {
+            rig.flash.lose(psn);
+        }
+        let before = *rig.ftl.stats();
+        let sectors = rig.values.len() as u64;
+        for _ in 0..3 * sectors {
+            let lba = rig.rng.below(sectors);
+            if lba != u64::from(lost) {
+                rig.write(lba);
+            }
+        }
+        let after = rig.ftl.stats().since(&before);
+        assert!(after.victims_by_oob > 5 && after.lost == 1, "seed {seed}: {after:?}");
+        asked += after.victims_by_oob;
+        assert_eq!(rig.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
+        rig.write(lost.into());
+        rig.flush();
+        rig.check();
+        rig.cut();
+        rig.check();
+        let cache = rig.ftl.map_cache();
+        assert!(cache.resident_max <= cache.frames, "{cache:?}");
+    }
+    assert!(asked > 0);
 }
 
 #[test]

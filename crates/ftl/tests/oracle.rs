@@ -7,7 +7,7 @@
 mod common;
 
 use clock::Nanos;
-use common::{TestFlash, geometry};
+use common::{TestFlash, geometry, least_map_cache};
 use ftl::{
     Found, Ftl, FtlConfig, FtlStats, GcYields, RateLimiterKind, ReverseMapKind, Shape,
     VictimPolicyKind,
@@ -72,12 +72,25 @@ impl Case {
         // Larger chunks have room for metadata; one sector between checkpoints is too few for them.
         let large = seed % 3 == 1;
         let sectors = unit * units * if large { 3 } else { 1 };
-        let shape = Shape::of(&geometry(channels, pus, chunks, sectors, unit, pair));
+        let mut geometry = geometry(channels, pus, chunks, sectors, unit, pair);
+        // Of what decides about the map's memory, so that other seeds are what they always were.
+        let mut paging = Rng::new(seed ^ 0x9a6e);
+        let paged = paging.chance(0.25);
+        if paged {
+            // Many pages of the map, and a write buffer that needs few of them.
+            (geometry.groups, geometry.pus) = (1, if paging.chance(0.8) { 1 } else { 2 });
+            let unit = if paging.chance(0.8) { 1 } else { 2 };
+            (geometry.ws_min, geometry.ws_opt) = (unit, unit);
+            geometry.mw_cunits = [0, 0, 0, 1, 2][paging.below(5) as usize] * unit;
+            geometry.sectors = unit * (24 + paging.below(48) as u32);
+            geometry.chunks = 40 + paging.below(20) as u32;
+        }
+        let shape = Shape::of(&geometry);
         let policies =
             [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo];
         let config = FtlConfig {
             over_provisioning: 0.07 + rng.f64() * 0.5,
-            active_pus: rng.below(u64::from(shape.pus) + 1) as u32,
+            active_pus: (rng.below(u64::from(channels * pus) + 1) as u32).min(shape.pus),
             victim_policy: policies[rng.below(3) as usize],
             hot_cold: rng.chance(0.5),
             reserve_lines: 1 + rng.below(2) as u32,
@@ -85,6 +98,7 @@ impl Case {
             buffer_sectors: 0,
             checkpoint_sectors: [0, if large { 50 } else { 1 }, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
+            map_cache_sectors: 0,
             name: 0,
             wear_levelling: seed.is_multiple_of(2),
             static_wear: [0, 1, 3][seed as usize % 3],
@@ -97,10 +111,17 @@ impl Case {
         // Where lines have room for metadata, the reverse map may be there.
         let media = FtlConfig { reverse_map: ReverseMapKind::Media, ..config };
         let total = shape.total_chunks();
-        let config = match ftl::Layout::of(&shape, &media, total, total) {
+        let mut config = match ftl::Layout::of(&shape, &media, total, total) {
             Ok(_) if !seed.is_multiple_of(3) => media,
             _ => config,
         };
+        if paged {
+            config.over_provisioning += 0.08;
+            config.gc_window_units = config.gc_window_units.clamp(1, 4);
+            let least = least_map_cache(&shape, &config);
+            let more = [0, 0, 0, 1, 5, 1_000][paging.below(6) as usize];
+            config.map_cache_sectors = least + more;
+        }
         let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a geometry that fits");
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0xf1a5);
         let failing = rng.chance(0.3);
@@ -227,11 +248,16 @@ impl Case {
             sector.possible.push(value);
         }
         if !status.is_success() {
-            let found = self.read_sectors(lba, n);
-            for (sector, value) in self.oracle[lba as usize..].iter_mut().zip(found) {
-                assert!(sector.possible.contains(&value), "{value} {sector:?}");
-                sector.now = value;
-            }
+            self.see(lba, n);
+        }
+    }
+
+    /// Learns what a request that failed has left.
+    fn see(&mut self, lba: u64, n: u32) {
+        let found = self.read_sectors(lba, n);
+        for (sector, value) in self.oracle[lba as usize..].iter_mut().zip(found) {
+            assert!(sector.possible.contains(&value), "{value} {sector:?}");
+            sector.now = value;
         }
     }
 
@@ -240,10 +266,21 @@ impl Case {
         self.tag += 1;
         self.ftl.trim(self.tag, lba, n);
         self.ftl.kick(Nanos(0), &mut self.flash);
-        assert!(self.wait(self.tag).is_success());
+        let status = self.wait(self.tag);
+        // When nothing can be written any more, no page of the map goes to make room for another.
+        let may_fail = self.failing && self.config.map_cache_sectors > 0;
+        assert!(
+            status.is_success() || may_fail && status.is(Status::CAPACITY_EXCEEDED),
+            "{status}: {:?}\n{}",
+            self.ftl.stats(),
+            self.ftl.debug_state()
+        );
         for sector in &mut self.oracle[lba as usize..][..n as usize] {
             sector.now = 0;
             sector.possible.push(0);
+        }
+        if !status.is_success() {
+            self.see(lba, n);
         }
     }
 
@@ -278,7 +315,18 @@ impl Case {
         // A cut can itself be followed by a cut before anything was written.
         for _ in 0..1 + self.rng.below(2) {
             self.stats = self.stats.plus(self.ftl.stats());
+            let cache = self.ftl.map_cache();
+            assert!(cache.resident_max <= cache.frames, "{cache:?}");
+            assert_eq!(self.stats.map_contradictions, 0, "the map's pages and the media");
+            assert_eq!(self.stats.map_sectors_lost, 0, "nothing was lost");
             self.ftl = self.flash.power_cut(self.config);
+            // What goes on after a recovery by itself can be cut, too.
+            if self.config.map_cache_sectors > 0 && self.rng.chance(0.5) {
+                self.ftl.kick(Nanos(0), &mut self.flash);
+                for _ in 0..self.rng.below(80) {
+                    self.flash.step(&mut self.ftl);
+                }
+            }
         }
         self.flash.requests.clear();
         self.reads.clear();
@@ -346,6 +394,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     };
     let (mut cuts, mut bounded, mut lines) = (0, 0, (0, 0));
     let mut all = FtlStats::default();
+    let mut paged = 0;
     for seed in seeds {
         if number("SLUICE_LOUD").is_some() {
             eprintln!("seed {seed}");
@@ -362,6 +411,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         match result {
             Ok((stats, cut, recoveries, read)) => {
                 all = all.plus(&stats);
+                paged += u64::from(stats.map_page_reads + stats.map_page_writes > 0);
                 lines = (lines.0 + read.0, lines.1 + read.1);
                 cuts += cut;
                 bounded += recoveries;
@@ -384,5 +434,8 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     let met = [lines.0, lines.1, all.victims_by_metadata, all.victims_by_oob];
     assert!(met.iter().all(|n| *n > 0) || seeds_were_given, "{met:?}");
     assert!(all.lines_reclaimed > 0 || seeds_were_given, "garbage was never collected");
+    let pages = [all.map_page_reads, all.map_page_writes];
+    println!("{paged} cases paged: {} map pages read, {} written", pages[0], pages[1]);
+    assert!(pages[0].min(pages[1]) > 0 || seeds_were_given, "no page of the map ever went");
     assert!(cuts >= 20_000 || seeds_were_given || number("SLUICE_CASES").is_some(), "{cuts} cuts");
 }

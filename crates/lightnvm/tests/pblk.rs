@@ -446,3 +446,51 @@ fn a_drive_that_does_not_answer_a_recovery_is_an_error() {
     let e = Pblk::open(&info, &chunks, queue, port, config, &mut || (), true).unwrap_err();
     assert!(matches!(e, PblkError::Timeout { outstanding: 1.., .. }), "{e}");
 }
+
+#[test]
+fn a_map_larger_than_its_memory_pages_over_vector_commands() {
+    let shape = geometry(1, 1, 60, 64, 1, 1);
+    let config = FtlConfig { over_provisioning: 0.3, map_cache_sectors: 1, ..FtlConfig::default() };
+    let capacity = |e: &PblkError| match e {
+        PblkError::Ftl(NewFtlError::Capacity(c)) => Some(c.clone()),
+        _ => None,
+    };
+    // A drive that keeps nothing has no pages to be read back.
+    let e = refused(&mut OpenChannelDrive::new(shape, false, 1), config);
+    assert_eq!(capacity(&e), Some(CapacityError::MapCacheWithoutData));
+    let mut drive = OpenChannelDrive::new(shape, true, 1);
+    let e = refused(&mut drive, config);
+    let Some(CapacityError::MapCacheTooSmall { sectors: 1, least }) = capacity(&e) else {
+        panic!("{e}");
+    };
+    let config = FtlConfig { map_cache_sectors: least, ..config };
+    let mut b = Bench::new(drive, config);
+    let sectors = b.pblk.limits().sectors;
+    let byte = |lba: u64, round: u64| (lba * 7 + round) as u8;
+    let mut rng = Rng::new(4);
+    let mut model: Vec<u8> = (0..sectors).map(|lba| byte(lba, 0)).collect();
+    for lba in 0..sectors {
+        b.write(lba, model[lba as usize]);
+    }
+    for round in 0..4_000 {
+        let lba = rng.below(sectors);
+        if round % 2 == 0 {
+            model[lba as usize] = byte(lba, round);
+            b.write(lba, byte(lba, round));
+        } else {
+            assert_eq!(b.read(lba), model[lba as usize], "sector {lba}");
+        }
+    }
+    b.ok(Request::flush(9));
+    let (stats, cache) = (*b.pblk.stats(), b.pblk.ftl().map_cache());
+    assert!(stats.map_page_reads > 500 && stats.map_page_writes > 500, "{stats:?}");
+    assert!(stats.lines_reclaimed > 5 && cache.resident_max < least, "{stats:?} {cache:?}");
+    let Bench { mut drive, pblk, .. } = b;
+    drop(pblk);
+    drive.cut_power();
+    let mut b = Bench::new(drive, config);
+    for lba in 0..sectors {
+        assert_eq!(b.read(lba), model[lba as usize], "sector {lba} after a power cut");
+    }
+    assert_eq!(b.pblk.stats().map_contradictions, 0);
+}

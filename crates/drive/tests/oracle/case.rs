@@ -140,6 +140,8 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             buffer_sectors: 0,
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
+            // So small a map is all in memory, but its pages come from the media after a power cut.
+            map_cache_sectors: if nand.seed % 3 == 1 { 1 << 20 } else { 0 },
             name: 0,
             wear_levelling: false,
             line_metadata: nand.seed % 8 != 7,

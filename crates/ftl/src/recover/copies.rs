@@ -6,15 +6,15 @@ use crate::Oob;
 
 /// A copy of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copy {
-    pub(super) sequence: u64,
-    pub(super) psn: u32,
-    pub(super) poison: bool,
+pub(crate) struct Copy {
+    pub(crate) sequence: u64,
+    pub(crate) psn: u32,
+    pub(crate) poison: bool,
 }
 
 /// The newest copies, by logical sector.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
+pub(crate) struct Copies {
     newest: BTreeMap<u32, Copy>,
     largest: u64,
 }
@@ -32,13 +32,18 @@ impl Copies {
     }
 
     /// The newest copy of a sector.
-    pub(super) fn get(&self, lba: u32) -> Option<Copy> {
+    pub(crate) fn get(&self, lba: u32) -> Option<Copy> {
         self.newest.get(&lba).copied()
     }
 
     /// A sector is not where it was found, or nowhere.
-    pub(super) fn forget(&mut self, lba: u32) {
+    pub(crate) fn forget(&mut self, lba: u32) {
         self.newest.remove(&lba);
+    }
+
+    /// Whether there is a copy of any of these sectors.
+    pub(crate) fn any_in(&self, sectors: std::ops::Range<u32>) -> bool {
+        self.newest.range(sectors).next().is_some()
     }
 
     /// A number that no unit has had.

@@ -69,7 +69,7 @@ impl Recovery {
     fn lines_of_chunks(&self) -> Vec<LineEntry> {
         let mut chunks: Vec<u32> = self.every_chunk().into_iter().flat_map(|l| l.chunks).collect();
         // Those that may go on being written become lines of their own.
-        let is_open = |c: u32| matches!(self.found[c as usize], Found::Open(_));
+        let is_open = |c: u32| matches!(self.seen.found[c as usize], Found::Open(_));
         let place = |c: u32| (is_open(c), c % self.shape.chunks, self.shape.pu_of(c));
         chunks.sort_unstable_by_key(|c| place(*c));
         let line = |chunks: &[u32]| LineEntry {
@@ -103,7 +103,7 @@ impl Recovery {
         while jobs.len() < BATCH && !self.all {
             let Some(lba) = given.suspects.pop() else { break };
             if let Some(psn) = self.words[lba as usize].checked_sub(1)
-                && !matches!(self.found[self.shape.chunk_of(psn) as usize], Found::Bad)
+                && !matches!(self.seen.found[self.shape.chunk_of(psn) as usize], Found::Bad)
             {
                 jobs.push(Job::read(JobKind::Copies { psn, count: 1 }, psn, 1, false));
             }
@@ -137,7 +137,7 @@ impl Recovery {
             if self.reserved.contains(&chunk) {
                 return cannot("that is the journal's");
             }
-            match self.found[chunk as usize] {
+            match self.seen.found[chunk as usize] {
                 Found::Foreign => return cannot("that is somebody else's"),
                 // Reads of it fail, which is better than to find nothing.
                 Found::Bad => {}
@@ -152,7 +152,7 @@ impl Recovery {
             }
             *word |= bit;
             self.words[lba as usize] = psn + 1;
-            if self.found[chunk as usize] == Found::Bad {
+            if self.seen.found[chunk as usize] == Found::Bad {
                 offline.insert(chunk);
             }
         }

@@ -12,7 +12,7 @@ impl Recovery {
         let reserved = |chunk: &u32| self.reserved.contains(chunk);
         let chunks = (0..self.shape.total_chunks()).filter(|c| !reserved(c));
         chunks
-            .filter(|c| self.found[*c as usize].written() > 0)
+            .filter(|c| self.seen.found[*c as usize].written() > 0)
             .map(|c| LineEntry {
                 stream: 0,
                 open: true,
@@ -49,7 +49,8 @@ impl Recovery {
         for line in &self.lines {
             if line.open || line.newest >= base {
                 self.stats.lines_read += 1;
-                let written = line.chunks.iter().map(|c| (*c, self.found[*c as usize].written()));
+                let written =
+                    line.chunks.iter().map(|c| (*c, self.seen.found[*c as usize].written()));
                 self.to_read.extend(written.filter(|(_, written)| *written > 0));
             }
         }
@@ -59,7 +60,10 @@ impl Recovery {
     pub(super) fn adopt_lines(&self, ftl: &mut Ftl) {
         let shape = self.shape;
         let mut valid = vec![0u32; shape.total_chunks() as usize];
-        for lba in 0..self.layout.logical + self.layout.meta {
+        // Of a map in frames, what the pages say is counted later.
+        let counts = self.layout.map_frames > 0;
+        let first = if counts { self.layout.logical } else { 0 };
+        for lba in first..self.layout.logical + self.layout.meta {
             if let Location::Flash(psn) = ftl.map.get(lba) {
                 valid[shape.chunk_of(psn) as usize] += 1;
             }
@@ -72,10 +76,10 @@ impl Recovery {
         for line in &self.lines {
             for &chunk in &line.chunks {
                 known[chunk as usize] = true;
-                let bad = matches!(self.found[chunk as usize], Found::Bad | Found::Foreign);
+                let bad = matches!(self.seen.found[chunk as usize], Found::Bad | Found::Foreign);
                 ftl.lines.chunks[chunk as usize].bad = bad;
             }
-            let found = |chunk: &u32| self.found[*chunk as usize];
+            let found = |chunk: &u32| self.seen.found[*chunk as usize];
             let mut members: Vec<(u32, u32)> = Vec::new();
             for chunk in &line.chunks {
                 match found(chunk) {
@@ -85,7 +89,7 @@ impl Recovery {
                         members.push((*chunk, n))
                     }
                     // What is in it cannot be read; those who ask for it are told so.
-                    Found::Bad | Found::Foreign if valid[*chunk as usize] > 0 => {
+                    Found::Bad | Found::Foreign if counts || valid[*chunk as usize] > 0 => {
                         members.push((*chunk, shape.sectors));
                     }
                     Found::Bad | Found::Foreign => {}
@@ -121,7 +125,7 @@ impl Recovery {
             ftl.lines.close_if_done(id);
         }
         for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {
-            match self.found[chunk as usize] {
+            match self.seen.found[chunk as usize] {
                 Found::Free | Found::Open(0) => ftl.lines.add_free(chunk),
                 Found::Bad if valid[chunk as usize] > 0 => {
                     let id = ftl.lines.adopt(&[(chunk, shape.sectors)], LineState::Open);
@@ -138,7 +142,7 @@ impl Recovery {
                     ftl.lines.chunks[chunk as usize].persisted = n;
                     let l = &mut ftl.lines.lines[id as usize];
                     (l.valid, l.full) = (valid[chunk as usize], true);
-                    if let Found::Failing(_) = self.found[chunk as usize] {
+                    if let Found::Failing(_) = self.seen.found[chunk as usize] {
                         ftl.lines.chunks[chunk as usize].bad = true;
                         l.hurt = true;
                     }

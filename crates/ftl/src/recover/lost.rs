@@ -17,11 +17,9 @@ const PADDING: u32 = u32::MAX;
 
 /// What was read where: four bytes for each sector that was looked at.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     /// Per chunk and sector, the logical sector plus 1; 0 if it was not read or could not be.
     chunks: BTreeMap<u32, Box<[u32]>>,
-    /// Logical sectors that are lost.
-    lost: Vec<u32>,
 }
 
 impl Names {
@@ -41,36 +39,47 @@ impl Names {
     }
 }
 
-impl Recovery {
+/// What a recovery found of chunks and sectors, for who compares it with what the map's pages say.
+#[derive(Debug, Default)]
+pub(crate) struct Sightings {
+    pub(super) found: Vec<Found>,
+    pub(super) names: Names,
+    /// Sectors whose out-of-band bytes cannot be read.
+    pub(super) unreadable: BTreeSet<u32>,
+}
+
+impl Sightings {
     /// Whether a logical sector is certainly not any more where a map page says.
-    pub(super) fn is_stale(&self, lba: u32, psn: u32) -> bool {
-        let chunk = self.shape.chunk_of(psn);
-        let at = psn - self.shape.first_psn(chunk);
+    pub(crate) fn is_stale(&self, shape: &Shape, lba: u32, psn: u32) -> bool {
+        let chunk = shape.chunk_of(psn);
+        let at = psn - shape.first_psn(chunk);
         let Some(found) = self.found.get(chunk as usize) else { return true };
         match *found {
             // It may well be there.
             Found::Bad | Found::Foreign => false,
-            found => at >= found.written() || self.names.denies(&self.shape, psn, lba),
+            found => at >= found.written() || self.names.denies(shape, psn, lba),
         }
     }
 
     /// Whether what is in a sector cannot be found out.
-    pub(super) fn cannot_look(&self, psn: u32) -> bool {
-        let chunk = self.shape.chunk_of(psn) as usize;
+    pub(crate) fn cannot_look(&self, shape: &Shape, psn: u32) -> bool {
+        let chunk = shape.chunk_of(psn) as usize;
         self.unreadable.contains(&psn) || self.found.get(chunk) == Some(&Found::Bad)
     }
+}
 
+impl Recovery {
     /// The newest copy of a sector is lost.
     pub(super) fn lose(&mut self, lba: u32) {
         self.stats.lost += 1;
         self.words[lba as usize] = 0;
-        self.names.lost.push(lba);
+        self.lost.push(lba);
     }
 
     /// Points the map of what is lost, each at a place of its own, to where it can have been: to
     /// sectors of lines that were looked through, which cannot be read, and which nothing else is at.
     pub(super) fn place_lost(&mut self) {
-        if self.names.lost.is_empty() {
+        if self.lost.is_empty() {
             return;
         }
         let mut named: BTreeSet<u32> = self.words.iter().filter_map(|w| w.checked_sub(1)).collect();
@@ -78,16 +87,16 @@ impl Recovery {
         named.extend(self.to_load.iter().map(|(psn, _)| *psn));
         let base = self.base();
         let read = self.lines.iter().filter(|l| l.open || l.newest >= base);
-        let gone = |c: &&u32| self.found[**c as usize] == Found::Bad;
+        let gone = |c: &&u32| self.seen.found[**c as usize] == Found::Bad;
         let sectors = |c: &u32| {
             let first = self.shape.first_psn(*c);
             first..first + self.shape.sectors
         };
         let chunks = read.flat_map(|l| &l.chunks).filter(gone).flat_map(sectors);
-        let places = chunks.chain(self.unreadable.iter().copied());
+        let places = chunks.chain(self.seen.unreadable.iter().copied());
         let mut places = places.filter(|psn| !named.contains(psn)).collect::<Vec<_>>().into_iter();
         // Each was somewhere, so there are enough.
-        for (&lba, psn) in self.names.lost.iter().zip(&mut places) {
+        for (&lba, psn) in self.lost.iter().zip(&mut places) {
             self.words[lba as usize] = psn + 1;
             self.poison.push(lba);
         }
@@ -104,10 +113,10 @@ impl Recovery {
 
     /// Has the layer make a checkpoint of what is lost, so that it is known as long as the drive lives.
     pub(super) fn record_lost(&self, ftl: &mut Ftl) {
-        for &lba in &self.names.lost {
+        for &lba in &self.lost {
             ftl.touch_page_of(lba);
         }
-        if !self.names.lost.is_empty() {
+        if !self.lost.is_empty() {
             ftl.checkpoint.note_loss();
         }
     }

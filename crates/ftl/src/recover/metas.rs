@@ -51,7 +51,7 @@ impl Recovery {
 
     /// Whether a chunk is fully written.
     fn is_full(&self, chunk: u32) -> bool {
-        self.found[chunk as usize] == Found::Closed(self.shape.sectors)
+        self.seen.found[chunk as usize] == Found::Closed(self.shape.sectors)
     }
 
     pub(super) fn first_jobs(&mut self, jobs: &mut Vec<Job>) {

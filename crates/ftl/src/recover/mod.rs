@@ -27,6 +27,9 @@
 //! read so, in lines that **first** metadata tells of, or else chunk by chunk; a page then takes back
 //! what was trimmed.
 //!
+//! Of a map in frames the last step is left to the layer, which looks at the pages when they are needed
+//! (see `counting`); one that cannot be read then loses what is in it, and not more.
+//!
 //! # Why a flushed trim stays trimmed
 //!
 //! A flush writes the pages of what was trimmed only when everything that was issued before is on
@@ -51,6 +54,7 @@ use job::JobKind;
 pub use job::{Job, JobDone, Work};
 
 use crate::checkpoint::Checkpoint;
+use crate::counting::Counting;
 use crate::drive_map::DriveMap;
 use crate::ftl::{owned, reserved};
 use crate::issued::Issued;
@@ -59,9 +63,10 @@ use crate::journal::{Journal, Recovered};
 use crate::map_page::MapPage;
 use crate::snapshot::{Changed, LineEntry, Opened, Snapshot, Unusable};
 use crate::{CapacityError, Ftl, FtlConfig, Layout, Location, NewFtlError, Oob, Shape};
-use copies::Copies;
+pub(crate) use copies::Copies;
 use given::Given;
 use lost::Names;
+pub(crate) use lost::Sightings;
 use metas::Metas;
 
 /// What is known of a chunk at power-on.
@@ -198,7 +203,7 @@ const BATCH: usize = 1024;
 pub struct Recovery {
     shape: Shape,
     config: FtlConfig,
-    found: Vec<Found>,
+    seen: Sightings,
     counted: u32,
     reserved: Vec<u32>,
     phase: Phase,
@@ -219,16 +224,14 @@ pub struct Recovery {
     words: Vec<u32>,
     poison: Vec<u32>,
     kinds: Vec<JobKind>,
-    /// Sectors whose out-of-band bytes cannot be read.
-    unreadable: BTreeSet<u32>,
     stats: RecoveryStats,
     ours: bool,
     foreign: (u64, u32),
     error: Option<RecoveryError>,
     /// What the drive's own map says, if it keeps one.
     given: Option<Given>,
-    /// What was read where.
-    names: Names,
+    /// Logical sectors that are lost.
+    lost: Vec<u32>,
 }
 
 /// The journal's way to the flash: jobs.
@@ -305,6 +308,9 @@ impl Recovery {
         // A drive that keeps the map is not asked for lines.
         let line_metadata = config.line_metadata && given.is_none();
         let config = FtlConfig { line_metadata, ..config };
+        if given.is_some() && config.map_cache_sectors > 0 {
+            return Err(NewFtlError::from(CapacityError::MapCacheOfDriveMap).into());
+        }
         let layout = Layout::of(&shape, &config, owned(&found), counted);
         let layout = layout.map_err(NewFtlError::from)?;
         let reserved = reserved(&shape, &found, layout.journal);
@@ -323,19 +329,18 @@ impl Recovery {
             cursor: (0, 0),
             to_read: Vec::new(),
             to_load: Vec::new(),
-            words: vec![0; layout.logical as usize],
+            words: words(&layout),
             poison: Vec::new(),
             kinds: Vec::new(),
-            unreadable: BTreeSet::new(),
             stats: RecoveryStats::default(),
             ours: false,
             foreign: (0, u32::MAX),
             error: None,
             given,
-            names: Names::default(),
+            lost: Vec::new(),
             shape,
             config,
-            found,
+            seen: Sightings { found, ..Sightings::default() },
             counted,
             reserved,
             layout,
@@ -481,12 +486,12 @@ impl Recovery {
 
     fn take_snapshot(&mut self, bytes: &[u8]) -> Result<Option<Snapshot>, RecoveryError> {
         let Some(counted) = Snapshot::counted(bytes) else { return Ok(None) };
-        let layout = Layout::of(&self.shape, &self.config, owned(&self.found), counted);
+        let layout = Layout::of(&self.shape, &self.config, owned(&self.seen.found), counted);
         let layout = layout.map_err(NewFtlError::from)?;
         match Snapshot::decode(bytes, &self.shape, &layout) {
             Ok(snapshot) => {
                 (self.counted, self.layout) = (counted, layout);
-                self.words = vec![0; layout.logical as usize];
+                self.words = words(&layout);
                 Ok(Some(snapshot))
             }
             Err(Unusable::Garbled) => Ok(None),
@@ -501,7 +506,7 @@ impl Recovery {
         while self.cursor.0 < self.to_read.len() && jobs.len() < BATCH {
             let (chunk, written) = self.to_read[self.cursor.0];
             self.cursor.0 += 1;
-            if !matches!(self.found[chunk as usize], Found::Open(_)) || written == 0 {
+            if !matches!(self.seen.found[chunk as usize], Found::Open(_)) || written == 0 {
                 continue;
             }
             let target = written.next_multiple_of(unit).saturating_add(pair).min(shape.sectors);
@@ -520,14 +525,14 @@ impl Recovery {
     }
 
     fn padded(&mut self, chunk: u32, end: u32, status: Status) {
-        let found = &mut self.found[chunk as usize];
+        let found = &mut self.seen.found[chunk as usize];
         match *found {
             Found::Open(n) if status.is_success() => {
                 *found = Found::Open(n.max(end));
                 // Whatever was there before the chunk was erased is not.
                 let first_psn = self.shape.first_psn(chunk);
                 for sector in n..end {
-                    self.names.note(&self.shape, first_psn + sector, None);
+                    self.seen.names.note(&self.shape, first_psn + sector, None);
                 }
             }
             Found::Open(n) => *found = Found::Failing(n),
@@ -555,14 +560,16 @@ impl Recovery {
                 self.error = Some(RecoveryError::Foreign { sectors, first });
             }
             self.find_pages();
-            (self.phase, self.cursor) = (Phase::Pages, (0, 0));
+            // Of a map in frames the pages are read when they are needed.
+            let pages = if self.layout.map_frames > 0 { Phase::Done } else { Phase::Pages };
+            (self.phase, self.cursor) = (pages, (0, 0));
         }
     }
 
     /// A sector: `None` for one that cannot be read, `Some(None)` for one that is not a layer's.
     fn sector(&mut self, psn: u32, found: Option<Option<Oob>>) {
         let Some(oob) = found else {
-            self.unreadable.insert(psn);
+            self.seen.unreadable.insert(psn);
             return;
         };
         if self.given.is_some() {
@@ -573,7 +580,7 @@ impl Recovery {
             return;
         };
         self.ours = true;
-        self.names.note(&self.shape, psn, oob.lba);
+        self.seen.names.note(&self.shape, psn, oob.lba);
         let sectors = self.layout.logical + self.layout.meta;
         match oob.lba {
             Some(lba) if lba >= sectors => {
@@ -636,10 +643,11 @@ impl Recovery {
             }
             // When everything was read, a page takes back what was trimmed, and knows of what could
             // not be read; what else it says was found.
-            let known = !self.all || mapped.psn.is_some_and(|psn| self.cannot_look(psn));
+            let known =
+                !self.all || mapped.psn.is_some_and(|psn| self.seen.cannot_look(&self.shape, psn));
             if known || mapped.psn.is_none() {
                 self.copies.forget(lba);
-                if mapped.psn.is_some_and(|psn| self.is_stale(lba, psn)) {
+                if mapped.psn.is_some_and(|psn| self.seen.is_stale(&self.shape, lba, psn)) {
                     self.lose(lba);
                     continue;
                 }
@@ -647,7 +655,7 @@ impl Recovery {
                 if mapped.poison {
                     self.poison.push(lba);
                 }
-            } else if mapped.psn.is_some_and(|psn| self.is_stale(lba, psn)) {
+            } else if mapped.psn.is_some_and(|psn| self.seen.is_stale(&self.shape, lba, psn)) {
                 self.copies.forget(lba);
                 self.lose(lba);
             } else {
@@ -662,8 +670,9 @@ impl Recovery {
         self.all = true;
         self.stats.from_checkpoint = false;
         self.copies = Copies::default();
-        self.names = Names::default();
-        self.unreadable.clear();
+        self.seen.names = Names::default();
+        self.lost.clear();
+        self.seen.unreadable.clear();
         self.words.fill(0);
         self.poison.clear();
         self.read_everything();
@@ -701,6 +710,9 @@ impl Recovery {
         let since = (next - base).saturating_mul(self.shape.unit.into());
         ftl.checkpoint = Checkpoint::new(meta, checkpoint_sectors, since, base);
         self.fill_map(&mut ftl);
+        if self.layout.map_frames > 0 {
+            self.leave_pages(&mut ftl);
+        }
         self.adopt_lines(&mut ftl);
         self.record_lost(&mut ftl);
         if self.given.is_some() {
@@ -715,6 +727,23 @@ impl Recovery {
         Ok(ftl)
     }
 
+    /// Leaves the map's pages on the media, and to the layer what is newer than they are.
+    fn leave_pages(&mut self, ftl: &mut Ftl) {
+        let (logical, count) = (self.layout.logical, MapPage::count(&self.shape));
+        let copies = std::mem::take(&mut self.copies);
+        let written = self.to_load.iter().map(|(_, page)| *page);
+        let found = copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| lba / count);
+        let to_count: BTreeSet<u32> = written.chain(found).collect();
+        let seen = Sightings {
+            found: self.seen.found.clone(),
+            names: std::mem::take(&mut self.seen.names),
+            unreadable: std::mem::take(&mut self.seen.unreadable),
+        };
+        let pages = to_count.into_iter();
+        ftl.counting = Counting::new(self.layout.meta, pages, copies, self.all, seen);
+        ftl.lines.counting = ftl.counting.is_counting();
+    }
+
     fn fill_map(&self, ftl: &mut Ftl) {
         let logical = self.layout.logical;
         for (lba, word) in (0..).zip(&self.words) {
@@ -724,13 +753,20 @@ impl Recovery {
             }
         }
         for &lba in &self.poison {
-            if let Location::Flash(psn) = ftl.map.get(lba) {
-                ftl.reverse.set(psn, Some(lba), true);
+            match ftl.map.get(lba) {
+                Location::Flash(psn) => ftl.reverse.set(psn, Some(lba), true),
+                Location::Unmapped => {
+                    ftl.map.set(lba, Location::Lost);
+                }
+                Location::Buffer(_) | Location::Lost => {}
             }
         }
         for &(psn, page) in &self.to_load {
             ftl.map.set(logical + page, Location::Flash(psn));
             ftl.reverse.set(psn, Some(logical + page), false);
+        }
+        if self.layout.map_frames > 0 {
+            return;
         }
         for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
             ftl.map.set(lba, Location::Flash(copy.psn));
@@ -738,6 +774,12 @@ impl Recovery {
             ftl.touch_page_of(lba);
         }
     }
+}
+
+/// A word per logical sector, for a map that is in memory.
+fn words(layout: &Layout) -> Vec<u32> {
+    let sectors = if layout.map_frames > 0 { 0 } else { layout.logical };
+    vec![0; sectors as usize]
 }
 
 fn journal_chunk(shape: &Shape, found: Found) -> ChunkFound {

@@ -2,12 +2,12 @@
 //! the rules of NAND, fails on cue, and can lose power.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use clock::Nanos;
 use ftl::{
-    Flash, Found, Ftl, FtlConfig, Job, JobDone, Oob, OpId, ReadTarget, Recovery, RecoveryStats,
-    Shape, Work, WriteUnit,
+    CapacityError, Flash, Found, Ftl, FtlConfig, Job, JobDone, NewFtlError, Oob, OpId, ReadTarget,
+    Recovery, RecoveryStats, Shape, Work, WriteUnit,
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
@@ -66,6 +66,8 @@ pub struct TestFlash {
     pub erases: u64,
     /// The chance that a sector cannot be read by a recovery.
     pub lost_metadata: f64,
+    /// Sectors that cannot be read any more.
+    pub unreadable: BTreeSet<u32>,
     pub recoveries: Vec<RecoveryStats>,
     /// Power cuts, those during a recovery included.
     pub cuts: u64,
@@ -92,6 +94,15 @@ pub fn geometry(
     }
 }
 
+/// The least memory for the map that this configuration takes, in sectors.
+pub fn least_map_cache(shape: &Shape, config: &FtlConfig) -> u32 {
+    let config = FtlConfig { map_cache_sectors: 1, ..*config };
+    match Ftl::new(*shape, config, |_| Found::Free) {
+        Err(NewFtlError::Capacity(CapacityError::MapCacheTooSmall { sectors: 1, least })) => least,
+        other => panic!("one page of the map is enough, or {other:?}"),
+    }
+}
+
 impl TestFlash {
     pub fn new(shape: Shape, keeps: bool, slots: u32, seed: u64) -> TestFlash {
         TestFlash {
@@ -113,6 +124,7 @@ impl TestFlash {
             programs: 0,
             erases: 0,
             lost_metadata: 0.0,
+            unreadable: BTreeSet::new(),
             recoveries: Vec::new(),
             cuts: 0,
         }
@@ -133,6 +145,15 @@ impl TestFlash {
             _ => None,
         };
         (0..).zip(cells).filter_map(|(sector, cell)| Some((sector, lba(cell)?))).collect()
+    }
+
+    /// Where the newest copy of a logical sector is.
+    pub fn newest(&self, lba: u32) -> Option<u32> {
+        let copies = (0..).zip(&self.cells).filter_map(|(psn, cell)| match cell {
+            Some(Cell::Written(oob, _)) if oob.lba == Some(lba) => Some((oob.sequence, psn)),
+            _ => None,
+        });
+        copies.max().map(|(_, psn)| psn)
     }
 
     pub fn outstanding(&self) -> usize {
@@ -212,7 +233,7 @@ impl TestFlash {
                         continue;
                     }
                     assert!(self.readable(psn), "sector {psn} is read before its pair is written");
-                    if self.rng.chance(self.read_fail) {
+                    if self.rng.chance(self.read_fail) || self.unreadable.contains(&psn) {
                         self.reads[read].2 |= 1 << i;
                         continue;
                     }
@@ -265,7 +286,8 @@ impl TestFlash {
         let mut steps = 0;
         while self.step(ftl) {
             steps += 1;
-            assert!(steps < 1_000_000, "it never settles: {}", ftl.debug_state());
+            let (stats, layout) = (ftl.stats(), ftl.layout());
+            assert!(steps < 1_000_000, "never ends: {stats:?} {layout:?}\n{}", ftl.debug_state());
         }
     }
 

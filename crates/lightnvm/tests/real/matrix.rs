@@ -54,7 +54,8 @@ impl Watch {
 
     /// Looks where a sector is now.
     fn look(&mut self, b: &mut Bench, lba: u64) {
-        let (at, place) = (b.pblk.ftl().location(lba), &mut self.place[lba as usize]);
+        let at = b.pblk.ftl().location(lba).expect("all of the map is in memory");
+        let place = &mut self.place[lba as usize];
         if *place == at {
             return;
         }
@@ -171,11 +172,11 @@ impl Watch {
         self.look_at_all(b);
         // What is on the medium but still read from the write buffer may have gone wrong there: then
         // recovery finds where it came from, which may be erased.
-        let buffered = |lba: &u64| matches!(b.pblk.ftl().location(*lba), Location::Buffer(_));
+        let buffered = |lba: &u64| matches!(b.pblk.ftl().location(*lba), Some(Location::Buffer(_)));
         let buffered: Vec<u64> = (0..b.sectors()).filter(buffered).collect();
         b.power_cycle().unwrap();
         for lba in buffered {
-            if let Location::Flash(psn) = b.pblk.ftl().location(lba) {
+            if let Some(Location::Flash(psn)) = b.pblk.ftl().location(lba) {
                 let nand = b.drive().nand_mut().unwrap();
                 self.gone[lba as usize] |= nand.check_read(Psn(psn)).is_err();
             }

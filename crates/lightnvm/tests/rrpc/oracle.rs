@@ -102,6 +102,7 @@ impl Case {
             // How many numbers are reserved at a time follows from it.
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_window_units: rng.below(20) as u32,
+            map_cache_sectors: 0,
             name: 0,
             wear_levelling: rng.chance(0.7),
             // Makes no difference: the drive has the map.

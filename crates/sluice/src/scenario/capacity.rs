@@ -12,7 +12,7 @@
 //! The medium can host the layer if `logical` is at least one line.
 
 use ftl::{FtlConfig, Layout, Oob, Shape};
-use media::NandConfig;
+use media::{DataStore, NandConfig};
 
 /// What a medium holds through a translation layer. See the [module](self) for the formulas.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,6 +86,14 @@ impl CapacityError {
             CapacityError::Layer(Layer::OverProvisioning { .. }) => &["over_provisioning"],
             CapacityError::Layer(Layer::ReverseMap { .. }) => &["reverse_map", "line_metadata"],
             CapacityError::OutOfBand { .. } => &["oob_bytes"],
+            CapacityError::Layer(Layer::MapCacheWithoutSpace { .. }) => {
+                &["over_provisioning", "map_cache"]
+            }
+            CapacityError::Layer(
+                Layer::MapCacheTooSmall { .. }
+                | Layer::MapCacheOfDriveMap
+                | Layer::MapCacheWithoutData,
+            ) => &["map_cache"],
             CapacityError::Layer(_) | CapacityError::LessThanALine { .. } => {
                 &["over_provisioning", "reserve_lines", "chunks", "active_pus"]
             }
@@ -118,6 +126,16 @@ impl CapacityError {
             CapacityError::OutOfBand { needs, .. } => {
                 format!("allowed: oob_bytes of {needs} and more")
             }
+            CapacityError::Layer(Layer::MapCacheTooSmall { least, .. }) => format!(
+                "allowed: {least} sectors and more, or 0 for all of the map; fewer active_pus and a \
+                 smaller buffer need less"
+            ),
+            CapacityError::Layer(Layer::MapCacheWithoutSpace { .. }) => {
+                "give it more over-provisioning, or 0 as map_cache: all of the map in memory".into()
+            }
+            CapacityError::Layer(Layer::MapCacheOfDriveMap | Layer::MapCacheWithoutData) => {
+                "allowed: 0, all of the map in memory".into()
+            }
             CapacityError::Layer(_) | CapacityError::LessThanALine { .. } => {
                 "give it less over-provisioning, a smaller reserve_lines, more chunks, or fewer \
                  active_pus, which make more and smaller lines"
@@ -137,6 +155,9 @@ impl Capacity {
         let needs = Oob::BYTES as u32;
         if has < needs {
             return Err(CapacityError::OutOfBand { has, needs });
+        }
+        if ftl.map_cache_sectors > 0 && nand.data == DataStore::None {
+            return Err(CapacityError::Layer(ftl::CapacityError::MapCacheWithoutData));
         }
         let shape = Shape::of(&nand.host_geometry());
         let good = f64::from(shape.total_chunks()) * (1.0 - nand.errors.factory_bad);

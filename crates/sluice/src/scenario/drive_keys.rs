@@ -8,7 +8,7 @@ use ftl::FtlConfig;
 use media::{DataStore, MediaConfig, NandConfig};
 use toml::de::DeTable;
 
-use super::capacity::Capacity;
+use super::capacity::{Capacity, CapacityError};
 use super::error::{Problem, ScenarioError};
 use super::ftl_keys::FtlDraft;
 use super::interface_keys::{InterfaceDraft, suspension};
@@ -250,7 +250,13 @@ impl DriveDraft {
         }
         let hosted =
             |nand: &NandConfig, config: &FtlConfig, draft: &dyn Fn(&str) -> Option<Place>| {
-                Capacity::of(nand, config).map(Some).map_err(|e| {
+                let of_drive = matches!(target, Target::Rrpc(_)) && config.map_cache_sectors > 0;
+                let capacity = if of_drive {
+                    Err(CapacityError::Layer(ftl::CapacityError::MapCacheOfDriveMap))
+                } else {
+                    Capacity::of(nand, config)
+                };
+                capacity.map(Some).map_err(|e| {
                     let place = e
                         .keys()
                         .iter()

@@ -12,6 +12,7 @@ pub(super) struct FtlDraft {
     config: FtlConfig,
     buffer_bytes: Option<u64>,
     checkpoint_bytes: Option<u64>,
+    map_cache_bytes: Option<u64>,
     places: Vec<(&'static str, Place)>,
 }
 
@@ -82,6 +83,10 @@ impl FtlDraft {
                 section.set("checkpoint", &mut self.checkpoint_bytes, |v| v.size().map(Some))?,
             ),
             (
+                "map_cache",
+                section.set("map_cache", &mut self.map_cache_bytes, |v| v.size().map(Some))?,
+            ),
+            (
                 "wear_levelling",
                 section.set("wear_levelling", &mut c.wear_levelling, |v| v.boolean())?,
             ),
@@ -129,6 +134,12 @@ impl FtlDraft {
         }
         if let Some(bytes) = self.checkpoint_bytes {
             config.checkpoint_sectors = sectors(bytes);
+        }
+        if let Some(bytes) = self.map_cache_bytes {
+            // No more than that; but not 0, which is all of the map.
+            let whole = bytes / u64::from(sector_bytes.max(1));
+            let least = u64::from(bytes > 0);
+            config.map_cache_sectors = u32::try_from(whole.max(least)).unwrap_or(u32::MAX);
         }
         config
     }

@@ -565,6 +565,29 @@ fn the_controls_of_garbage_collection_are_read() {
 }
 
 #[test]
+fn memory_for_the_map_is_sectors_of_it_and_says_when_it_cannot_be() {
+    let config = |key: &str| {
+        let s = parse(&format!("{SMALL}ftl.map_cache = {key}\n")).unwrap();
+        s.drives[0].config.ftl.map_cache_sectors
+    };
+    assert_eq!((config("0"), config("\"1G\""), config("\"1g\"")), (0, 1 << 18, 1 << 18));
+    for too_small in ["1", "4095"] {
+        assert_refused(
+            &format!("{SMALL}ftl.map_cache = {too_small}\n"),
+            3,
+            too_small,
+            &["map_cache_sectors is 1", "at the same time", "0 for all of the map"],
+        );
+    }
+    assert_refused(
+        &format!("{SMALL}data = \"none\"\nftl.map_cache = \"1g\"\n"),
+        4,
+        "\"1g\"",
+        &["keeps what is written", "allowed: 0"],
+    );
+}
+
+#[test]
 fn choices_that_exclude_each_other_are_refused() {
     assert_refused(
         &format!("{SMALL}[target]\nkind = \"pblk\"\n"),

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use block::Limits;
 use driver::{DriveInfo, OpenChannel, QueuePair};
-use ftl::{Found, Ftl, FtlConfig, GcYields, Oob, Recovery, Shape};
-use nvme::{Address, ChunkDescriptor, ChunkState, Geometry};
+use ftl::{CapacityError, Found, Ftl, FtlConfig, GcYields, NewFtlError, Oob, Recovery, Shape};
+use nvme::{ChunkDescriptor, ChunkState, Geometry};
 use ring::Port;
 
 use super::memory::{Slots, Trims};
@@ -108,6 +108,9 @@ impl Pblk {
             .open_channel
             .ok_or_else(|| PblkError::NotOpenChannel { serial: info.serial.clone() })?;
         check_shape(info, &geometry, keeps_data)?;
+        if !keeps_data && config.map_cache_sectors > 0 {
+            return Err(NewFtlError::from(CapacityError::MapCacheWithoutData).into());
+        }
         let shape = Shape::of(&geometry);
         let addresses = Addresses::new(shape, geometry, format);
         let found = Chunks::of(chunks, &addresses, owned)?;

@@ -469,14 +469,15 @@ impl Flash for VectorFlash {
         }
     }
 
-    /// The data is where the read put it: in the slot.
-    fn moved(&mut self, _psn: u32, _slot: u32) {}
-
     fn load(&mut self, slot: u32, out: &mut [u8]) {
-        if let Some(slots) = &self.slots {
-            slots.load(slot, out);
+        match &self.slots {
+            Some(slots) => slots.load(slot, out),
+            None => out.fill(0),
         }
     }
+
+    /// The data is where the read put it: in the slot.
+    fn moved(&mut self, _psn: u32, _slot: u32) {}
 
     /// They came with the data.
     fn load_oob(&mut self, _psn: u32, slot: u32, out: &mut [u8; Oob::BYTES]) {

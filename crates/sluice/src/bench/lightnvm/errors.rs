@@ -204,7 +204,8 @@ impl Rig {
     /// Looks whether a sector is in a new place, and whether the media can return what is there.
     fn look(&mut self, lba: usize) -> Result<(), BenchError> {
         let stack = &mut self.bed.stack;
-        let at = stack.ftl().map(|ftl| ftl.location(lba as u64)).unwrap_or(Location::Unmapped);
+        let at = stack.ftl().and_then(|ftl| ftl.location(lba as u64));
+        let at = at.unwrap_or(Location::Unmapped);
         if self.place[lba] == at {
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub struct ShardedConfig {
     /// Sectors of a stripe, a power of two up to 65536; 0 for 256 KB.
     pub stripe_sectors: u32,
     /// The choices of each shard. `active_pus` counts the shard's own parallel units, 0 is all of
-    /// them; `buffer_sectors` is the buffer of one shard. `name` is ignored in favour of the shard's.
+    /// them; `buffer_sectors` and `map_cache_sectors` are those of one shard. `name` is ignored in favour of the shard's.
     pub ftl: FtlConfig,
 }
 

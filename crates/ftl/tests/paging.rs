@@ -1,0 +1,409 @@
+//! A map larger than its memory: how much of it is there, what it costs, who waits for whom, and what
+//! happens when a page of it cannot be read. Power cuts are the oracle's business (`oracle.rs`).
+
+mod common;
+
+use clock::Nanos;
+use common::{TestFlash, geometry, least_map_cache};
+use ftl::{CapacityError, Found, Ftl, FtlConfig, FtlStats, NewFtlError, Shape};
+use nvme::Status;
+use rng::{Rng, Zipf};
+
+const NOW: Nanos = Nanos(0);
+
+/// A layer over a flash of sectors of 512 bytes, 112 of which a page of the map holds.
+struct Rig {
+    ftl: Ftl,
+    flash: TestFlash,
+    config: FtlConfig,
+    tag: u64,
+}
+
+impl Rig {
+    fn new(shape: Shape, config: FtlConfig, keeps: bool) -> Rig {
+        let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a layer that fits");
+        let flash = TestFlash::new(shape, keeps, ftl.slots(), 7);
+        Rig { ftl, flash, config, tag: 0 }
+    }
+
+    fn wait(&mut self, tag: u64) -> Status {
+        loop {
+            while let Some(done) = self.ftl.take_done() {
+                if done.tag == tag {
+                    return done.status;
+                }
+            }
+            assert!(self.flash.step(&mut self.ftl), "stuck: {}", self.ftl.debug_state());
+        }
+    }
+
+    fn write(&mut self, lba: u64, value: u64) {
+        self.tag += 1;
+        self.flash.requests.insert(self.tag, vec![value]);
+        self.ftl.write(self.tag, lba, 1, false);
+        self.ftl.kick(NOW, &mut self.flash);
+        assert!(self.wait(self.tag).is_success());
+        self.flash.requests.remove(&self.tag);
+    }
+
+    fn read(&mut self, lba: u64) -> Result<u64, Status> {
+        self.tag += 1;
+        self.flash.requests.insert(self.tag, vec![u64::MAX]);
+        self.ftl.read(NOW, self.tag, lba, 1, &mut self.flash);
+        let status = self.wait(self.tag);
+        let values = self.flash.requests.remove(&self.tag).unwrap();
+        if status.is_success() { Ok(values[0]) } else { Err(status) }
+    }
+
+    fn flush(&mut self) {
+        self.tag += 1;
+        self.ftl.flush(NOW, self.tag, &mut self.flash);
+        assert!(self.wait(self.tag).is_success());
+    }
+
+    /// Everything is on the media, and so is a checkpoint.
+    fn end(&mut self) {
+        self.flush();
+        self.ftl.checkpoint();
+        self.flash.settle(&mut self.ftl);
+        assert!(self.ftl.is_idle(), "{}", self.ftl.debug_state());
+    }
+
+    fn restart(&mut self) {
+        self.ftl = self.flash.power_cut(self.config);
+    }
+}
+
+fn small() -> Shape {
+    Shape::of(&geometry(1, 1, 60, 64, 1, 0))
+}
+
+fn refusal(shape: Shape, config: FtlConfig) -> CapacityError {
+    match Ftl::new(shape, config, |_| Found::Free) {
+        Err(NewFtlError::Capacity(e)) => e,
+        other => panic!("{:?}", other.map(|_| "it works")),
+    }
+}
+
+#[test]
+fn a_map_of_a_hundred_times_its_memory_works_and_stays_in_it() {
+    let shape = Shape::of(&geometry(1, 1, 1_500, 100, 1, 0));
+    let config = FtlConfig { over_provisioning: 0.15, gc_window_units: 1, ..FtlConfig::default() };
+    let map_cache_sectors = least_map_cache(&shape, &config);
+    let mut rig = Rig::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = rig.ftl.sectors();
+    let pages = rig.ftl.layout().meta;
+    assert!(pages >= 100 * map_cache_sectors, "{pages} pages, {map_cache_sectors} frames");
+    let mut model: Vec<u64> = (1..=sectors).collect();
+    for lba in 0..sectors {
+        rig.write(lba, model[lba as usize]);
+    }
+    let mut rng = Rng::new(3);
+    for i in 0..30_000 {
+        let lba = rng.below(sectors);
+        if i % 3 == 0 {
+            assert_eq!(rig.read(lba), Ok(model[lba as usize]), "sector {lba}");
+        } else {
+            model[lba as usize] = sectors + i;
+            rig.write(lba, sectors + i);
+        }
+        let cache = rig.ftl.map_cache();
+        assert!(cache.resident <= cache.frames && cache.held <= cache.frames, "{cache:?}");
+    }
+    let (stats, cache) = (*rig.ftl.stats(), rig.ftl.map_cache());
+    assert!(stats.lines_reclaimed > 100 && stats.map_page_writes > 20_000, "{stats:?}");
+    assert_eq!((cache.resident_max, cache.frames), (map_cache_sectors - 1, map_cache_sectors - 1));
+    // All of it would be more than 60 times as much, of which the pages' own places are the most.
+    assert!(cache.bytes * 35 < 4 * (sectors + u64::from(pages)), "{cache:?}");
+    let memory = u64::from(cache.frames + 1) * 4 * 112 + u64::from(pages) * 8 + 1_000;
+    assert!(cache.bytes <= memory, "{cache:?}");
+    rig.flush();
+    rig.restart();
+    for _ in 0..3_000 {
+        let lba = rng.below(sectors);
+        assert_eq!(rig.read(lba), Ok(model[lba as usize]), "sector {lba} after a restart");
+    }
+    rig.flash.settle(&mut rig.ftl);
+    let cache = rig.ftl.map_cache();
+    assert!(cache.resident_max <= cache.frames, "{cache:?}");
+    assert_eq!(rig.ftl.stats().map_contradictions, 0);
+}
+
+#[test]
+fn a_restart_reads_no_page_and_counts_the_same_as_one_that_reads_all() {
+    let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
+    let mut rig = Rig::new(small(), config, true);
+    let sectors = rig.ftl.sectors();
+    let mut rng = Rng::new(5);
+    for value in 1..2_500 {
+        rig.write(rng.below(sectors * 3 / 4), value);
+    }
+    rig.end();
+    rig.restart();
+    rig.flash.settle(&mut rig.ftl);
+    let lines = |ftl: &Ftl| ftl.debug_state().split_once("; lines: ").unwrap().1.to_string();
+    let (mapped, of_whole) = (rig.ftl.mapped(), lines(&rig.ftl));
+    let read = rig.flash.recoveries.last().unwrap().data_sectors;
+    for more in [0, 4, 1_000] {
+        let map_cache_sectors = least_map_cache(&small(), &config) + more;
+        rig.config = FtlConfig { map_cache_sectors, ..config };
+        rig.restart();
+        let pages = u64::from(rig.ftl.layout().meta);
+        let jobs = rig.flash.recoveries.last().unwrap().data_sectors;
+        assert!(jobs + pages * 3 / 4 <= read, "{jobs} {read}");
+        assert!(rig.ftl.mapped() >= mapped && !rig.ftl.is_idle());
+        assert!(rig.ftl.mapped() <= mapped + pages * 112);
+        rig.flash.settle(&mut rig.ftl);
+        assert!(rig.ftl.is_idle());
+        let stats = rig.ftl.stats();
+        assert!(stats.map_page_reads <= pages && stats.map_contradictions == 0, "{stats:?}");
+        assert_eq!((rig.ftl.mapped(), lines(&rig.ftl)), (mapped, of_whole.clone()));
+    }
+}
+
+#[test]
+fn a_read_that_waits_for_its_page_holds_up_nobody_and_sees_what_ended_before_it() {
+    let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
+    let map_cache_sectors = least_map_cache(&small(), &config);
+    let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
+    for lba in 0..rig.ftl.sectors() {
+        rig.write(lba, lba + 1);
+    }
+    rig.end();
+    rig.restart();
+    rig.flash.settle(&mut rig.ftl);
+    // Page 20 comes for a write, which is in the buffer then.
+    rig.write(20 * 112, 77);
+    for tag in [1_001, 1_002] {
+        rig.flash.requests.insert(tag, vec![0]);
+    }
+    rig.ftl.read(NOW, 1_001, 112, 1, &mut rig.flash);
+    assert!(!rig.ftl.has_done(), "its page is not there");
+    rig.ftl.read(NOW, 1_002, 20 * 112, 1, &mut rig.flash);
+    assert_eq!(rig.ftl.take_done().map(|d| d.tag), Some(1_002));
+    assert_eq!(rig.flash.requests[&1_002], [77]);
+    // A read that waits and a write of the same sector that comes later: either value.
+    rig.flash.requests.insert(1_003, vec![88]);
+    rig.ftl.write(1_003, 112, 1, false);
+    rig.ftl.kick(NOW, &mut rig.flash);
+    assert!(rig.wait(1_001).is_success());
+    assert!([88, 113].contains(&rig.flash.requests[&1_001][0]));
+    // One that comes after the write has ended sees it, wherever the page is by then.
+    rig.flash.settle(&mut rig.ftl);
+    for page in 2..20 {
+        assert_eq!(rig.read(page * 112 + 5), Ok(page * 112 + 6));
+    }
+    assert_eq!(rig.read(112), Ok(88));
+    let stats = rig.ftl.stats();
+    assert!(stats.map_misses >= 18 && stats.map_hits >= 1, "{stats:?}");
+}
+
+#[test]
+fn a_page_that_cannot_be_read_loses_its_sectors_until_they_are_written() {
+    let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
+    let map_cache_sectors = least_map_cache(&small(), &config);
+    let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = rig.ftl.sectors();
+    for lba in 0..sectors {
+        rig.write(lba, lba + 1);
+    }
+    rig.end();
+    rig.restart();
+    let page = rig.flash.newest(sectors as u32 + 3).expect("every page was written");
+    rig.flash.unreadable.insert(page);
+    let (lost, written, trimmed) = (3 * 112, 3 * 112 + 1, 3 * 112 + 2);
+    assert_eq!(rig.read(lost), Err(Status::UNRECOVERED_READ));
+    assert_eq!(rig.read(lost - 1), Ok(lost), "its neighbour is in another page");
+    assert_eq!(rig.ftl.extent(lost, 1), (true, 1));
+    rig.flash.settle(&mut rig.ftl);
+    let stats = *rig.ftl.stats();
+    assert_eq!((stats.map_pages_lost, stats.map_read_errors), (1, 3), "{stats:?}");
+    rig.write(written, 99);
+    rig.tag += 1;
+    rig.ftl.trim(rig.tag, trimmed, 1);
+    rig.ftl.kick(NOW, &mut rig.flash);
+    assert!(rig.wait(rig.tag).is_success());
+    let check = |rig: &mut Rig| {
+        assert_eq!(rig.read(lost), Err(Status::UNRECOVERED_READ));
+        assert_eq!((rig.read(written), rig.read(trimmed)), (Ok(99), Ok(0)));
+        assert_eq!(rig.read(4 * 112), Ok(4 * 112 + 1));
+    };
+    check(&mut rig);
+    rig.end();
+    // That it was lost is written down: it does not come back, whatever garbage collection has made
+    // of where it was; nor does it read as zeros with all of the map in memory.
+    rig.restart();
+    check(&mut rig);
+    rig.config = config;
+    rig.restart();
+    check(&mut rig);
+    let before = *rig.ftl.stats();
+    // With the layer full of holes, collection goes on.
+    let mut rng = Rng::new(9);
+    for value in 0..20_000 {
+        let lba = rng.below(sectors);
+        if lba / 112 != 3 {
+            rig.write(lba, value);
+        }
+    }
+    assert!(rig.ftl.stats().since(&before).lines_reclaimed > 50);
+    rig.write(lost, 1);
+    assert_eq!(rig.read(lost), Ok(1));
+}
+
+#[test]
+fn collection_goes_on_after_pages_were_lost_that_had_been_counted() {
+    let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
+    let map_cache_sectors = least_map_cache(&small(), &config);
+    let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = rig.ftl.sectors();
+    for lba in 0..sectors {
+        rig.write(lba, lba + 1);
+    }
+    // Any page, at any moment, one in two hundred reads three times in a row.
+    rig.flash.read_fail = 0.17;
+    let mut rng = Rng::new(10);
+    let mut errors = 0;
+    for value in 0..20_000 {
+        let lba = rng.below(sectors);
+        if value % 2 == 0 {
+            rig.write(lba, value);
+        } else {
+            errors += u32::from(rig.read(lba).is_err());
+        }
+    }
+    let stats = *rig.ftl.stats();
+    assert!(stats.map_pages_lost > 5 && stats.lines_reclaimed > 100, "{stats:?}");
+    assert!(errors > 1_000, "{errors}");
+    rig.flash.read_fail = 0.0;
+    for lba in 0..sectors {
+        rig.write(lba, lba);
+    }
+    rig.end();
+    rig.restart();
+    assert!((0..sectors).all(|lba| rig.read(lba) == Ok(lba)));
+}
+
+#[test]
+fn a_trim_of_everything_passes_through_a_few_frames() {
+    let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
+    let map_cache_sectors = least_map_cache(&small(), &config);
+    let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = rig.ftl.sectors();
+    for lba in 0..sectors {
+        rig.write(lba, lba + 1);
+    }
+    rig.tag += 1;
+    rig.ftl.trim(rig.tag, 1, sectors as u32 - 1);
+    rig.ftl.kick(NOW, &mut rig.flash);
+    assert!(rig.wait(rig.tag).is_success());
+    rig.flush();
+    assert_eq!(rig.ftl.stats().trimmed, sectors - 1);
+    rig.restart();
+    assert_eq!(rig.read(0), Ok(1));
+    assert!((1..sectors).all(|lba| rig.read(lba) == Ok(0)), "a flushed trim stays");
+    rig.flash.settle(&mut rig.ftl);
+    assert_eq!(rig.ftl.mapped() - u64::from(rig.ftl.layout().meta), 1);
+}
+
+#[test]
+fn memory_that_is_too_small_is_refused_with_the_least_that_works() {
+    let (shape, config) = (small(), FtlConfig::default());
+    let least = least_map_cache(&shape, &config);
+    let layout = *Ftl::new(shape, config, |_| Found::Free).unwrap().layout();
+    assert_eq!(least, layout.user_units + layout.gc_units + 3);
+    let with = |map_cache_sectors| FtlConfig { map_cache_sectors, ..config };
+    for sectors in 1..least {
+        let e = refusal(shape, with(sectors));
+        assert_eq!(e, CapacityError::MapCacheTooSmall { sectors, least });
+        assert!(e.to_string().contains(&format!("make it {least} or more")), "{e}");
+    }
+    for sectors in [least, least + 1, u32::MAX] {
+        let ftl = Ftl::new(shape, with(sectors), |_| Found::Free).unwrap();
+        assert_eq!(ftl.map_cache().frames, (sectors - 1).min(layout.meta));
+        assert_eq!(ftl.layout().logical, layout.logical, "the capacity is the same");
+    }
+    // Without spare sectors there is no room to write pages in.
+    let none = FtlConfig { over_provisioning: 0.0, ..with(least) };
+    assert!(matches!(
+        refusal(shape, none),
+        CapacityError::MapCacheWithoutSpace { needed: 1.., spare: 0 }
+    ));
+    // All of the map in frames needs none, as it never goes.
+    let all = FtlConfig { map_cache_sectors: u32::MAX, ..none };
+    assert!(Ftl::new(shape, all, |_| Found::Free).is_ok());
+    let of_drive = Ftl::new_with_drive_map(shape, with(least), |_| Found::Free, 1);
+    assert!(matches!(of_drive, Err(NewFtlError::Capacity(CapacityError::MapCacheOfDriveMap))));
+}
+
+/// What requests cost with this much of the map in memory.
+#[derive(Debug)]
+struct Cost {
+    /// Of user reads, how many found their page.
+    hits: f64,
+    /// Reads of the media per user read.
+    reads: f64,
+    /// Sectors programmed per user write.
+    amplification: f64,
+}
+
+fn cost(share: f64, zipf: bool) -> Cost {
+    let shape = Shape::of(&geometry(1, 1, 800, 100, 1, 0));
+    let config = FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() };
+    let pages = Ftl::new(shape, config, |_| Found::Free).unwrap().layout().meta;
+    let map_cache_sectors = (f64::from(pages) * share) as u32 + 1;
+    let mut rig = Rig::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = rig.ftl.sectors();
+    let (draw, mut rng) = (Zipf::new(sectors, 0.99).unwrap(), Rng::new(11));
+    // Neighbours are about as popular as each other, as they are in files.
+    let mut lba = || if zipf { draw.sample(&mut rng) } else { rng.below(sectors) };
+    for lba in 0..sectors {
+        rig.write(lba, lba);
+    }
+    for value in 0..60_000 {
+        rig.write(lba(), value);
+    }
+    let since = |rig: &Rig, before: &FtlStats| rig.ftl.stats().since(before);
+    let before = *rig.ftl.stats();
+    for value in 0..40_000 {
+        rig.write(lba(), value);
+    }
+    let amplification = since(&rig, &before).write_amplification().unwrap();
+    rig.flash.settle(&mut rig.ftl);
+    for _ in 0..5_000 {
+        rig.read(lba()).unwrap();
+    }
+    let before = *rig.ftl.stats();
+    for _ in 0..20_000 {
+        rig.read(lba()).unwrap();
+    }
+    let s = since(&rig, &before);
+    let hits = s.map_hits as f64 / (s.map_hits + s.map_misses) as f64;
+    let media = s.user_reads - s.buffer_hits - s.unmapped_reads + s.map_page_reads;
+    Cost { hits, reads: media as f64 / s.user_reads as f64, amplification }
+}
+
+#[test]
+fn what_less_memory_costs_follows_from_how_much_of_the_map_is_used() {
+    let mut last: Option<Cost> = None;
+    for (share, zipf) in
+        [(1.0, false), (0.25, false), (0.05, false), (1.0, true), (0.25, true), (0.05, true)]
+    {
+        let now = cost(share, zipf);
+        println!("{:4.0} % of the map, zipf {zipf}: {now:.3?}", share * 100.0);
+        if share == 1.0 {
+            assert!(now.hits == 1.0 && now.reads <= 1.0, "{now:?}");
+        } else {
+            // A miss costs a read of the media and nothing else.
+            assert!((now.reads - (2.0 - now.hits)).abs() < 0.02, "{now:?}");
+            let before = last.as_ref().expect("with more memory");
+            assert!(now.hits < before.hits && now.amplification >= before.amplification);
+            if zipf {
+                assert!(now.hits > 1.5 * share, "what is popular stays: {now:?}");
+            } else {
+                assert!((now.hits - share).abs() < 0.03, "{now:?}");
+            }
+        }
+        last = Some(now);
+    }
+}
