@@ -42,7 +42,7 @@ test-packages: # Debian packages with the programs that the tests drive, only if
 
 bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
 	$(CARGO) build --release --package sluice --bin sluice
-	@for group in sim live ring block uring hiops lightnvm; do \
+	@for group in sim live ring block uring hiops direct lightnvm; do \
 	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || exit 1; \
 	done
 

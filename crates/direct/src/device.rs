@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Device as BlockDevice, Features, Limits, Raw};
-use clock::RealClock;
+use clock::{Nanos, RealClock};
 use driver::{
     Controller, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null, QueuePair, Uring,
     UringConfig,
@@ -15,10 +16,13 @@ use ring::AddressSpace;
 
 use crate::DirectError;
 use crate::buffer::{Buffer, Pool};
-use crate::queue::{Hardware, Queue};
+use crate::queue::{Borrowed, Hardware, Queue};
 
 /// Entries of a queue, unless said otherwise.
 const DEPTH: u16 = 256;
+
+/// How long what is outstanding at a target's queue may take when the queue is given back.
+const PATIENCE: Nanos = Nanos::from_millis(5000);
 
 /// How a queue is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +80,8 @@ struct DriveWay {
 /// Block devices that are handed out as queues, and come back.
 struct TargetWay {
     left: Mutex<Vec<Box<dyn BlockDevice + Send>>>,
+    /// How many of them nobody has.
+    idle: AtomicUsize,
     queues: usize,
 }
 
@@ -182,7 +188,8 @@ impl Device {
     }
 
     /// A target on host-managed flash: its `queues` are block devices that are handed out one by one,
-    /// and all lead to the same sectors.
+    /// and all lead to the same sectors. Each may need the others' polls: those that nobody has are
+    /// polled by whoever polls one, and until all are handed out nobody sleeps.
     ///
     /// # Errors
     /// [`DirectError::NoQueueLeft`] without any.
@@ -196,7 +203,8 @@ impl Device {
             return Err(DirectError::NoQueueLeft { device: name, queues: 0 });
         };
         let (limits, memory) = (*first.limits(), first.memory().clone());
-        let way = TargetWay { queues: queues.len(), left: Mutex::new(queues) };
+        let idle = AtomicUsize::new(queues.len());
+        let way = TargetWay { queues: queues.len(), idle, left: Mutex::new(queues) };
         let keeper = Some(Keeper(Box::new(keeper)));
         let name = (name, DeviceKind::Target);
         Ok(Device::new(name, (limits, features), memory, Way::Target(way), keeper))
@@ -271,9 +279,12 @@ impl Device {
                 let limits = queue.limits();
                 Hardware::Drive(Raw::new(queue, limits))
             }
-            Way::Target(way) => Hardware::Target(lock(&way.left).pop().ok_or_else(|| {
-                DirectError::NoQueueLeft { device: opened.name.clone(), queues: way.queues }
-            })?),
+            Way::Target(way) => {
+                let none =
+                    || DirectError::NoQueueLeft { device: opened.name.clone(), queues: way.queues };
+                let target = way.take().ok_or_else(none)?;
+                Hardware::Target(Borrowed { target, outstanding: 0 })
+            }
         };
         let mut queue = Queue {
             hardware,
@@ -286,7 +297,7 @@ impl Device {
             Hardware::Null(raw) => *raw.limits(),
             Hardware::Drive(raw) => *raw.limits(),
             Hardware::File(raw) => *raw.limits(),
-            Hardware::Target(target) => *target.limits(),
+            Hardware::Target(queue) => *queue.target.limits(),
             Hardware::Gone => opened.limits,
         };
         Ok(queue)
@@ -315,6 +326,15 @@ impl Device {
 
     pub(crate) fn opened(&self) -> &Arc<Opened> {
         &self.opened
+    }
+}
+
+impl TargetWay {
+    fn take(&self) -> Option<Box<dyn BlockDevice + Send>> {
+        let mut left = lock(&self.left);
+        let target = left.pop();
+        self.idle.store(left.len(), Ordering::Relaxed);
+        target
     }
 }
 
@@ -358,9 +378,45 @@ impl Opened {
         }
     }
 
-    pub(crate) fn put_target(&self, target: Box<dyn BlockDevice + Send>) {
-        if let Way::Target(way) = &self.way {
-            lock(&way.left).push(target);
+    /// Takes a target's queue back, when what is outstanding there has ended; one where it does not end is
+    /// not handed out again.
+    pub(crate) fn put_target(&self, mut borrowed: Borrowed) {
+        let Way::Target(way) = &self.way else { return };
+        let until = self.clock.now() + PATIENCE;
+        while borrowed.outstanding > 0 {
+            let now = self.clock.now();
+            if now > until {
+                return;
+            }
+            borrowed.poll(now);
+            if self.has_idle_targets() {
+                self.poll_idle_targets(now);
+            }
+            while borrowed.reap().is_some() {}
         }
+        let mut left = lock(&way.left);
+        left.push(borrowed.target);
+        way.idle.store(left.len(), Ordering::Relaxed);
+    }
+
+    /// Whether a target has queues that nobody has; with all of them handed out, one load.
+    #[inline]
+    pub(crate) fn has_idle_targets(&self) -> bool {
+        match &self.way {
+            Way::Target(way) => way.idle.load(Ordering::Relaxed) > 0,
+            _ => false,
+        }
+    }
+
+    /// Polls the queues of a target that nobody has, unless somebody does so now.
+    #[cold]
+    pub(crate) fn poll_idle_targets(&self, now: Nanos) -> bool {
+        let Way::Target(way) = &self.way else { return false };
+        let Ok(mut left) = way.left.try_lock() else { return false };
+        let mut moved = false;
+        for target in left.iter_mut() {
+            moved |= target.poll(now);
+        }
+        moved
     }
 }

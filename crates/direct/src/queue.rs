@@ -16,13 +16,46 @@ pub(crate) enum Hardware {
     Drive(Raw<EmulatedQueue>),
     File(Box<Raw<UringQueue>>),
     /// A target on host-managed flash.
-    Target(Box<dyn BlockDevice + Send>),
+    Target(Borrowed),
     /// Given back.
     Gone,
 }
 
+/// A target's queue, and how much is outstanding there: it is handed out again, and then nobody must find
+/// another's completions.
+pub(crate) struct Borrowed {
+    pub(crate) target: Box<dyn BlockDevice + Send>,
+    pub(crate) outstanding: u64,
+}
+
+impl Borrowed {
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        self.target.submit(now, request)?;
+        self.outstanding += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn reap(&mut self) -> Option<Completion> {
+        let completion = self.target.reap()?;
+        self.outstanding = self.outstanding.saturating_sub(1);
+        Some(completion)
+    }
+
+    #[inline]
+    pub(crate) fn poll(&mut self, now: Nanos) -> bool {
+        self.target.poll(now)
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.target.set_waker(waker);
+    }
+}
+
 /// A hardware queue, owned by who submits to it (rule R4): no lock and no atomic on its path beside the
-/// rings themselves. It is destroyed when it is dropped; what is outstanding then is given up.
+/// rings themselves. It is destroyed when it is dropped; what is outstanding then is given up. A target's
+/// goes back instead, and what is outstanding there is waited for.
 pub struct Queue {
     pub(crate) hardware: Hardware,
     pub(crate) limits: Limits,
@@ -93,7 +126,11 @@ impl Grouped for Queue {
 impl Component for Queue {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
-        on!(self, queue => queue.poll(now), false)
+        let moved = on!(self, queue => queue.poll(now), false);
+        if matches!(self.hardware, Hardware::Target(_)) && self.device.has_idle_targets() {
+            return moved | self.device.poll_idle_targets(now);
+        }
+        moved
     }
 
     fn deadline(&self) -> Nanos {
@@ -101,7 +138,9 @@ impl Component for Queue {
             Hardware::Null(queue) => queue.deadline(),
             Hardware::Drive(queue) => queue.deadline(),
             Hardware::File(queue) => queue.deadline(),
-            Hardware::Target(queue) => queue.deadline(),
+            // Those that nobody has wake nobody.
+            Hardware::Target(_) if self.device.has_idle_targets() => Nanos::ZERO,
+            Hardware::Target(queue) => queue.target.deadline(),
             Hardware::Gone => Nanos::MAX,
         }
     }
@@ -114,7 +153,7 @@ impl Drop for Queue {
                 // A drive that does not answer keeps the queue's number and its memory.
                 let _ = raw.into_queue().0.close(&mut |_| {}, &mut std::thread::yield_now);
             }
-            Hardware::Target(target) => self.device.put_target(target),
+            Hardware::Target(borrowed) => self.device.put_target(borrowed),
             Hardware::Null(_) | Hardware::File(_) | Hardware::Gone => {}
         }
     }

@@ -144,6 +144,12 @@ impl Waiter {
         }
     }
 
+    /// Whether it must be told when requests end: nobody else pays for a look at the clock.
+    #[inline]
+    pub(crate) fn learns(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
     /// A request has ended.
     #[inline]
     pub(crate) fn ended(&mut self, now: Nanos, completion: &Completion) {

@@ -9,6 +9,7 @@
 //! | [`calibrate`] | what this machine costs, and whether it keeps up with a drive |
 //! | [`mod@bench`] | what Sluice costs and sustains |
 //! | [`stack`] | a drive and the host's way to it, built from a scenario |
+//! | [`mod@open`] | a drive of a scenario, a file, nothing at all: a device for user-level I/O |
 //! | [`sim`] | scenarios in virtual time |
 //! | [`serve`] | scenarios in real time, in front of real programs |
 //! | [`report`] | what a run found: a table, a page |
@@ -97,6 +98,7 @@ pub mod calibrate;
 pub mod cli;
 pub mod limits;
 pub mod machine;
+pub mod open;
 pub mod presets;
 pub mod report;
 pub mod scenario;
@@ -106,4 +108,5 @@ pub mod stack;
 pub mod text;
 pub mod trace_file;
 
-pub use {block, clock, drive, driver, ftl, lightnvm, media, nvme, ring, workload};
+pub use open::open;
+pub use {block, clock, direct, drive, driver, ftl, lightnvm, media, nvme, ring, workload};

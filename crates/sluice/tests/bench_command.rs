@@ -164,6 +164,81 @@ fn bench_lightnvm_judges_what_has_a_bound() {
 }
 
 #[test]
+fn bench_direct_measures_every_part() {
+    let out = sluice(&["bench", "direct", "--json", "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["bench"] == "direct"));
+    let row = |case: &str, metric: &str| {
+        let mut found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
+        let row = found.next().unwrap_or_else(|| panic!("{case}: {metric}"));
+        assert!(found.next().is_none(), "{case}: {metric} twice");
+        row
+    };
+    let most = &row("null, queue and handle, QD 32", "ns_per_command")["bound"]["most"];
+    assert_eq!(*most, 60.0);
+    for policy in ["scheduler deadline", "2 lanes in turns", "a seat at a shared queue"] {
+        let row = row(&format!("null, {policy}, QD 32"), "ns_per_command");
+        assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let hit = row("null, cache hits in 512 KiB, QD 32", "ns_per_command");
+    assert_eq!(hit["reference"]["what"], "copies of 4 KB from 512 KiB");
+    // With fio or without, and then it is said.
+    let fio = row("file", "fio_is_there")["value"] == 1.0;
+    for depth in [1, 4] {
+        let case = format!("file, 4 KB random reads, QD {depth}, sleeping");
+        for metric in ["iops", "latency_mean", "latency_p99", "cpu_per_io"] {
+            assert_eq!(row(&case, metric).get("verdict").is_some(), fio, "{case}: {metric}");
+        }
+    }
+    assert_eq!(fio, text(&out.stderr).contains("--ioengine=io_uring --fixedbufs=1"));
+    for size in [4, 8, 16] {
+        for looks in ["the application looks", "every 10 us", "dynamic"] {
+            let left = row(&format!("{size} KB reads, QD 32, {looks}"), "iops_left");
+            assert_eq!(left["reference"]["what"], "what the timer allows");
+        }
+    }
+    // Virtual time: the same everywhere.
+    let own = row("4 writers of 4 KB, QD 4, a queue each", "first_iops");
+    assert_eq!(own["verdict"], "pass", "{own}");
+    for way in
+        ["the first has a queue, the others share one", "one queue, the first in a better class"]
+    {
+        let first = row(&format!("4 writers of 4 KB, QD 4, {way}"), "first_iops");
+        assert_eq!(first["verdict"], "pass", "{first}");
+    }
+    let reader =
+        |neighbour: &str| row(&format!("a reader of 4 KB, QD 1, {neighbour}"), "latency_p99");
+    let beside = reader("beside one at QD 1024");
+    assert!(beside["ratio"].as_f64().unwrap() > 10.0, "{beside}");
+    let behind = reader("beside one at QD 1024 with 2000 tokens a second");
+    assert_eq!(behind["verdict"], "pass", "{behind}");
+}
+
+#[test]
+fn a_part_is_of_one_group() {
+    let out = sluice(&["bench", "direct", "--part", "service", "--json", "--quick"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let shown = text(&out.stdout);
+    assert!(shown.contains("4 writers") && !shown.contains("null, queue"), "{shown}");
+    for (group, part, of) in [
+        ("direct", "steady", "`lightnvm`"),
+        ("lightnvm", "polling", "`direct`"),
+        ("ring", "null", "`direct`"),
+    ] {
+        let out = sluice(&["bench", group, "--part", part]);
+        assert_eq!(out.status.code(), Some(2), "{group} {part}");
+        let said = text(&out.stderr);
+        assert!(said.contains(part) && said.contains(of), "{said}");
+        assert!(out.stdout.is_empty());
+    }
+    let unknown = sluice(&["bench", "direct", "--part", "nonsense"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("polling"), "{}", text(&unknown.stderr));
+}
+
+#[test]
 fn bench_ring_prints_a_table() {
     let out = sluice(&["bench", "ring", "--quick"]);
     assert!(out.status.success(), "{}", text(&out.stderr));

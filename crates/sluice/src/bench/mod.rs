@@ -15,6 +15,7 @@
 //! | [`machine`] | group `block` on a modelled machine: many cores in virtual time |
 //! | [`kv`] | `sluice kv bench`: YCSB, and values of a chunk against pblk |
 //! | [`mod@block`] | group `block`: the block layer, per request and over cores |
+//! | [`mod@direct`] | group `direct`: what user-level I/O costs, and whom it serves |
 //! | [`mod@lightnvm`] | group `lightnvm`: the LightNVM paper's evaluation, and the host's translation layer at work |
 //!
 //! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
@@ -36,6 +37,7 @@
 
 pub mod block;
 mod cores;
+pub mod direct;
 pub mod echo;
 pub mod hiops;
 pub mod kv;
@@ -166,6 +168,7 @@ const GROUPS: &[(BenchGroup, Group)] = &[
     (BenchGroup::Uring, uring::run),
     (BenchGroup::Block, block::run),
     (BenchGroup::Hiops, hiops::run),
+    (BenchGroup::Direct, direct::run),
     (BenchGroup::Lightnvm, lightnvm::run),
 ];
 
@@ -183,9 +186,12 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         let asked = word(args.group);
         return Err(Failure::Usage(format!("--machine is for the group `block`, not `{asked}`")));
     }
-    if !args.part.is_empty() && args.group != BenchGroup::Lightnvm {
-        let asked = word(args.group);
-        return Err(Failure::Usage(format!("--part is for the group `lightnvm`, not `{asked}`")));
+    if let Some(part) = args.part.iter().find(|part| part.group() != args.group) {
+        let (asked, of) = (word(args.group), word(part.group()));
+        let part = part.to_possible_value().map_or_else(String::new, |p| p.get_name().to_owned());
+        return Err(Failure::Usage(format!(
+            "--part {part} is a part of the group `{of}`, not of `{asked}`"
+        )));
     }
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let format = if args.json { Format::Json } else { Format::Table };
@@ -204,9 +210,14 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     };
     let mut out = io::stdout().lock();
     let mut sink = Sink::new(&mut out, format);
-    match args.part.is_empty() {
-        true => group(effort, &mut sink)?,
-        false => lightnvm::run_parts(&args.part, effort, &mut sink)?,
+    let of_lightnvm: Vec<_> = args.part.iter().filter_map(|part| part.lightnvm()).collect();
+    let of_direct: Vec<_> = args.part.iter().filter_map(|part| part.direct()).collect();
+    if !of_lightnvm.is_empty() {
+        lightnvm::run_parts(&of_lightnvm, effort, &mut sink)?;
+    } else if !of_direct.is_empty() {
+        direct::run_parts(&of_direct, effort, &mut sink)?;
+    } else {
+        group(effort, &mut sink)?;
     }
     Ok(sink.finish()?)
 }

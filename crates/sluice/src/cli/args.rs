@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use lightnvm::core::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
+pub use super::bench_part::{BenchPart, DirectPart};
 use crate::machine::Machine;
 
 /// `sluice drive …`.
@@ -218,9 +219,9 @@ pub struct BenchArgs {
     /// What the modelled machine's costs are: given ones, or those that can be measured here.
     #[arg(long, value_enum, default_value_t, requires = "machine")]
     pub costs: CostSheet,
-    /// Group `lightnvm`: measure these parts of it only.
+    /// Groups `lightnvm` and `direct`: measure these parts of it only.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
-    pub part: Vec<LightnvmPart>,
+    pub part: Vec<BenchPart>,
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
@@ -282,6 +283,8 @@ pub enum BenchGroup {
     Hiops,
     /// Nanoseconds per request through the block layer, and how it scales over cores.
     Block,
+    /// User-level I/O (NVMeDirect): queues, handles and policies, beside fio where it is there.
+    Direct,
     /// The LightNVM paper's evaluation: an open-channel drive and pblk in virtual time, and what the
     /// host's translation layer costs and sustains in real time.
     Lightnvm,

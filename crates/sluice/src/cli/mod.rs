@@ -3,6 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`args`] | what each command takes |
+//! | `bench_part` | the parts of `sluice bench`'s groups |
 //! | [`failure`](Failure) | why a command failed, its exit code, its message with the place in the source |
 //! | [`sim_command`] | `sluice sim` |
 //! | [`serve_command`] | `sluice serve` |
@@ -13,6 +14,7 @@
 //! | [`plot_command`] | `sluice plot` |
 
 pub mod args;
+mod bench_part;
 pub mod drive_command;
 mod failure;
 pub mod kv_command;

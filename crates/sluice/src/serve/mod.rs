@@ -40,6 +40,7 @@ use clock::{Nanos, Parker, RealClock, VirtualRunner};
 
 pub use error::ServeError;
 pub use image::{image, keeps_data};
+pub(crate) use pane::{LiveDrive, Pane};
 pub use reading::{Reading, to_json};
 
 use crate::scenario::{DrivePlan, Scenario};
@@ -185,7 +186,7 @@ fn prepare(
 }
 
 /// The same on the raw path.
-fn prepare_drive(
+pub(crate) fn prepare_drive(
     scenario: &Scenario,
     index: usize,
     plan: &DrivePlan,

@@ -21,13 +21,13 @@ const STEP: Duration = Duration::from_millis(1);
 
 /// A copy of something that another thread owns, made on request.
 #[derive(Debug)]
-pub(super) struct Pane<T> {
+pub(crate) struct Pane<T> {
     wanted: AtomicBool,
     latest: Mutex<Option<T>>,
 }
 
 impl<T: Clone> Pane<T> {
-    pub(super) fn new() -> Arc<Pane<T>> {
+    pub(crate) fn new() -> Arc<Pane<T>> {
         Arc::new(Pane { wanted: AtomicBool::new(false), latest: Mutex::new(None) })
     }
 
@@ -47,7 +47,7 @@ impl<T: Clone> Pane<T> {
 
     /// Looks: asks the owner, whom `waker` wakes, and waits for a moment. `None` if it has never
     /// answered.
-    pub(super) fn look(&self, waker: &Waker) -> Option<T> {
+    pub(crate) fn look(&self, waker: &Waker) -> Option<T> {
         self.wanted.store(true, Ordering::Release);
         waker.wake();
         let mut left = PATIENCE;
@@ -61,14 +61,14 @@ impl<T: Clone> Pane<T> {
 
 /// A drive in real time, seen through a pane.
 #[derive(Debug)]
-pub(super) struct LiveDrive {
-    pub(super) drive: Drive,
+pub(crate) struct LiveDrive {
+    pub(crate) drive: Drive,
     clock: RealClock,
     pane: Arc<Pane<DriveStats>>,
 }
 
 impl LiveDrive {
-    pub(super) fn new(drive: Drive, clock: RealClock, pane: Arc<Pane<DriveStats>>) -> LiveDrive {
+    pub(crate) fn new(drive: Drive, clock: RealClock, pane: Arc<Pane<DriveStats>>) -> LiveDrive {
         LiveDrive { drive, clock, pane }
     }
 }

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
 //! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
+//! | [`hands`](Hands) | a drive and what an application holds of it itself |
 //! | [`named`] | a target of a drive's partition table, found and given its chunks |
 //! | [`turns`](take_turns) | a host and a drive in virtual time |
 //! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
 
 mod cores;
 mod device;
+mod hands;
 pub mod named;
 mod precondition;
 mod turns;
@@ -29,6 +31,7 @@ use ring::Port;
 
 pub use cores::Cores;
 pub use device::StackDevice;
+pub use hands::{Hands, Held};
 pub use precondition::precondition;
 pub use turns::take_turns;
 
@@ -105,6 +108,15 @@ pub enum StackError {
         /// Why.
         #[source]
         source: lightnvm::RrpcError,
+    },
+    /// The same, in shards.
+    #[error("drive {name}: {source}")]
+    Shards {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: lightnvm::ShardedError,
     },
     /// The named target could not be found, or cannot be opened.
     #[error(transparent)]

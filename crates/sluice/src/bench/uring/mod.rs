@@ -11,7 +11,7 @@
 //! has all there is, so its CPU per I/O is its time per I/O.
 
 mod fio;
-mod place;
+pub(super) mod place;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -227,7 +227,7 @@ fn closed_loop<D: Device>(
 }
 
 /// CPU time of the process so far, user and system, all threads.
-fn cpu_time() -> Nanos {
+pub(super) fn cpu_time() -> Nanos {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

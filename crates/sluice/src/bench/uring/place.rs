@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 /// A file full of bytes that do not compress, on a file system with direct I/O.
 #[derive(Debug)]
-pub(super) struct ScratchFile {
+pub(in crate::bench) struct ScratchFile {
     path: PathBuf,
 }
 
@@ -20,7 +20,7 @@ impl ScratchFile {
     ///
     /// # Errors
     /// When neither has, or has no room.
-    pub(super) fn new(bytes: u64) -> io::Result<ScratchFile> {
+    pub(in crate::bench) fn new(bytes: u64) -> io::Result<ScratchFile> {
         let name = format!("sluice-bench-uring-{}-{bytes}", std::process::id());
         let mut refused = None;
         for directory in [std::env::temp_dir(), PathBuf::from(".")] {
@@ -54,7 +54,7 @@ impl ScratchFile {
         OpenOptions::new().read(true).custom_flags(direct).open(&self.path).map(drop)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::bench) fn path(&self) -> &Path {
         &self.path
     }
 }

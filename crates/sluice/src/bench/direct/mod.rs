@@ -1,0 +1,61 @@
+//! Group `direct`: what user-level I/O costs and is good for (NVMeDirect, HotStorage 2016), as
+//! measurements that can fail. Every row stands beside what the same run measured to compare it with.
+//!
+//! | file | noun | clock |
+//! |---|---|---|
+//! | [`null`] | nanoseconds per command through queue, handle and policies | real |
+//! | [`mod@file`] | a file of the host, beside fio's io_uring engine (figure 2) | real |
+//! | [`polling`] | polling periods: IOPS kept, CPU used (figure 3) | real |
+//! | [`service`] | priorities, rates: whose requests are served (figure 4) | virtual |
+//! | `load` | a closed loop over a handle | |
+//! | `bed` | closed loops over several devices of one drive, in virtual time | |
+
+mod bed;
+pub mod file;
+mod load;
+pub mod null;
+pub mod polling;
+pub mod service;
+
+use super::{BenchError, Effort, Group, Sink};
+use crate::cli::args::DirectPart;
+
+pub(super) const BENCH: &str = "direct";
+
+/// The parts, in the order in which they are measured.
+const PARTS: &[(DirectPart, Group)] = &[
+    (DirectPart::Null, null::run),
+    (DirectPart::File, file::run),
+    (DirectPart::Polling, polling::run),
+    (DirectPart::Service, service::run),
+];
+
+/// Measures the group.
+///
+/// # Errors
+/// When the system refuses memory or threads, a request fails, or the output fails.
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    run_parts(&[], effort, sink)
+}
+
+/// Measures these parts of the group; all of them if none is named.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_parts(
+    parts: &[DirectPart],
+    effort: Effort,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    for (part, measure) in PARTS {
+        if parts.is_empty() || parts.contains(part) {
+            measure(effort, sink)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whatever a part of the stack refuses to be set up with.
+fn setup(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Io(std::io::Error::other(error.to_string()))
+}

@@ -1,0 +1,232 @@
+//! Polling periods (NVMeDirect figure 3): a thread looks for completions every so often, and an application
+//! that it wakes keeps 4, 8 or 16 KB reads outstanding; how much of the IOPS is left against looking all the
+//! time, and how much of a core the thread uses.
+//!
+//! The drive answers as the paper's would (2.2 GB/s, `consumer-nvme`; 80 us), without media, so that it keeps
+//! up in real time; how late it was is a row of its own. Large reads are bound by its bandwidth: then there
+//! is time in which nothing needs to be looked for, the time of all that is outstanding less one latency.
+//!
+//! # Who is where
+//!
+//! The drive's thread has a core of its own. The polling thread and the application share the other: while
+//! the application sleeps until it is woken, that costs nothing, but a thread that looks *all* the time keeps
+//! it from running; the reference is therefore an application that looks itself (`Wait::Poll`), which is
+//! polling without delay and without a second thread.
+//!
+//! # What the timers allow
+//!
+//! A sleep of p takes p + e; e is the first row. No more than all that is outstanding can end in between, so
+//! that at most `depth * time per read / (p + e)` of the IOPS can be left, which is the reference of the
+//! rows `iops`. Where e is longer than half of that time, nothing can be promised, and no row has a bound.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clock::{Nanos, RealClock};
+use direct::{Device, Handle, Period, Poller, PollerConfig, QueueConfig, SharedQueue, Wait};
+
+use super::super::{BenchError, Cores, Effort, Measurement, Quantiles, Samples, Sink, in_turns};
+use super::load::{Load, Stretch};
+use super::{BENCH, setup};
+use crate::open::{DriveView, OpenOptions, open_scenario};
+use crate::scenario::Scenario;
+
+/// The paper's drive as far as a host can tell by large reads.
+const DRIVE: &str =
+    "[drive]\npreset = \"nvme-null\"\nnull = { latency = \"80us\", bandwidth = \"2.2GB/s\" }\n";
+/// Bytes of a read.
+const SIZES: [u32; 3] = [4096, 8192, 16_384];
+/// Reads outstanding.
+const DEPTHS: [usize; 2] = [32, 128];
+/// Fixed periods.
+const PERIODS_US: [u64; 5] = [10, 50, 100, 200, 400];
+/// Of 8 KB and more the dynamic period leaves this much of the IOPS (as much more, and the reference was
+/// disturbed),
+const LEFT: f64 = 0.95;
+/// and uses less than this of a core, in percent.
+const CPU_MOST: f64 = 25.0;
+
+/// Looking all the time reaches this much of the closed form, or others had the cores, and the run says
+/// nothing.
+const UNDISTURBED: f64 = 0.9;
+
+/// Reads per second of the drive: bound by its bandwidth, or by all that is outstanding in the time of one.
+fn closed_form(depth: usize, size: u32) -> f64 {
+    let transfer = f64::from(size) / 2.2e9;
+    (1.0 / transfer).min(depth as f64 / (80e-6 + transfer))
+}
+
+/// Who looks for completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looks {
+    Application,
+    Thread(Period),
+}
+
+/// What a stretch was like, and the CPU time of the thread that looked.
+struct Looked {
+    stretch: Stretch,
+    thread_cpu: Nanos,
+    naps: u64,
+}
+
+/// Measures all sizes.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let cores = Cores::allowed();
+    let late = cores.on_first(|| wake_error(effort.choose(400, 20)))?;
+    let row = |metric, value| Measurement::new(BENCH, "a sleep of 50 us", metric, value, "us");
+    sink.push(row("late_p50", late.p50.as_micros_f64()))?;
+    sink.push(row("late_p99", late.p99.as_micros_f64()))?;
+    let scenario = Scenario::parse(Path::new("bench"), DRIVE).map_err(setup)?;
+    let options = OpenOptions { drive_core: Some(1), ..OpenOptions::default() };
+    let (device, view) = open_scenario(&scenario, None, &options).map_err(setup)?;
+    for depth in effort.choose(&DEPTHS[..], &DEPTHS[..1]) {
+        for size in SIZES {
+            let rows = cores.on_first(|| measure(effort, &device, (*depth, size), late.p50))?;
+            rows.into_iter().try_for_each(|row| sink.push(row))?;
+        }
+    }
+    drive_late(&view, cores.has_two(), sink)
+}
+
+/// How much longer than asked for a sleep takes.
+fn wake_error(count: usize) -> Result<Quantiles, BenchError> {
+    let (clock, asked) = (RealClock::start(), Nanos::from_micros(50));
+    let late = (0..count).map(|_| {
+        let begin = clock.now();
+        std::thread::sleep(Duration::from_nanos(asked.0));
+        clock.now().since(begin + asked)
+    });
+    Quantiles::of(late.collect()).ok_or(BenchError::Thread("a sleeper"))
+}
+
+/// How late the drive was over all (rule R6).
+fn drive_late(view: &DriveView, apart: bool, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let Some(stats) = view.stats() else { return Err(BenchError::Thread("the drive")) };
+    let case = match apart {
+        true => "the drive, on a core of its own",
+        false => "the drive, on the only core",
+    };
+    for (metric, late) in
+        [("late_p50", stats.late.p50), ("late_p99", stats.late.p99), ("late_max", stats.late.max)]
+    {
+        sink.push(Measurement::new(BENCH, case, metric, late.as_micros_f64(), "us"))?;
+    }
+    Ok(())
+}
+
+fn measure(
+    effort: Effort,
+    device: &Device,
+    (depth, size): (usize, u32),
+    late: Nanos,
+) -> Result<Vec<Measurement>, BenchError> {
+    let time = effort.choose(Nanos::from_millis(300), Nanos::from_millis(10));
+    let dynamic = Period::Dynamic { late, most: Nanos::from_millis(1) };
+    let mut ways = vec![
+        (Looks::Application, "the application looks".to_owned(), Nanos::ZERO),
+        (Looks::Thread(Period::Busy), "a thread looks all the time, same core".into(), Nanos::ZERO),
+    ];
+    for us in effort.choose(&PERIODS_US[..], &PERIODS_US[..2]) {
+        let period = Nanos::from_micros(*us);
+        ways.push((Looks::Thread(Period::Fixed(period)), format!("every {us} us"), period + late));
+    }
+    ways.push((Looks::Thread(dynamic), "dynamic".into(), late));
+    let said = in_turns(effort.choose(3, 1), ways.len(), |which| {
+        look(device, depth, size, ways[which].0, time)
+    })?;
+    let mut rows = Vec::new();
+    let (mut all_iops, mut all_cpu) = (None, None);
+    for ((looks, name, sleep), said) in ways.into_iter().zip(said) {
+        let case = format!("{} KB reads, QD {depth}, {name}", size / 1024);
+        let median = |metric, value: &dyn Fn(&Looked) -> f64| {
+            let none = BenchError::NoValue { case: case.clone(), metric };
+            Samples::new(said.iter().map(value).collect()).map(|s| s.median()).ok_or(none)
+        };
+        let iops = median("iops", &|l| l.stretch.iops())?;
+        let share = |cpu: Nanos, l: &Looked| 100.0 * cpu.0 as f64 / l.stretch.time.0 as f64;
+        let thread = median("thread_cpu", &|l| share(l.thread_cpu, l))?;
+        let host = median("host_cpu", &|l| share(l.thread_cpu + l.stretch.cpu, l))?;
+        let naps = median("naps", &|l| l.naps as f64 / l.stretch.time.as_secs_f64())?;
+        let of_all = *all_iops.get_or_insert(iops);
+        let of_cpu = *all_cpu.get_or_insert(host);
+        // All that is outstanding ends in this time, at the rate of the reference.
+        let window = depth as f64 * 1e9 / of_all;
+        let most = (window / sleep.0.max(1) as f64).min(1.0);
+        let row = |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
+        let left = 100.0 * iops / of_all;
+        let judged = matches!(looks, Looks::Thread(Period::Dynamic { .. }))
+            && size >= 8192
+            && late.0 as f64 <= window / 2.0;
+        let all = row("iops", iops, "1/s");
+        rows.push(if looks == Looks::Application {
+            let closed = closed_form(depth, size);
+            all.against("closed form of the drive", closed).at_least(UNDISTURBED * closed)
+        } else {
+            all.against("looking all the time", of_all)
+        });
+        let left = row("iops_left", left, "%").against("what the timer allows", 100.0 * most);
+        rows.push(if judged { left.within(1.0 - LEFT, 100.0) } else { left });
+        if looks != Looks::Application {
+            let cpu = row("thread_cpu", thread, "%").against("a core", 100.0);
+            rows.push(if judged { cpu.at_most(CPU_MOST) } else { cpu });
+            rows.push(row("naps", naps, "1/s"));
+        }
+        rows.push(row("host_cpu", host, "%").against("looking all the time", of_cpu));
+    }
+    Ok(rows)
+}
+
+/// Keeps `depth` reads outstanding for `time`, somebody looking for completions.
+fn look(
+    device: &Device,
+    depth: usize,
+    size: u32,
+    looks: Looks,
+    time: Nanos,
+) -> Result<Looked, BenchError> {
+    let queue =
+        device.create_queue(QueueConfig { depth: 256, interrupts: false }).map_err(setup)?;
+    let mut load = Load::new(device, (size, u64::MAX), depth, false, 1)?;
+    let Looks::Thread(period) = looks else {
+        let mut handle = Handle::new(device, queue).map_err(setup)?;
+        let stretch = load.run_for(&mut handle, time)?;
+        return Ok(Looked { stretch, thread_cpu: Nanos::ZERO, naps: 0 });
+    };
+    let shared = SharedQueue::new(queue);
+    let poller = Poller::start(device.clock(), PollerConfig { period }).map_err(setup)?;
+    poller.watch(&shared);
+    let mut handle = Handle::new(device, shared.seat()).map_err(setup)?;
+    handle.set_wait(Wait::Event).map_err(setup)?;
+    let stretch = load.run_for(&mut handle, time)?;
+    // It notes its time when it goes to sleep, at the latest.
+    while shared.outstanding() > 0 {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(2));
+    let stats = poller.stats();
+    poller.forget(&shared);
+    Ok(Looked { stretch, thread_cpu: stats.cpu, naps: stats.naps })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_period_is_measured_beside_looking_all_the_time() {
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, crate::bench::Format::Json);
+        run(Effort::Quick, &mut sink).unwrap();
+        sink.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+        assert_eq!(count("\"iops\""), 3 * 5, "{text}");
+        assert_eq!((count("\"iops_left\""), count("\"thread_cpu\"")), (15, 12), "{text}");
+        assert_eq!(count("a sleep of 50 us"), 2, "{text}");
+        assert_eq!(count("the drive, on "), 3, "{text}");
+    }
+}

@@ -1,0 +1,199 @@
+//! Whose requests are served (NVMeDirect figure 4), in virtual time: the host takes none, and the results
+//! are the same on every machine.
+//!
+//! **Priorities.** Four applications write 4 KB at random, 4 outstanding each, on a drive that is busy with
+//! garbage collection. Each has a queue of its own; or the first has and the others share one, of the same
+//! depth; or all share one behind a scheduler that puts the first one's class before the rest. The paper's
+//! prioritized thread "outperforms the other threads remarkably", and nothing is lost in all.
+//!
+//! **Rates.** An application reads 4 KB, 1 outstanding; a neighbour reads with 1,024. Both have a seat at one
+//! queue, and a token bucket lets the neighbour do so many reads a second. A read that finds its parallel
+//! unit busy waits for a whole read: where the neighbour keeps more than one of a hundred busy, the 99th
+//! percentile is that wait, whatever the bucket does. The first rate keeps 0.4 % busy and has the bound.
+
+use block::sched::{
+    DirectionLimits, GroupLimits, LimitsConfig, PriorityConfig, Rate, SchedulerConfig, Scheduling,
+};
+use clock::Nanos;
+use direct::{Group, Scheduled, ScheduledConfig, SharedQueue};
+
+use super::super::{BenchError, Effort, Measurement, Sink};
+use super::bed::{Application, Bed, Job};
+use super::{BENCH, setup};
+
+/// The drive of the paper in fewer and smaller chunks, a few dies of it: nearly full, overwritten once.
+const WRITTEN: &str = "[drive]\npreset = \"consumer-nvme\"\ndata = \"none\"\n\
+    geometry = { channels = 4, pus = 2, chunks = 40, pages = 64 }\n\
+    write_buffer = { kind = \"power-loss-protected\", size = \"2M\" }\n\
+    ftl = { over_provisioning = 0.28 }\n\
+    [precondition]\nfill = \"sequential\"\noverwrite = \"random 1x\"\n";
+/// The same with all its dies: filled.
+const FILLED: &str = "[drive]\npreset = \"consumer-nvme\"\ndata = \"none\"\n\
+    geometry = { chunks = 24, pages = 32 }\nftl = { over_provisioning = 0.5 }\n\
+    [precondition]\nfill = \"sequential\"\n";
+
+/// Requests that each writer has outstanding.
+const WRITERS_DEPTH: u64 = 4;
+/// The first writer does at least so many times as much as each other one.
+const BOOSTED: f64 = 2.0;
+/// Of all writes together so much is left.
+const KEPT: f64 = 0.9;
+
+/// Requests that the neighbour has outstanding.
+const NEIGHBOUR_DEPTH: u64 = 1024;
+/// Reads a second that the bucket lets it do; the first has the bound.
+const RATES: [u64; 3] = [2_000, 20_000, 100_000];
+/// The 99th percentile moves by no more than this share.
+const MOVED: f64 = 0.20;
+
+/// Measures both.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    priorities(effort, sink)?;
+    rates(effort, sink)
+}
+
+/// How the writers reach the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Own,
+    OthersShare,
+    Classes,
+}
+
+fn priorities(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let time = effort.choose(Nanos::from_secs(4), Nanos::from_millis(200));
+    let mut all = None;
+    for (way, name) in [
+        (Way::Own, "a queue each"),
+        (Way::OthersShare, "the first has a queue, the others share one"),
+        (Way::Classes, "one queue, the first in a better class"),
+    ] {
+        let counts = writers(way, time)?;
+        let [first, others @ ..] = counts;
+        let others = others.iter().sum::<u64>() as f64 / others.len() as f64;
+        let per_sec = |count: f64| count / time.as_secs_f64();
+        let case = format!("4 writers of 4 KB, QD {WRITERS_DEPTH}, {name}");
+        let row =
+            |metric, count| Measurement::new(BENCH, case.clone(), metric, per_sec(count), "1/s");
+        let first_row = row("first_iops", first as f64).against("each other", per_sec(others));
+        sink.push(match way {
+            Way::Own => first_row.within(0.1, per_sec(others)),
+            Way::OthersShare | Way::Classes => first_row.at_least(BOOSTED * per_sec(others)),
+        })?;
+        let sum = counts.iter().sum::<u64>() as f64;
+        let of_own = *all.get_or_insert(sum);
+        let sum_row = row("all_iops", sum).against("a queue each", per_sec(of_own));
+        sink.push(sum_row.at_least(KEPT * per_sec(of_own)))?;
+    }
+    Ok(())
+}
+
+/// Writes of each of four writers in `time`.
+fn writers(way: Way, time: Nanos) -> Result<[u64; 4], BenchError> {
+    let mut bed = Bed::new(WRITTEN)?;
+    let job = Job { writes: true, depth: WRITERS_DEPTH };
+    let depth = WRITERS_DEPTH as u16;
+    let scheduled = |queue, scheduler: SchedulerConfig, device_depth| {
+        let scheduling = scheduler.into();
+        let config = ScheduledConfig { scheduling, device_depth, ..ScheduledConfig::default() };
+        Scheduled::new(queue, &config).map(SharedQueue::new).map_err(setup)
+    };
+    let mut writers = Vec::new();
+    match way {
+        Way::Own => {
+            for seed in 1..=4 {
+                writers.push(Application::new(bed.queue(depth)?, job, seed));
+            }
+        }
+        Way::OthersShare => {
+            writers.push(Application::new(bed.queue(depth)?, job, 1));
+            let shared = scheduled(bed.queue(depth)?, SchedulerConfig::None, depth)?;
+            writers.extend((2..=4).map(|seed| Application::new(shared.seat(), job, seed)));
+        }
+        Way::Classes => {
+            let classes = vec![(Group(1), 0)];
+            let scheduler =
+                SchedulerConfig::Priority(PriorityConfig { classes, ..Default::default() });
+            let shared = scheduled(bed.queue(depth)?, scheduler, depth)?;
+            for seed in 1..=4 {
+                let seat = shared.seat_in(Group(u16::from(seed == 1)));
+                writers.push(Application::new(seat, job, seed));
+            }
+        }
+    }
+    bed.measure(&mut writers, (Nanos(time.0 / 4), time))?;
+    let mut counts = [0; 4];
+    for (count, writer) in counts.iter_mut().zip(&writers) {
+        *count = writer.latency.count();
+    }
+    Ok(counts)
+}
+
+fn rates(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let time = effort.choose(Nanos::from_secs(2), Nanos::from_millis(100));
+    let alone = readers(None, None, time)?;
+    let p99 = |histogram: &workload::Histogram| histogram.percentile(99.0).as_micros_f64();
+    let case = |what: &str| format!("a reader of 4 KB, QD 1, {what}");
+    let base = p99(&alone.0);
+    sink.push(Measurement::new(BENCH, case("alone"), "latency_p99", base, "us"))?;
+    let row = |what: &str, value| {
+        Measurement::new(BENCH, case(what), "latency_p99", value, "us").against("alone", base)
+    };
+    let beside = readers(Some(NEIGHBOUR_DEPTH), None, time)?;
+    sink.push(row("beside one at QD 1024", p99(&beside.0)))?;
+    for (index, rate) in RATES.into_iter().enumerate() {
+        let (reader, neighbour) = readers(Some(NEIGHBOUR_DEPTH), Some(rate), time)?;
+        let what = format!("beside one at QD 1024 with {rate} tokens a second");
+        let moved = row(&what, p99(&reader));
+        sink.push(if index == 0 { moved.within(MOVED, base) } else { moved })?;
+        let got = neighbour.count() as f64 / time.as_secs_f64();
+        let got = Measurement::new(BENCH, case(&what), "neighbour_iops", got, "1/s");
+        sink.push(got.against("tokens a second", rate as f64).within(0.02, rate as f64))?;
+    }
+    Ok(())
+}
+
+/// How long the reads of a reader took, and of its neighbour, if it has one.
+fn readers(
+    neighbour: Option<u64>,
+    rate: Option<u64>,
+    time: Nanos,
+) -> Result<(workload::Histogram, workload::Histogram), BenchError> {
+    let mut bed = Bed::new(FILLED)?;
+    let depth = NEIGHBOUR_DEPTH as u16 + 1;
+    let limits = rate.map(|per_sec| {
+        let operations = Some(Rate { per_sec, burst: 1 });
+        let read = DirectionLimits { operations, bytes: None };
+        let groups = vec![(Group(1), GroupLimits { read, ..GroupLimits::default() })];
+        LimitsConfig { sector_bytes: 4096, groups }
+    });
+    let scheduling = Scheduling { scheduler: SchedulerConfig::None, limits };
+    let config = ScheduledConfig { scheduling, device_depth: depth, depth: 4096 };
+    let shared = SharedQueue::new(Scheduled::new(bed.queue(depth)?, &config).map_err(setup)?);
+    let job = Job { writes: false, depth: 1 };
+    let mut all = vec![Application::new(shared.seat(), job, 1)];
+    if let Some(depth) = neighbour {
+        all.push(Application::new(shared.seat_in(Group(1)), Job { depth, ..job }, 2));
+    }
+    bed.measure(&mut all, (Nanos::from_millis(20), time))?;
+    let mut latencies = all.into_iter().map(|application| application.latency);
+    Ok((latencies.next().unwrap_or_default(), latencies.next().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_writers_do_the_same() {
+        let time = Nanos::from_millis(20);
+        for way in [Way::Own, Way::OthersShare, Way::Classes] {
+            let counts = writers(way, time).unwrap();
+            assert_eq!(counts, writers(way, time).unwrap(), "{way:?}");
+            assert!(counts.iter().all(|count| *count > 0), "{way:?}: {counts:?}");
+        }
+    }
+}

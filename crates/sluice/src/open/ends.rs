@@ -1,0 +1,207 @@
+//! [`End`]: a target's queue, which comes back to its [`Ends`] when it is given up, so that the target can
+//! be flushed and closed by whoever closes its drive.
+//!
+//! Guarantee: what an application left outstanding is known, and waited for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::{Busy, Completion, Device, Limits, Request};
+use clock::{Component, Nanos, RealClock, Waker};
+use drive::Drive;
+use lightnvm::ShardHandle;
+use nvme::Status;
+use ring::AddressSpace;
+
+use super::CloseError;
+use crate::serve::LiveDrive;
+use crate::stack::StackDevice;
+
+/// How long what was left outstanding, and the last flush, may take.
+const PATIENCE: Nanos = Nanos::from_millis(60_000);
+
+/// A target that can make a checkpoint of its map, so that the next opening has nothing to look for.
+pub(super) trait Checkpoint: Device + Send + 'static {
+    fn begin(&mut self);
+    fn under_way(&self) -> bool;
+}
+
+impl Checkpoint for StackDevice {
+    fn begin(&mut self) {
+        if let StackDevice::Pblk(pblk) = self {
+            pblk.checkpoint();
+        }
+    }
+
+    fn under_way(&self) -> bool {
+        matches!(self, StackDevice::Pblk(pblk) if pblk.ftl().is_checkpointing())
+    }
+}
+
+impl Checkpoint for ShardHandle {
+    fn begin(&mut self) {
+        self.checkpoint();
+    }
+
+    fn under_way(&self) -> bool {
+        self.pblk().ftl().is_checkpointing()
+    }
+}
+
+impl<D: Checkpoint> Checkpoint for Box<D> {
+    fn begin(&mut self) {
+        (**self).begin();
+    }
+
+    fn under_way(&self) -> bool {
+        (**self).under_way()
+    }
+}
+
+/// Ends that have come back, and what was outstanding at each.
+#[derive(Debug)]
+pub(super) struct Ends<D> {
+    back: Mutex<Vec<(D, u64)>>,
+}
+
+/// A target's queue.
+#[derive(Debug)]
+pub(super) struct End<D> {
+    /// There until it is dropped.
+    device: Option<D>,
+    limits: Limits,
+    memory: AddressSpace,
+    outstanding: u64,
+    ends: Arc<Ends<D>>,
+}
+
+impl<D: Checkpoint> Ends<D> {
+    /// The ends of a target, as devices, and where they come back to.
+    pub(super) fn of(devices: Vec<D>) -> (Arc<Ends<D>>, Vec<Box<dyn Device + Send>>) {
+        let ends = Arc::new(Ends { back: Mutex::default() });
+        let queues = devices.into_iter().map(|device| {
+            let (limits, memory) = (*device.limits(), device.memory().clone());
+            let ends = ends.clone();
+            let end = End { device: Some(device), limits, memory, outstanding: 0, ends };
+            Box::new(end) as Box<dyn Device + Send>
+        });
+        let queues = queues.collect();
+        (ends, queues)
+    }
+
+    /// Waits for what is outstanding, flushes the target, and has it make a checkpoint if its drive keeps
+    /// data, which takes no time. All ends are gone then.
+    ///
+    /// # Errors
+    /// [`CloseError::Outstanding`], [`CloseError::Flush`].
+    pub(super) fn close(&self, live: &mut LiveDrive, clock: RealClock) -> Result<(), CloseError> {
+        let drive = live.drive.config().name.clone();
+        let mut back =
+            std::mem::take(&mut *self.back.lock().unwrap_or_else(PoisonError::into_inner));
+        let until = clock.now() + PATIENCE;
+        let mut last = None;
+        let mut settle = |back: &mut Vec<(D, u64)>, live: &mut LiveDrive| {
+            while back.iter().any(|(_, left)| *left > 0) {
+                let now = clock.now();
+                if now > until {
+                    let outstanding = back.iter().map(|(_, left)| left).sum();
+                    return Err(CloseError::Outstanding { drive: drive.clone(), outstanding });
+                }
+                for (device, left) in back.iter_mut() {
+                    device.poll(now);
+                    while let Some(done) = device.reap() {
+                        last = Some(done.status);
+                        *left = left.saturating_sub(1);
+                    }
+                }
+                live.poll(now);
+            }
+            Ok(last)
+        };
+        settle(&mut back, live)?;
+        if let Some((device, left)) = back.first_mut()
+            && device.submit(clock.now(), Request::flush(0)).is_ok()
+        {
+            *left += 1;
+        }
+        let status = settle(&mut back, live)?.unwrap_or(Status::SUCCESS);
+        if !status.is_success() {
+            return Err(CloseError::Flush { drive, status });
+        }
+        if live.drive.keeps_data() {
+            back.iter_mut().for_each(|(device, _)| device.begin());
+            live.drive.set_instant(true);
+            settle_checkpoints(&mut back, &mut live.drive, clock.now());
+            live.drive.set_instant(false);
+        }
+        Ok(())
+    }
+}
+
+/// Polls until no checkpoint is under way, or nothing can happen any more. Operations that began before
+/// end when they would have: time goes on to there, without being waited for.
+fn settle_checkpoints<D: Checkpoint>(ends: &mut [(D, u64)], drive: &mut Drive, mut now: Nanos) {
+    while ends.iter().any(|(device, _)| device.under_way()) {
+        let mut moved = false;
+        for (device, _) in ends.iter_mut() {
+            moved |= device.poll(now);
+        }
+        if drive.poll(now) | moved {
+            continue;
+        }
+        match drive.deadline() {
+            due if due > now && due < Nanos::MAX => now = due,
+            _ => return,
+        }
+    }
+}
+
+impl<D> Drop for End<D> {
+    fn drop(&mut self) {
+        if let Some(device) = self.device.take() {
+            let mut back = self.ends.back.lock().unwrap_or_else(PoisonError::into_inner);
+            back.push((device, self.outstanding));
+        }
+    }
+}
+
+impl<D: Checkpoint> Device for End<D> {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        self.device.as_mut().ok_or(Busy)?.submit(now, request)?;
+        self.outstanding += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        let completion = self.device.as_mut()?.reap()?;
+        self.outstanding = self.outstanding.saturating_sub(1);
+        Some(completion)
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        if let Some(device) = &mut self.device {
+            device.set_waker(waker);
+        }
+    }
+}
+
+impl<D: Checkpoint> Component for End<D> {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.device.as_mut().is_some_and(|device| device.poll(now))
+    }
+
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        self.device.as_ref().map_or(Nanos::MAX, Component::deadline)
+    }
+}

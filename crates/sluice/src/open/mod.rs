@@ -1,0 +1,118 @@
+//! [`open()`]: one way to open anything for user-level I/O (NVMeDirect, HotStorage 2016, table 1:
+//! `nvmed_open`): a drive of a scenario, a served drive, a file or block device, nothing at all.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`target`](Target) | what is to be opened, as words |
+//! | [`options`](OpenOptions) | how |
+//! | [`error`](OpenError) | why it cannot be, and how a drive was not closed in order |
+//! | `scenario` | a drive of a scenario, on a thread of its own, in real time |
+//! | `ends` | a target's queues, which come back when they are given up |
+//! | `keeper` | what a drive's thread does while it runs, and how it ends ([`DriveView`]) |
+//! | `served` | a drive that another process serves |
+//!
+//! ```
+//! use sluice::direct::{Handle, QueueConfig};
+//! use sluice::open::OpenOptions;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = sluice::open("null:1G", &OpenOptions::default())?;
+//! let queue = device.create_queue(QueueConfig::default())?;
+//! let mut handle = Handle::new(&device, queue)?;
+//! let data = device.buffer(4096)?;
+//! handle.write(0, &data, false)?;
+//! handle.flush()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod ends;
+mod error;
+mod keeper;
+mod options;
+mod scenario;
+mod served;
+mod target;
+
+use std::path::Path;
+
+use direct::{Device, Limits};
+use driver::UringConfig;
+
+pub use error::{CloseError, OpenError};
+pub use keeper::DriveView;
+pub use options::{FileOptions, OpenOptions};
+pub use scenario::open_scenario;
+pub use target::Target;
+
+use crate::scenario::Scenario;
+
+/// Opens what `what` names; [`Target`] has the forms.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(what: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+    open_target(&what.parse()?, options)
+}
+
+/// Opens a target.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open_target(target: &Target, options: &OpenOptions) -> Result<Device, OpenError> {
+    match target {
+        Target::Null { bytes } => null(*bytes, options),
+        Target::Scenario { file, drive } => {
+            exists(file)?;
+            let scenario = Scenario::load(file)?;
+            open_scenario(&scenario, drive.as_deref(), options).map(|(device, _)| device)
+        }
+        Target::Served { socket, partition } => {
+            served::connect(socket, partition.as_deref(), options)
+        }
+        Target::File(path) => file(path, options),
+    }
+}
+
+/// The null device: sectors of 512 bytes.
+fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<Device, OpenError> {
+    options.refuse_read_only("the null device")?;
+    options.refuse_drive_core("the null device")?;
+    let plain = driver::LowLevelDriver::limits(&driver::Null::default());
+    let sectors = bytes.map_or(plain.sectors, |bytes| bytes / u64::from(plain.sector_bytes));
+    let queue_depth = options.depth.map_or(plain.queue_depth, u32::from);
+    if queue_depth == 0 {
+        return Err(OpenError::no_depth());
+    }
+    Ok(Device::null(Limits { sectors, queue_depth, ..plain }))
+}
+
+/// A file or block device of the host.
+fn file(path: &Path, options: &OpenOptions) -> Result<Device, OpenError> {
+    exists(path)?;
+    options.refuse_drive_core("a file")?;
+    let FileOptions { sector_bytes, direct, exclusive, polling, submission_thread, task_work } =
+        options.file;
+    let plain = UringConfig::default();
+    let config = UringConfig {
+        depth: options.depth.unwrap_or(plain.depth),
+        read_only: options.read_only,
+        sector_bytes,
+        direct,
+        exclusive,
+        polling,
+        submission_thread,
+        task_work,
+        ..plain
+    };
+    Ok(Device::file(path, config)?)
+}
+
+/// Whether there is something that is no directory.
+fn exists(path: &Path) -> Result<(), OpenError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(OpenError::Directory { path: path.to_owned() }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(OpenError::Missing { path: path.to_owned(), source }),
+    }
+}

@@ -1,0 +1,156 @@
+//! A drive of a scenario: built and brought to its state without time passing, then run on a thread of its
+//! own in real time.
+//!
+//! | drive | device | queues |
+//! |---|---|---|
+//! | manages its flash, or has none | `DeviceKind::Drive` | queue pairs, as many as it grants |
+//! | open-channel with `[target]` | `DeviceKind::Target` | the target's one, or one per shard of a `pblk` |
+//! | open-channel without | `DeviceKind::Drive` | queue pairs for vector commands |
+
+use std::time::Duration;
+
+use block::Features;
+use clock::Nanos;
+use direct::Device;
+
+use super::ends::Ends;
+use super::keeper::{HostSide, Keeper};
+use super::{DriveView, OpenError, OpenOptions};
+use crate::scenario::{DrivePlan, Precondition, Scenario, Target};
+use crate::serve::prepare_drive;
+use crate::stack::{Hands, Held};
+
+/// What targets can do beside reads and writes; their payloads are in one piece.
+const OF_TARGETS: Features =
+    Features { segments: 0, fua: true, discard: true, write_zeroes: true, extents: true };
+
+/// Opens a drive of a scenario; of several, the one called `drive`. Its jobs are not run, and what it says
+/// of virtual time means nothing.
+///
+/// The drive is gone, and its image closed, when the device and everything made of it is.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open_scenario(
+    scenario: &Scenario,
+    drive: Option<&str>,
+    options: &OpenOptions,
+) -> Result<(Device, DriveView), OpenError> {
+    options.refuse_read_only("a drive of a scenario")?;
+    let index = which(scenario, drive)?;
+    if scenario.path.layer.is_some() {
+        return Err(OpenError::BlockLayer { file: scenario.file.clone() });
+    }
+    let plan = &scenario.drives[index];
+    let (hands, prepared) = hands(scenario, index, plan, options)?;
+    let name = plan.config.name.clone();
+    let no_thread = |source| OpenError::Thread { drive: name.clone(), source };
+    let Hands { drive, port, held } = hands;
+    let start =
+        |host| Keeper::start(drive, &port, options.drive_core, host, options.closed.clone());
+    let (device, view) = match held {
+        Held::Controller(controller) => {
+            let granted = controller.info().io_queues;
+            check_queues(options.queues, granted, &name)?;
+            let (keeper, view) = start(HostSide::Nothing).map_err(no_thread)?;
+            (Device::drive(*controller, keeper), view)
+        }
+        Held::Target(target) => {
+            let (ends, queues) = Ends::of(vec![target]);
+            let (keeper, view) = start(HostSide::Target(ends)).map_err(no_thread)?;
+            (Device::target(name.clone(), queues, OF_TARGETS, keeper)?, view)
+        }
+        Held::Shards(handles) => {
+            let (ends, queues) = Ends::of(handles);
+            let (keeper, view) = start(HostSide::Shards(ends)).map_err(no_thread)?;
+            (Device::target(name.clone(), queues, OF_TARGETS, keeper)?, view)
+        }
+    };
+    check_depth(options.depth, &device)?;
+    // Preparing takes no time of the drive's. Should it ever, real time must not be behind it.
+    while device.clock().now() < prepared {
+        std::thread::sleep(Duration::from_nanos(prepared.since(device.clock().now()).0));
+    }
+    Ok((device, view))
+}
+
+fn which(scenario: &Scenario, name: Option<&str>) -> Result<usize, OpenError> {
+    let names = || scenario.drives.iter().map(|d| d.config.name.clone()).collect();
+    let found = match name {
+        Some(name) => scenario.drives.iter().position(|d| d.config.name == name),
+        None => (scenario.drives.len() == 1).then_some(0),
+    };
+    found.ok_or_else(|| OpenError::WhichDrive {
+        file: scenario.file.clone(),
+        asked: name.map(str::to_owned),
+        drives: names(),
+    })
+}
+
+/// Builds the drive and the host's side, and brings them to their state; returns the drive's instant.
+fn hands(
+    scenario: &Scenario,
+    index: usize,
+    plan: &DrivePlan,
+    options: &OpenOptions,
+) -> Result<(Hands, Nanos), OpenError> {
+    let shards = options.queues.filter(|queues| *queues != 1);
+    let what = || format!("drive {}", plan.config.name);
+    let refused = |option, value: String, allowed: &str| {
+        Err(OpenError::Option { option, value, what: what(), allowed: allowed.into() })
+    };
+    if options.queues == Some(0) {
+        return refused("queues", "0".into(), "1 or more");
+    }
+    let as_made = scenario.precondition == Precondition::default();
+    if !plan.is_block_device() {
+        if !as_made {
+            let allowed = "nobody manages its flash: give it a [target], or remove [precondition]";
+            return refused("precondition", "set".into(), allowed);
+        }
+        return Ok((Hands::bare(plan)?, Nanos::ZERO));
+    }
+    match (&plan.target, shards) {
+        (Target::None, _) | (_, None) => {
+            let (stack, now) = prepare_drive(scenario, index, plan, &mut |_| {})?;
+            Ok((stack.into_hands(now)?, now))
+        }
+        (Target::Pblk(_), Some(shards)) if as_made && plan.patrol.is_none() => {
+            Ok((Hands::sharded(plan, shards.into())?, Nanos::ZERO))
+        }
+        (Target::Pblk(_), Some(shards)) => {
+            let allowed = "1, or a pblk without [precondition] and patrol";
+            refused("queues", shards.to_string(), allowed)
+        }
+        (Target::Rrpc(_) | Target::Named(_), Some(shards)) => {
+            let allowed = "1: only a pblk on a whole drive has a queue for each of several cores";
+            refused("queues", shards.to_string(), allowed)
+        }
+    }
+}
+
+fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), OpenError> {
+    match asked {
+        Some(asked) if asked > granted => Err(OpenError::Option {
+            option: "queues",
+            value: asked.to_string(),
+            what: format!("drive {name}"),
+            allowed: format!("1 to {granted}, which is what it grants: raise controller.io_queues"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_depth(asked: Option<u16>, device: &Device) -> Result<(), OpenError> {
+    let granted = device.limits().queue_depth;
+    match asked {
+        Some(0) => Err(OpenError::no_depth()),
+        Some(asked) if u32::from(asked) > granted => Err(OpenError::Option {
+            option: "depth",
+            value: asked.to_string(),
+            what: format!("drive {}", device.name()),
+            allowed: format!("1 to {granted}: raise controller.queue_depth"),
+        }),
+        _ => Ok(()),
+    }
+}

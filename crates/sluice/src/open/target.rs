@@ -1,0 +1,192 @@
+//! [`Target`]: what is to be opened, as words.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::OpenError;
+use crate::scenario::units;
+
+/// What can be opened.
+///
+/// | words | what |
+/// |---|---|
+/// | `null`, `null:SIZE` | acknowledges everything, has no data; 1 TiB, or as large as said |
+/// | `scenario.toml`, `scenario.toml#NAME` | the drive of a scenario, of several the one of that name |
+/// | `sluice:///run/x.sock`, `…#PARTITION` | a drive that another process serves |
+/// | `file.img`, `/dev/loop0`, `./null` | anything else: a file or block device of the host |
+///
+/// Displays as the words that lead to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The null device.
+    Null {
+        /// Its size, a multiple of 512, if it was said.
+        bytes: Option<u64>,
+    },
+    /// A drive of a scenario, in this process.
+    Scenario {
+        /// The scenario file.
+        file: PathBuf,
+        /// The drive's name, if it was said.
+        drive: Option<String>,
+    },
+    /// A drive of another process.
+    Served {
+        /// The socket, an absolute path.
+        socket: PathBuf,
+        /// The partition, if one was named.
+        partition: Option<String>,
+    },
+    /// A file or block device of the host.
+    File(PathBuf),
+}
+
+/// What a drive is addressed by that is passed through to a process.
+const VFIO: &str = "vfio:";
+/// What a served drive is addressed by.
+const SERVED: &str = "sluice://";
+/// Bytes of the null device's sectors.
+const NULL_SECTOR: u64 = 512;
+
+/// `text` without what follows the last `#`, and that.
+fn fragment(text: &str) -> (&str, Option<&str>) {
+    text.rsplit_once('#').map_or((text, None), |(before, name)| (before, Some(name)))
+}
+
+fn is_scenario(path: &str) -> bool {
+    path.len() > 5 && path.is_char_boundary(path.len() - 5) && {
+        path[path.len() - 5..].eq_ignore_ascii_case(".toml")
+    }
+}
+
+impl FromStr for Target {
+    type Err = OpenError;
+
+    fn from_str(text: &str) -> Result<Target, OpenError> {
+        let wrong = |why: &'static str| OpenError::Words { what: text.to_owned(), why };
+        let named = |name: Option<&str>| match name {
+            Some("") => Err(wrong("a name follows `#`, or there is no `#`")),
+            name => Ok(name.map(str::to_owned)),
+        };
+        if text.is_empty() || text.contains('\0') {
+            return Err(wrong("that names nothing"));
+        }
+        if text == "null" {
+            return Ok(Target::Null { bytes: None });
+        }
+        if let Some(size) = text.strip_prefix("null:") {
+            let bytes = units::size(size).filter(|b| *b > 0 && b.is_multiple_of(NULL_SECTOR));
+            let why = "the size of the null device is in whole sectors of 512 bytes: \"null:64G\"";
+            return Ok(Target::Null { bytes: Some(bytes.ok_or_else(|| wrong(why))?) });
+        }
+        if text.starts_with(VFIO) {
+            return Err(OpenError::Reserved { what: text.to_owned() });
+        }
+        if let Some(rest) = text.strip_prefix(SERVED) {
+            let (socket, partition) = fragment(rest);
+            if !socket.starts_with('/') || socket.ends_with('/') {
+                return Err(wrong(
+                    "a served drive is named by the absolute path of its socket: \
+                                  \"sluice:///run/x.sock\"",
+                ));
+            }
+            return Ok(Target::Served { socket: socket.into(), partition: named(partition)? });
+        }
+        if text.contains("://") {
+            return Err(wrong("of addresses with `://` only \"sluice:///…\" is known"));
+        }
+        if is_scenario(text) {
+            return Ok(Target::Scenario { file: text.into(), drive: None });
+        }
+        match fragment(text) {
+            (file, name @ Some(_)) if is_scenario(file) => {
+                Ok(Target::Scenario { file: file.into(), drive: named(name)? })
+            }
+            _ => Ok(Target::File(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (place, name) = match self {
+            Target::Null { bytes: None } => return f.write_str("null"),
+            Target::Null { bytes: Some(bytes) } => return write!(f, "null:{bytes}"),
+            Target::File(path) => return write!(f, "{}", path.display()),
+            Target::Scenario { file, drive } => (file.display().to_string(), drive),
+            Target::Served { socket, partition } => {
+                (format!("{SERVED}{}", socket.display()), partition)
+            }
+        };
+        match name {
+            Some(name) => write!(f, "{place}#{name}"),
+            None => f.write_str(&place),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_understood_and_said_again() {
+        let scenario = |file: &str, drive: Option<&str>| Target::Scenario {
+            file: file.into(),
+            drive: drive.map(str::to_owned),
+        };
+        let served = |partition: Option<&str>| Target::Served {
+            socket: "/run/x.sock".into(),
+            partition: partition.map(str::to_owned),
+        };
+        for (words, target) in [
+            ("null", Target::Null { bytes: None }),
+            ("null:512", Target::Null { bytes: Some(512) }),
+            ("a.toml", scenario("a.toml", None)),
+            ("dir.d/a.TOML", scenario("dir.d/a.TOML", None)),
+            ("a.toml#fast", scenario("a.toml", Some("fast"))),
+            ("a#b.toml", scenario("a#b.toml", None)),
+            ("a#b.toml#c", scenario("a#b.toml", Some("c"))),
+            ("sluice:///run/x.sock", served(None)),
+            ("sluice:///run/x.sock#log", served(Some("log"))),
+            ("file.img", Target::File("file.img".into())),
+            ("file.img#1", Target::File("file.img#1".into())),
+            ("/dev/loop0", Target::File("/dev/loop0".into())),
+            ("./null", Target::File("./null".into())),
+            (".toml", Target::File(".toml".into())),
+            ("tomlé", Target::File("tomlé".into())),
+        ] {
+            let parsed: Target = words.parse().unwrap();
+            assert_eq!(parsed, target, "{words}");
+            assert_eq!(parsed.to_string(), words);
+        }
+        let large: Target = "null:64G".parse().unwrap();
+        assert_eq!(large, Target::Null { bytes: Some(64 << 30) });
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_is_allowed() {
+        for (words, says) in [
+            ("", "names nothing"),
+            ("a\0b", "names nothing"),
+            ("null:", "null:64G"),
+            ("null:0", "null:64G"),
+            ("null:511", "null:64G"),
+            ("null:many", "null:64G"),
+            ("a.toml#", "follows `#`"),
+            ("sluice://", "absolute path"),
+            ("sluice://host/x.sock", "absolute path"),
+            ("sluice:///run/", "absolute path"),
+            ("sluice:///run/x.sock#", "follows `#`"),
+            ("nbd://localhost/x", "only \"sluice:///"),
+            ("vfio:0000:01:00.0", "reserved"),
+        ] {
+            let error = words.parse::<Target>().unwrap_err();
+            assert!(error.is_usage(), "{words}");
+            let said = error.to_string();
+            assert!(said.contains(says), "{words}: {said}");
+            assert!(said.contains("scenario.toml") && said.contains("null"), "{words}: {said}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! `sluice::open`: every form, what is refused, and what survives closing and opening again.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use sluice::direct::{Device, DeviceKind, Handle, IoError, Payload, QueueConfig, Request, Wait};
+use sluice::open::{FileOptions, OpenError, OpenOptions, open_scenario};
+use sluice::scenario::Scenario;
+
+const SECTOR: usize = 4096;
+
+/// Small enough to be filled in no time: 8 parallel units with paired pages.
+const SHAPE: &str = "preset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+    geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n";
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { dir: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a scenario, and says how it is opened.
+    fn scenario(&self, text: &str) -> String {
+        let file = self.path("drive.toml");
+        std::fs::write(&file, text).expect("a scenario");
+        file.to_str().expect("a name").to_owned()
+    }
+}
+
+fn open(what: &str) -> Result<Device, OpenError> {
+    sluice::open(what, &OpenOptions::default())
+}
+
+fn handle(device: &Device) -> Handle<sluice::direct::Queue> {
+    let queue = device.create_queue(QueueConfig::default()).expect("a queue");
+    Handle::new(device, queue).expect("a handle")
+}
+
+/// What sector `lba` holds after its `round`th write.
+fn byte(lba: u64, round: u8) -> u8 {
+    (lba as u8).wrapping_mul(31) ^ round
+}
+
+fn write<D: sluice::block::Device>(
+    handle: &mut Handle<D>,
+    device: &Device,
+    sectors: impl Iterator<Item = u64>,
+    round: u8,
+) {
+    let bytes = device.limits().sector_bytes as usize;
+    let data = device.buffer(bytes).expect("memory");
+    for lba in sectors {
+        data.fill(0, bytes, byte(lba, round));
+        handle.write(lba, &data, false).expect("a write");
+    }
+}
+
+fn check<D: sluice::block::Device>(
+    handle: &mut Handle<D>,
+    device: &Device,
+    sectors: impl Iterator<Item = u64>,
+    round: u8,
+) {
+    let bytes = device.limits().sector_bytes as usize;
+    let data = device.buffer(bytes).expect("memory");
+    let mut back = vec![0; bytes];
+    for lba in sectors {
+        data.fill(0, bytes, 0xee);
+        handle.read(lba, &data).expect("a read");
+        data.read(0, &mut back);
+        assert!(back.iter().all(|b| *b == byte(lba, round)), "sector {lba}: {}", back[0]);
+    }
+}
+
+#[test]
+fn null_is_as_large_and_as_deep_as_it_was_asked_for() {
+    let device = open("null").unwrap();
+    assert_eq!((device.kind(), device.limits().bytes()), (DeviceKind::Null, 1 << 40));
+    let options = OpenOptions { depth: Some(2), queues: Some(9), ..OpenOptions::default() };
+    let device = sluice::open("null:1M", &options).unwrap();
+    assert_eq!((device.limits().bytes(), device.limits().queue_depth), (1 << 20, 2));
+    let mut handle = handle(&device);
+    for tag in 0..2 {
+        handle.submit(Request::read(0, 8, Payload::BitBucket, tag)).unwrap();
+    }
+    let third = handle.submit(Request::read(0, 8, Payload::BitBucket, 2));
+    assert!(matches!(third, Err(IoError::Busy(_))), "{third:?}");
+    assert!(handle.wait().unwrap().status.is_success());
+}
+
+#[test]
+fn a_file_keeps_what_was_written_and_is_opened_as_asked() {
+    let place = Place::new();
+    let path = place.path("disk.img");
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let what = path.to_str().unwrap();
+    let file = FileOptions { direct: false, sector_bytes: Some(4096), ..FileOptions::default() };
+    let options = OpenOptions { file, depth: Some(8), ..OpenOptions::default() };
+    let device = sluice::open(what, &options).unwrap();
+    assert_eq!((device.kind(), device.limits().queue_depth), (DeviceKind::File, 8));
+    let mut first = handle(&device);
+    write(&mut first, &device, 0..256, 1);
+    first.flush().unwrap();
+    drop((first, device));
+
+    let read_only = OpenOptions { read_only: true, ..options };
+    let device = sluice::open(what, &read_only).unwrap();
+    let mut again = handle(&device);
+    check(&mut again, &device, 0..256, 1);
+    let data = device.buffer(SECTOR).unwrap();
+    let refused = again.write(0, &data, false).unwrap_err();
+    assert!(refused.status().is_some(), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_opened_is_said_with_what_can() {
+    let place = Place::new();
+    let dir = place.path("dir.toml");
+    std::fs::create_dir(&dir).unwrap();
+    let dir = dir.to_str().unwrap().to_owned();
+    let gone = place.path("gone.img").to_str().unwrap().to_owned();
+    for (what, says) in [
+        (dir.as_str(), "is a directory"),
+        ("/tmp", "is a directory"),
+        (gone.as_str(), "gone.img"),
+        ("/no/such/scenario.toml#a", "/no/such/scenario.toml"),
+        ("vfio:0000:01:00.0", "reserved for real controllers"),
+    ] {
+        let error = open(what).unwrap_err();
+        let said = error.to_string();
+        assert!(error.is_usage() && said.contains(says), "{what}: {said}");
+        assert!(said.contains("null:SIZE"), "{what}: {said}");
+    }
+    let error = open("/dev/null").unwrap_err();
+    assert!(matches!(error, OpenError::Device(_)) && error.to_string().contains("/dev/null"));
+    let error = open("sluice:///run/x.sock#log").unwrap_err();
+    assert!(matches!(error, OpenError::NotConnected { .. }), "{error}");
+    let wrong = place.scenario("[drive]\npreset = \"no such\"\n");
+    assert!(matches!(open(&wrong), Err(OpenError::Scenario(_))));
+}
+
+#[test]
+fn options_that_cannot_be_honoured_are_refused() {
+    let place = Place::new();
+    let block = place.scenario(&format!("[drive]\nname = \"d\"\n{SHAPE}"));
+    let plain = OpenOptions::default();
+    for (what, options, option) in [
+        ("null", OpenOptions { read_only: true, ..plain.clone() }, "read_only"),
+        ("null", OpenOptions { drive_core: Some(0), ..plain.clone() }, "drive_core"),
+        ("null", OpenOptions { depth: Some(0), ..plain.clone() }, "depth"),
+        ("sluice:///x", OpenOptions { read_only: true, ..plain.clone() }, "read_only"),
+        (&block, OpenOptions { read_only: true, ..plain.clone() }, "read_only"),
+        (&block, OpenOptions { queues: Some(0), ..plain.clone() }, "queues"),
+        (&block, OpenOptions { queues: Some(u16::MAX), ..plain.clone() }, "queues"),
+        (&block, OpenOptions { depth: Some(0), ..plain.clone() }, "depth"),
+        (&block, OpenOptions { depth: Some(u16::MAX), ..plain.clone() }, "depth"),
+    ] {
+        let error = sluice::open(what, &options).unwrap_err();
+        let OpenError::Option { option: named, .. } = &error else { panic!("{what}: {error}") };
+        assert_eq!(*named, option, "{what}: {error}");
+        assert!(error.is_usage());
+    }
+    let layered = place.scenario(&format!("[drive]\n{SHAPE}[path]\nblock = \"mq\"\n"));
+    let error = open(&layered).unwrap_err();
+    assert!(matches!(error, OpenError::BlockLayer { .. }), "{error}");
+    let bare = format!("[drive]\n{SHAPE}personality = \"open-channel\"\n");
+    let filled = place.scenario(&format!("{bare}[precondition]\nfill = \"sequential\"\n"));
+    let error = open(&filled).unwrap_err();
+    assert!(error.to_string().contains("precondition"), "{error}");
+    let shards = OpenOptions { queues: Some(2), ..plain };
+    let mapped = place.scenario(&format!("{bare}dual_map = true\n[target]\nkind = \"rrpc\"\n"));
+    let error = sluice::open(&mapped, &shards).unwrap_err();
+    assert!(error.to_string().contains("queues = 2"), "{error}");
+}
+
+#[test]
+fn one_of_several_drives_is_named() {
+    let place = Place::new();
+    let drive = |name: &str, bytes: &str| {
+        format!("[[drive]]\nname = \"{name}\"\npreset = \"nvme-null\"\ncapacity = \"{bytes}\"\n")
+    };
+    let what = place.scenario(&(drive("a", "64M") + &drive("b", "128M")));
+    assert_eq!(open(&format!("{what}#b")).unwrap().limits().bytes(), 128 << 20);
+    let device = open(&format!("{what}#a")).unwrap();
+    assert_eq!((device.name(), device.limits().bytes()), ("a", 64 << 20));
+    for asked in [what.clone(), format!("{what}#c")] {
+        let error = open(&asked).unwrap_err();
+        assert!(error.to_string().contains("#a, #b"), "{error}");
+    }
+}
+
+/// A scenario whose drive has an image beside it.
+fn imaged(place: &Place, keys: &str, rest: &str) -> String {
+    let keys = format!("{SHAPE}{keys}data = \"file\"\npath = \"drive.img\"\n");
+    place.scenario(&format!("[drive]\nname = \"d0\"\n{keys}{rest}"))
+}
+
+/// Opened, written, closed without a flush by whoever wrote, opened again.
+fn survives(what: &str, options: &OpenOptions, kind: DeviceKind) {
+    let (closed, errors) = mpsc::channel();
+    let options = OpenOptions { closed: Some(closed), ..options.clone() };
+    for round in 0..3 {
+        let device = sluice::open(what, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(device.kind(), kind);
+        let mut handle = handle(&device);
+        if round > 0 {
+            check(&mut handle, &device, 0..300, round - 1);
+        }
+        write(&mut handle, &device, 0..300, round);
+        check(&mut handle, &device, 0..300, round);
+        if round == 1 {
+            // Given up with writes under way, of what they find there.
+            let data = device.buffer(SECTOR).unwrap();
+            for lba in 0..16 {
+                data.fill(0, SECTOR, byte(lba, round));
+                let write = Request::write(lba, 1, data.payload(), lba);
+                handle.submit(write).unwrap();
+                handle.wait().unwrap();
+                let write = Request::write(lba, 1, data.payload(), lba);
+                handle.submit(write).unwrap();
+                handle.poll();
+                while handle.outstanding() > 0 && lba < 15 {
+                    handle.wait();
+                }
+            }
+            drop(handle);
+            drop(data);
+        }
+    }
+    let said: Vec<_> = errors.try_iter().map(|e| e.to_string()).collect();
+    assert!(said.is_empty(), "{said:?}");
+}
+
+#[test]
+fn a_drive_that_manages_its_flash_keeps_its_data() {
+    let place = Place::new();
+    let buffer = "write_buffer = { kind = \"volatile\", size = \"1M\" }\n";
+    survives(&imaged(&place, buffer, ""), &OpenOptions::default(), DeviceKind::Drive);
+}
+
+#[test]
+fn a_target_is_flushed_when_it_is_closed() {
+    for (keys, target) in [
+        ("", "[target]\nkind = \"pblk\"\n"),
+        ("dual_map = true\n", "[target]\nkind = \"rrpc\"\nover_provisioning = 0.3\n"),
+    ] {
+        let place = Place::new();
+        let what = imaged(&place, &format!("personality = \"open-channel\"\n{keys}"), target);
+        survives(&what, &OpenOptions::default(), DeviceKind::Target);
+        let device = open(&what).unwrap();
+        let only = device.create_queue(QueueConfig::default()).unwrap();
+        let second = device.create_queue(QueueConfig::default()).unwrap_err();
+        assert!(second.to_string().contains("1 queues"), "{second}");
+        let mut first = Handle::new(&device, only).unwrap();
+        for tag in 0..20 {
+            first.submit(Request::write(tag, 1, Payload::BitBucket, tag)).unwrap();
+        }
+        drop(first);
+        // It came back, and nobody finds what another had asked for.
+        let mut again = handle(&device);
+        again.submit(Request::read(0, 1, Payload::BitBucket, 77)).unwrap();
+        assert_eq!(again.wait().map(|done| done.tag), Some(77));
+        assert_eq!((again.outstanding(), again.wait()), (0, None));
+    }
+}
+
+#[test]
+fn a_sharded_target_needs_only_one_of_its_queues() {
+    let place = Place::new();
+    let target = "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";
+    let what = imaged(&place, "personality = \"open-channel\"\n", target);
+    let two = OpenOptions { queues: Some(2), ..OpenOptions::default() };
+    survives(&what, &two, DeviceKind::Target);
+
+    // Several stripes: what one queue is asked is for both shards; and sleeping misses nothing.
+    let device = sluice::open(&what, &two).unwrap();
+    let mut first = handle(&device);
+    first.set_wait(Wait::Event).unwrap();
+    check(&mut first, &device, 0..300, 2);
+    let mut second = handle(&device);
+    let left = AtomicUsize::new(2);
+    std::thread::scope(|s| {
+        let (device, left) = (&device, &left);
+        // Each other's sectors need this one's polls until both are done.
+        let done = |handle: &mut Handle<_>| {
+            left.fetch_sub(1, Ordering::Relaxed);
+            while left.load(Ordering::Relaxed) > 0 {
+                handle.poll();
+            }
+        };
+        let second = &mut second;
+        s.spawn(move || {
+            write(second, device, 300..600, 7);
+            check(second, device, 300..600, 7);
+            done(second);
+        });
+        write(&mut first, device, 0..300, 9);
+        check(&mut first, device, 0..300, 9);
+        done(&mut first);
+    });
+    let none = device.create_queue(QueueConfig::default()).unwrap_err();
+    drop((first, second));
+    assert!(device.create_queue(QueueConfig::default()).is_ok(), "{none}");
+    drop(device);
+
+    let three = OpenOptions { queues: Some(3), ..OpenOptions::default() };
+    let error = sluice::open(&what, &three).unwrap_err();
+    assert!(matches!(error, OpenError::Stack(_)), "{error}");
+    assert!(open(&what).is_err(), "it is not one that is not sharded");
+    let device = sluice::open(&what, &two).unwrap();
+    check(&mut handle(&device), &device, 0..300, 9);
+    check(&mut handle(&device), &device, 300..600, 7);
+}
+
+#[test]
+fn an_open_channel_drive_without_a_target_takes_vector_commands() {
+    let place = Place::new();
+    let what = place.scenario(&format!("[drive]\n{SHAPE}personality = \"open-channel\"\n"));
+    let device = open(&what).unwrap();
+    assert!(device.drive_info().is_some_and(|info| info.open_channel.is_some()));
+    assert!(device.create_queue(QueueConfig::default()).is_err());
+    let queue = device.vector_queue(QueueConfig::default()).unwrap();
+    assert!(queue.max_sectors() > 0);
+    device.destroy_vector_queue(queue);
+}
+
+#[test]
+fn a_drive_is_preconditioned_and_can_be_looked_at() {
+    let text = format!("[drive]\n{SHAPE}[precondition]\nfill = \"sequential\"\n");
+    let scenario = Scenario::parse(Path::new("x.toml"), &text).unwrap();
+    let (device, view) = open_scenario(&scenario, None, &OpenOptions::default()).unwrap();
+    let mut handle = handle(&device);
+    for tag in 0..50 {
+        handle.submit(Request::read(tag, 1, Payload::BitBucket, tag)).unwrap();
+        assert!(handle.wait().unwrap().status.is_success());
+    }
+    let stats = view.stats().expect("the drive answers");
+    assert_eq!((stats.reads, stats.writes), (50, 0), "the filling is not counted");
+    assert!(stats.media.is_some_and(|media| media.reads >= 1), "it had been filled");
+    drop((handle, device));
+    assert!(view.stats().is_some(), "the last answer is kept");
+}
