@@ -70,7 +70,7 @@ impl Keeper {
     ) -> io::Result<(Keeper, DriveView)> {
         let clock = RealClock::start();
         let runner = RealRunner::new(clock, Idle::default())?;
-        port.set_drive_waker(runner.waker());
+        port.set_drive_waker(runner.waker())?;
         let (stopper, pane) = (runner.stopper(), Pane::new());
         let view = DriveView { pane: pane.clone(), waker: runner.waker() };
         let name = drive.config().name.clone();
