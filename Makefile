@@ -5,9 +5,9 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
-TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace
+TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++
 
-.PHONY: help demo test test-long test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
+.PHONY: help demo capi install-capi fio-engine test test-long test-fio test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,19 @@ demo: ## one drive, three ways to manage its flash: a table, and report.html
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" sim $(DEMO) --report report.html
 	@echo "The plots are in report.html."
 
+# Of these crate types alone, so that the whole library is optimized as one.
+capi: ## build the C interface: libsluice_c.so and libsluice_c.a
+	$(CARGO) rustc --release --package sluice-capi --lib --crate-type cdylib,staticlib
+
+PREFIX ?= /usr/local
+
+install-capi: capi ## install libsluice.so, libsluice.a, headers and sluice.pc below PREFIX (and DESTDIR)
+	scripts/install-capi "$(PREFIX)" "$${CARGO_TARGET_DIR:-target}/release"
+
+fio-engine: capi ## build libfio_sluice.so against the source package of the fio that is installed
+	scripts/fio-engine "$${CARGO_TARGET_DIR:-target}/release/libsluice_c.a" \
+	  "$${CARGO_TARGET_DIR:-target}/fio-engine/libfio_sluice.so"
+
 test: test-packages ## install what the tests need, and run them
 	$(CARGO) test --workspace
 
@@ -24,13 +37,18 @@ test-long: test-packages ## the same, and fifteen thousand power-cut cases of th
 	$(CARGO) test --workspace --release -- --include-ignored
 	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --release --package sluice-ftl --test oracle
 
+test-fio: test-packages ## fio on the library, through the engine built for it
+	$(CARGO) test --package sluice-capi --test fio -- --include-ignored
+
 test-sanitizer: ## the crates with unsafe code under AddressSanitizer, where a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
 	  export RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/sanitizer"; \
 	  host=$$(rustc -vV | sed -n 's/^host: //p'); \
 	  $(CARGO) +nightly test --package sluice-ring --lib --target $$host && \
 	  ASAN_OPTIONS=detect_leaks=0 `# what the kernel may still write to is leaked on purpose` \
-	    $(CARGO) +nightly test --package sluice-driver --lib --test uring --target $$host; \
+	    $(CARGO) +nightly test --package sluice-driver --lib --test uring --target $$host && \
+	  ASAN_OPTIONS=detect_leaks=0 \
+	    $(CARGO) +nightly test --package sluice-capi --lib --test misuse --test oracle --target $$host; \
 	else echo "no nightly toolchain: the sanitizer is not run"; fi
 
 test-loom: ## every interleaving of the lock-free ring that steers completions between cores

@@ -161,6 +161,22 @@ impl<D: Device> Handle<D> {
         None
     }
 
+    /// As [`wait`](Handle::wait), but by the device's clock ([`Device::clock`](crate::Device::clock))
+    /// until `limit` at most; `None` also when nothing has come by then.
+    pub fn wait_until(&mut self, limit: Nanos) -> Option<Completion> {
+        while self.outstanding > 0 {
+            self.poll();
+            if let Some(completion) = self.reap() {
+                return Some(completion);
+            }
+            if self.clock.now() >= limit {
+                return None;
+            }
+            self.pause_until(limit);
+        }
+        None
+    }
+
     /// Waits until everything outstanding has ended, which is then to be reaped.
     pub fn drain(&mut self) {
         while self.ready.len() < self.outstanding as usize {
@@ -173,8 +189,12 @@ impl<D: Device> Handle<D> {
     }
 
     fn pause(&mut self) {
+        self.pause_until(Nanos::MAX);
+    }
+
+    fn pause_until(&mut self, limit: Nanos) {
         let (clock, device) = (self.clock, &mut self.device);
-        let deadline = device.deadline();
+        let deadline = device.deadline().min(limit);
         self.waiter.pause(|| clock.now(), deadline, || device.poll(clock.now()));
     }
 

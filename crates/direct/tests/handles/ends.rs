@@ -44,6 +44,27 @@ fn every_way_of_waiting_ends() {
 }
 
 #[test]
+fn a_wait_with_a_limit_ends_by_then_and_not_before() {
+    let mut config = crate::rig::config(PersonalityKind::Null);
+    config.null.latency = Nanos::from_millis(300);
+    let device = crate::rig::over(config);
+    for wait in all_ways() {
+        let queue = device.create_queue(QueueConfig::default()).unwrap();
+        let mut handle = Handle::new(&device, queue).unwrap();
+        handle.set_wait(wait).unwrap();
+        assert_eq!(handle.wait_until(Nanos::MAX), None, "nothing is outstanding");
+        handle.submit(Request::read(0, 1, Payload::BitBucket, 7)).unwrap();
+        let limit = device.clock().now() + Nanos::from_millis(5);
+        assert_eq!(handle.wait_until(limit), None, "{wait:?}: it takes longer");
+        assert!(device.clock().now() >= limit, "{wait:?}");
+        let limit = device.clock().now() + Nanos::from_millis(60_000);
+        let ended = handle.wait_until(limit).map(|completion| completion.tag);
+        assert_eq!(ended, Some(7), "{wait:?}");
+        assert!(device.clock().now() < limit, "{wait:?}");
+    }
+}
+
+#[test]
 fn who_waits_for_an_event_takes_no_core() {
     // Every command takes its time.
     let mut config = crate::rig::config(PersonalityKind::Null);

@@ -1,0 +1,233 @@
+//! `sluice_buffer`: memory that the device may touch.
+//!
+//! [`Buffers`] knows which addresses of this process are buffers, so that who reads and writes by address
+//! (`sluice_pread`) pays for no copy where that can be spared.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use direct::Buffer;
+use ring::Iova;
+
+use crate::device::{hand_out, object, place, sluice_device};
+use crate::error::{CallError, call, call_or};
+
+/// What tells the buffers of one device from those of another.
+#[derive(Debug, Default)]
+pub(crate) struct Owner;
+
+/// A buffer as others find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    len: usize,
+    at: Iova,
+    /// The address of its device's [`Owner`], and of the object.
+    owner: usize,
+    object: usize,
+}
+
+/// Buffers of all devices by where they are in this process.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    by_address: RwLock<BTreeMap<usize, Found>>,
+}
+
+static BUFFERS: Buffers = Buffers { by_address: RwLock::new(BTreeMap::new()) };
+
+impl Buffers {
+    fn add(&self, address: usize, found: Found) {
+        self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, found);
+    }
+
+    fn remove(&self, address: usize) {
+        self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
+    }
+
+    /// The buffer that `bytes` at `address` are all in, and where in it they begin.
+    fn find(&self, address: usize, bytes: usize) -> Option<(Found, usize)> {
+        let map = self.by_address.read().unwrap_or_else(PoisonError::into_inner);
+        let (begin, found) = map.range(..=address).next_back()?;
+        let offset = address - begin;
+        let inside = offset <= found.len && bytes <= found.len - offset;
+        inside.then_some((*found, offset))
+    }
+}
+
+/// Where the device finds `bytes` at `address`, if they are all in one buffer of `owner`'s.
+pub(crate) fn registered(owner: &Arc<Owner>, address: usize, bytes: usize) -> Option<Iova> {
+    let (found, offset) = BUFFERS.find(address, bytes)?;
+    (found.owner == Arc::as_ptr(owner) as usize).then(|| found.at.offset(offset as u64))
+}
+
+/// Memory that the device may touch. Any thread may use it, several at a time; what is in it is between
+/// them and the device.
+pub struct sluice_buffer {
+    pub(crate) buffer: Buffer,
+    pub(crate) owner: Arc<Owner>,
+}
+
+impl Drop for sluice_buffer {
+    fn drop(&mut self) {
+        BUFFERS.remove(self.buffer.pointer() as usize);
+    }
+}
+
+/// Takes registered memory: whole pages, at a page's beginning. What is in it is whatever was in it last.
+///
+/// @param device The device whose requests it is for.
+/// @param bytes How much, at least 1.
+/// @param buffer Where the buffer goes; `NULL` goes there if the call fails.
+///
+/// # Returns
+///
+/// 0, or `-EINVAL`, or `-ENOMEM`.
+///
+/// # Threads
+///
+/// Any. It takes a lock of the device: take buffers before they are needed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_buffer_create(
+    device: *const sluice_device,
+    bytes: usize,
+    buffer: *mut *mut sluice_buffer,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let device = unsafe {
+            place("buffer", buffer)?;
+            object("device", device)?
+        };
+        if bytes == 0 {
+            let allowed = "1 or more";
+            return Err(CallError::Value { what: "bytes", value: 0, allowed });
+        }
+        let taken = device.device.buffer(bytes)?;
+        let (address, len, at) = (taken.pointer() as usize, taken.len(), taken.at());
+        let taken = sluice_buffer { buffer: taken, owner: device.owner.clone() };
+        // SAFETY: accepted above.
+        let object = unsafe { hand_out(buffer, taken) } as usize;
+        let owner = Arc::as_ptr(&device.owner) as usize;
+        BUFFERS.add(address, Found { len, at, owner, object });
+        Ok(0)
+    })
+}
+
+/// Gives memory back to its device's other users.
+///
+/// @param buffer The buffer, not to be used any more, and named by no request that has not ended; `NULL`
+/// is nothing to give back.
+///
+/// # Threads
+///
+/// Any, once no other call uses this pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_buffer_destroy(buffer: *mut sluice_buffer) {
+    call_or((), || {
+        if !buffer.is_null() {
+            // SAFETY: made by `hand_out`, and the caller gives it up.
+            drop(unsafe { Box::from_raw(buffer) });
+        }
+        Ok(())
+    });
+}
+
+/// Finds the buffer that memory is in, for programs that know only addresses.
+///
+/// @param memory Any address.
+/// @param bytes How many bytes from there on must be in the buffer.
+/// @param buffer Where the buffer goes; `NULL` goes there if there is none. May be destroyed with what is
+/// found here.
+/// @param offset Where in the buffer the memory begins. May be `NULL`.
+///
+/// # Returns
+///
+/// 0, or `-ENOENT` if the memory is in no buffer, or not all of it in one, or `-EINVAL`.
+///
+/// # Threads
+///
+/// Any. It takes a lock of the process.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_buffer_find(
+    memory: *const c_void,
+    bytes: usize,
+    buffer: *mut *mut sluice_buffer,
+    offset: *mut u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        unsafe { place("buffer", buffer) }?;
+        let (found, at) = BUFFERS.find(memory as usize, bytes).ok_or(CallError::NoBuffer)?;
+        // SAFETY: accepted above; and not NULL, and writable as the header demands.
+        unsafe {
+            buffer.write(found.object as *mut sluice_buffer);
+            if !offset.is_null() {
+                offset.write(at as u64);
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// Says where a buffer is.
+///
+/// @param buffer The buffer.
+///
+/// # Returns
+///
+/// The address of its first byte, a page's; valid until the buffer is destroyed. `NULL` for `NULL`.
+///
+/// # Threads
+///
+/// Any. While a request names it, its bytes are the device's: written by a read, not to change under a
+/// write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_buffer_data(buffer: *const sluice_buffer) -> *mut c_void {
+    call_or(std::ptr::null_mut(), || {
+        // SAFETY: the pointer is as the header demands.
+        Ok(unsafe { object("buffer", buffer) }?.buffer.pointer().cast())
+    })
+}
+
+/// Says how long a buffer is.
+///
+/// @param buffer The buffer.
+///
+/// # Returns
+///
+/// Bytes, as it was asked for; 0 for `NULL`.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_buffer_size(buffer: *const sluice_buffer) -> usize {
+    call_or(0, || {
+        // SAFETY: the pointer is as the header demands.
+        Ok(unsafe { object("buffer", buffer) }?.buffer.len())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_inside_of_one_buffer_are_found() {
+        let buffers = Buffers::default();
+        let a = Found { len: 4096, at: Iova(0), owner: 1, object: 2 };
+        let b = Found { len: 10_000, at: Iova(1 << 20), owner: 1, object: 3 };
+        buffers.add(0x10_000, a);
+        buffers.add(0x20_000, b);
+        assert_eq!(buffers.find(0x10_000, 4096), Some((a, 0)));
+        assert_eq!(buffers.find(0x10_000, 4097), None);
+        assert_eq!(buffers.find(0x20_200, 9488), Some((b, 512)));
+        assert_eq!(buffers.find(0x20_200, 9489), None);
+        assert_eq!(buffers.find(0x20_000 + 10_000, 0), Some((b, 10_000)));
+        assert_eq!(buffers.find(0x20_000 + 10_001, 0), None);
+        assert_eq!(buffers.find(64, 1), None);
+        assert_eq!(buffers.find(usize::MAX, usize::MAX), None);
+        buffers.remove(0x10_000);
+        assert_eq!(buffers.find(0x10_000, 1), None, "given back");
+    }
+}

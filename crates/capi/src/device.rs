@@ -1,0 +1,342 @@
+//! `sluice_device`: what was opened.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::Arc;
+
+use direct::{Device, DeviceKind, Features};
+
+use crate::buffer::Owner;
+use crate::error::{CallError, call, call_or};
+use crate::open::{OpenOptions, open_device};
+use crate::options::{Versioned, give, take};
+use crate::version;
+
+/// Open for reading only: everything that would change the device fails with `-EROFS`.
+pub const SLUICE_OPEN_READ_ONLY: u32 = 1;
+/// Go through the host's page cache instead of past it (`O_DIRECT`). Files only.
+pub const SLUICE_OPEN_BUFFERED: u32 = 2;
+/// Open a block device also if something else uses it, such as a mounted file system.
+pub const SLUICE_OPEN_SHARED: u32 = 4;
+
+/// A device that acknowledges everything at once and has no data.
+pub const SLUICE_KIND_NULL: u32 = 0;
+/// A file or block device of the host.
+pub const SLUICE_KIND_FILE: u32 = 1;
+/// A drive behind queue pairs.
+pub const SLUICE_KIND_DRIVE: u32 = 2;
+/// A target that manages the flash of a drive on the host.
+pub const SLUICE_KIND_TARGET: u32 = 3;
+
+/// Completed writes need a flush to be durable.
+pub const SLUICE_HAS_VOLATILE_CACHE: u32 = 1;
+/// Writes take `SLUICE_FUA`.
+pub const SLUICE_HAS_FUA: u32 = 2;
+/// Sectors can be discarded.
+pub const SLUICE_HAS_DISCARD: u32 = 4;
+/// Sectors can be zeroed without data.
+pub const SLUICE_HAS_WRITE_ZEROES: u32 = 8;
+
+/// An opened device. Any thread may use it, several at a time.
+pub struct sluice_device {
+    pub(crate) device: Device,
+    name: CString,
+    pub(crate) owner: Arc<Owner>,
+}
+
+impl sluice_device {
+    /// A device that a Rust program has opened in a way of its own, for C code that it calls: a pointer to
+    /// it ([`Box::into_raw`]) is a `struct sluice_device *`, which `sluice_close()` takes back.
+    pub fn from_device(device: Device) -> Box<sluice_device> {
+        let name = CString::new(device.name().replace('\0', " ")).unwrap_or_default();
+        Box::new(sluice_device { device, name, owner: Arc::default() })
+    }
+}
+
+/// How a device is opened. Set `size` to `sizeof(struct sluice_open_options)` and everything else to 0
+/// that should be as usual.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_open_options {
+    /// `sizeof(struct sluice_open_options)`.
+    pub size: usize,
+    /// `SLUICE_OPEN_READ_ONLY`, `SLUICE_OPEN_BUFFERED`, `SLUICE_OPEN_SHARED`, or together.
+    pub flags: u32,
+    /// Requests outstanding per queue, 1 to 65535, of a null device or of a file (up to 32768 there);
+    /// 0 for 1024 and 128. A drive's queues are as deep as each is made.
+    pub queue_depth: u32,
+    /// Bytes of a sector, a power of two from 512 to 65536, of a null device or of a file; 0 for 512,
+    /// and what the file transfers at least. A drive has sectors of its own.
+    pub sector_bytes: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+// SAFETY: begins with its size; numbers of 8 + 4 * 4 bytes, no padding.
+unsafe impl Versioned for sluice_open_options {
+    const NAME: &'static str = "struct sluice_open_options";
+}
+
+/// What a device is. Set `size` to `sizeof(struct sluice_device_info)` before asking.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_device_info {
+    /// `sizeof(struct sluice_device_info)`.
+    pub size: usize,
+    /// `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE` or `SLUICE_KIND_TARGET`.
+    pub kind: u32,
+    /// `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD`, `SLUICE_HAS_WRITE_ZEROES`.
+    pub features: u32,
+    /// Sectors of the device.
+    pub sectors: u64,
+    /// Bytes of a sector: requests are of whole sectors.
+    pub sector_bytes: u32,
+    /// Sectors of one request at most.
+    pub max_sectors: u32,
+    /// Sectors that the device takes in one go.
+    pub optimal_sectors: u32,
+    /// Requests outstanding per queue at most.
+    pub queue_depth: u32,
+    /// Bytes that are registered for buffers.
+    pub buffer_bytes: u64,
+    /// Bytes of them that nobody has.
+    pub buffer_bytes_free: u64,
+}
+
+// SAFETY: begins with its size; numbers in places of their own size, no padding.
+unsafe impl Versioned for sluice_device_info {
+    const NAME: &'static str = "struct sluice_device_info";
+}
+
+/// What a `flags` member says, if it says nothing else.
+pub(crate) fn flags(value: u32, known: u32, allowed: &'static str) -> Result<u32, CallError> {
+    match value & !known {
+        0 => Ok(value),
+        _ => Err(CallError::Value { what: "flags", value: value.into(), allowed }),
+    }
+}
+
+pub(crate) fn reserved(value: u32) -> Result<(), CallError> {
+    match value {
+        0 => Ok(()),
+        _ => Err(CallError::Value { what: "reserved", value: value.into(), allowed: "0" }),
+    }
+}
+
+/// The object behind a pointer.
+///
+/// # Safety
+/// `pointer` is `NULL` or was given out by this library and not taken back yet.
+pub(crate) unsafe fn object<'a, T>(
+    name: &'static str,
+    pointer: *const T,
+) -> Result<&'a T, CallError> {
+    // SAFETY: by the caller's promise; objects of which references are made here are only changed
+    // through cells and locks.
+    unsafe { pointer.as_ref() }.ok_or(CallError::Null(name))
+}
+
+/// Where a new object's pointer goes; `NULL` until there is one.
+///
+/// # Safety
+/// `place` is `NULL`, or may be written to.
+pub(crate) unsafe fn place<T>(name: &'static str, place: *mut *mut T) -> Result<(), CallError> {
+    if place.is_null() {
+        return Err(CallError::Null(name));
+    }
+    // SAFETY: not NULL, and writable by the caller's promise.
+    unsafe { place.write(std::ptr::null_mut()) };
+    Ok(())
+}
+
+/// Hands an object out.
+///
+/// # Safety
+/// [`place`] has accepted `into`.
+pub(crate) unsafe fn hand_out<T>(into: *mut *mut T, object: impl Into<Box<T>>) -> *mut T {
+    let object = Box::into_raw(object.into());
+    // SAFETY: not NULL and writable, as was checked and promised.
+    unsafe { into.write(object) };
+    object
+}
+
+/// A text of the caller's.
+///
+/// # Safety
+/// `from` is `NULL` or a C string.
+unsafe fn text<'a>(name: &'static str, from: *const c_char) -> Result<&'a str, CallError> {
+    if from.is_null() {
+        return Err(CallError::Null(name));
+    }
+    // SAFETY: not NULL, and a C string by the caller's promise.
+    unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| CallError::Text(name))
+}
+
+/// An optional text of the caller's.
+///
+/// # Safety
+/// As for [`text`].
+pub(crate) unsafe fn optional_text<'a>(
+    name: &'static str,
+    from: *const c_char,
+) -> Result<Option<&'a str>, CallError> {
+    // SAFETY: by the caller's promise.
+    if from.is_null() { Ok(None) } else { unsafe { text(name, from) }.map(Some) }
+}
+
+fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
+    let all = SLUICE_OPEN_READ_ONLY | SLUICE_OPEN_BUFFERED | SLUICE_OPEN_SHARED;
+    let flags = flags(from.flags, all, "SLUICE_OPEN_READ_ONLY, _BUFFERED and _SHARED together")?;
+    reserved(from.reserved)?;
+    let depth = u16::try_from(from.queue_depth).map_err(|_| CallError::Value {
+        what: "queue_depth",
+        value: from.queue_depth.into(),
+        allowed: "1 to 65535, or 0 for the device's default",
+    })?;
+    Ok(OpenOptions {
+        read_only: flags & SLUICE_OPEN_READ_ONLY != 0,
+        buffered: flags & SLUICE_OPEN_BUFFERED != 0,
+        shared: flags & SLUICE_OPEN_SHARED != 0,
+        queue_depth: (depth > 0).then_some(depth),
+        sector_bytes: (from.sector_bytes > 0).then_some(from.sector_bytes),
+    })
+}
+
+/// Opens a device, for a header of a certain version; programs call `sluice_open()`, which fills that in.
+///
+/// `what` is `null` or `null:SIZE` (a device that acknowledges everything and has no data, of `SIZE`
+/// bytes with `k`, `m`, `g` or `t` for powers of 1024, 1 TiB unless said), or the path of a file or
+/// block device of the host.
+///
+/// @param version `SLUICE_VERSION`.
+/// @param what What to open.
+/// @param options How, or `NULL` for the defaults.
+/// @param device Where the device goes; `NULL` goes there if the call fails.
+///
+/// # Returns
+///
+/// 0, or
+///
+/// * `-ELIBBAD`: header and library have versions that do not fit.
+/// * `-EINVAL`: an argument or option; an empty file, or one that is not whole sectors.
+/// * `-E2BIG`: an option of a later version.
+/// * `-ENOENT`, `-EACCES`, ...: what the system says about the path; `-ENOTBLK` for a directory, a pipe or
+///   the like; `-EBUSY` for a block device in use.
+/// * `-ENOSYS`, `-EPERM`: no io_uring here.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_open_version(
+    version: u32,
+    what: *const c_char,
+    options: *const sluice_open_options,
+    device: *mut *mut sluice_device,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        unsafe { place("device", device) }?;
+        version::check(version)?;
+        // SAFETY: as above.
+        let what = unsafe { text("what", what) }?;
+        // SAFETY: as above.
+        let options = open_options(&unsafe { take(options) }?)?;
+        let opened = sluice_device::from_device(open_device(what, &options)?);
+        // SAFETY: accepted above.
+        unsafe { hand_out(device, opened) };
+        Ok(0)
+    })
+}
+
+/// Closes a device.
+///
+/// Its queues, handles and buffers can still be used: the device goes when the last of them does. Nothing
+/// is flushed.
+///
+/// @param device The device, not to be used any more; `NULL` is nothing to close.
+///
+/// # Threads
+///
+/// Any, once no other call uses this pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_close(device: *mut sluice_device) {
+    call_or((), || {
+        if !device.is_null() {
+            // SAFETY: made by `hand_out`, and the caller gives it up.
+            drop(unsafe { Box::from_raw(device) });
+        }
+        Ok(())
+    });
+}
+
+/// Says what a device is called: a drive's serial number, a path, `null`.
+///
+/// @param device The device.
+///
+/// # Returns
+///
+/// The name, valid until the device is closed; an empty one for `NULL`.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_device_name(device: *const sluice_device) -> *const c_char {
+    call_or(c"".as_ptr(), || {
+        // SAFETY: the pointer is as the header demands.
+        Ok(unsafe { object("device", device) }?.name.as_ptr())
+    })
+}
+
+fn features(of: Features, volatile_cache: bool) -> u32 {
+    let has = |yes: bool, flag| if yes { flag } else { 0 };
+    has(volatile_cache, SLUICE_HAS_VOLATILE_CACHE)
+        | has(of.fua, SLUICE_HAS_FUA)
+        | has(of.discard, SLUICE_HAS_DISCARD)
+        | has(of.write_zeroes, SLUICE_HAS_WRITE_ZEROES)
+}
+
+/// Says what a device is and can do.
+///
+/// @param device The device.
+/// @param info Filled in as far as `info->size` reaches.
+///
+/// # Returns
+///
+/// 0, or `-EINVAL`, also for a `size` that no version had.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_device_get_info(
+    device: *const sluice_device,
+    info: *mut sluice_device_info,
+) -> c_int {
+    call(|| {
+        // SAFETY: the pointer is as the header demands.
+        let device = &unsafe { object("device", device) }?.device;
+        let limits = *device.limits();
+        let (buffer_bytes, buffer_bytes_free) = device.buffer_bytes();
+        let value = sluice_device_info {
+            size: 0,
+            kind: match device.kind() {
+                DeviceKind::Null => SLUICE_KIND_NULL,
+                DeviceKind::File => SLUICE_KIND_FILE,
+                DeviceKind::Drive => SLUICE_KIND_DRIVE,
+                DeviceKind::Target => SLUICE_KIND_TARGET,
+            },
+            features: features(device.features(), limits.volatile_cache),
+            sectors: limits.sectors,
+            sector_bytes: limits.sector_bytes,
+            max_sectors: limits.max_sectors,
+            optimal_sectors: limits.optimal_sectors,
+            queue_depth: limits.queue_depth,
+            buffer_bytes,
+            buffer_bytes_free,
+        };
+        // SAFETY: as above.
+        unsafe { give("info", info, &value) }?;
+        Ok(0)
+    })
+}

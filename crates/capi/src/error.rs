@@ -1,0 +1,288 @@
+//! [`CallError`]: why a call failed, as `errno` and as text.
+//!
+//! Every call runs inside [`call`]: a failure becomes `-errno`, its text is kept for the thread that
+//! called ([`sluice_last_error`]), and a panic ends here, since unwinding into C is undefined.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use block::sched::SchedError;
+use direct::{DirectError, IoError};
+use driver::{DriverError, UringError};
+use nvme::Status;
+
+use crate::open::OpenError;
+use crate::version::{SLUICE_VERSION, Version};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// A pointer that must not be.
+    #[error("`{0}` is NULL")]
+    Null(&'static str),
+    /// A value that must not be.
+    #[error("{what} = {value}: {allowed}")]
+    Value { what: &'static str, value: u64, allowed: &'static str },
+    /// A text that is none.
+    #[error("`{0}` is not UTF-8")]
+    Text(&'static str),
+    /// A struct with members that this library does not know, and that say something.
+    #[error(
+        "`size` = {size} of {name}: this library knows its first {known} bytes, and those after it \
+         must be 0"
+    )]
+    TooNew { name: &'static str, size: usize, known: usize },
+    /// A struct of a size that no version had.
+    #[error(
+        "`size` = {size} of {name}: set it to sizeof, {known} with this library's header; multiples \
+         of 8 from 8 on are sizes"
+    )]
+    Size { name: &'static str, size: usize, known: usize },
+    /// A header of another version.
+    #[error(
+        "the program was compiled with sluice.h {header} and runs with the library {library}: allowed \
+         is a header of the same minor version as the library; compile it again, or install the \
+         library that it was compiled for",
+        library = Version(SLUICE_VERSION)
+    )]
+    Version { header: Version },
+    /// The queue is full.
+    #[error("the queue is full: reap completions, then submit again")]
+    Busy,
+    /// Somebody uses it.
+    #[error("{0}")]
+    InUse(&'static str),
+    /// Objects of two devices in one call.
+    #[error("`{0}` is of another device")]
+    Foreign(&'static str),
+    /// Memory that is no buffer.
+    #[error("the memory is not, or not all of it, in a buffer of sluice_buffer_create()")]
+    NoBuffer,
+    /// The device did not answer.
+    #[error("{outstanding} requests have not ended within {seconds} s: the device does not answer")]
+    Unanswered { outstanding: u32, seconds: u64 },
+    /// The library's own fault.
+    #[error("internal error: {0}")]
+    Panicked(String),
+    /// An object that the library failed with before.
+    #[error("the handle was lost to an internal error: destroy it")]
+    Broken,
+    /// Not opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Not set up.
+    #[error(transparent)]
+    Direct(#[from] DirectError),
+    /// A scheduler that cannot be.
+    #[error(transparent)]
+    Sched(#[from] SchedError),
+    /// Not carried out.
+    #[error(transparent)]
+    Io(#[from] IoError),
+}
+
+impl CallError {
+    pub(crate) fn errno(&self) -> c_int {
+        match self {
+            CallError::Null(_)
+            | CallError::Value { .. }
+            | CallError::Text(_)
+            | CallError::Size { .. }
+            | CallError::Sched(_) => libc::EINVAL,
+            CallError::TooNew { .. } => libc::E2BIG,
+            CallError::Version { .. } => libc::ELIBBAD,
+            CallError::Busy => libc::EAGAIN,
+            CallError::InUse(_) => libc::EBUSY,
+            CallError::Foreign(_) => libc::EXDEV,
+            CallError::NoBuffer => libc::ENOENT,
+            CallError::Unanswered { .. } => libc::ETIMEDOUT,
+            CallError::Panicked(_) | CallError::Broken => libc::ENOTRECOVERABLE,
+            CallError::Open(error) => error.errno(),
+            CallError::Direct(error) => of_direct(error),
+            CallError::Io(IoError::Status { status, .. }) => of_status(*status),
+            CallError::Io(IoError::Busy(_)) => libc::EAGAIN,
+            CallError::Io(IoError::Length { .. } | IoError::Pieces { .. }) => libc::EINVAL,
+        }
+    }
+}
+
+fn of_os(error: &std::io::Error, otherwise: c_int) -> c_int {
+    error.raw_os_error().unwrap_or(otherwise)
+}
+
+pub(crate) fn of_direct(error: &DirectError) -> c_int {
+    match error {
+        DirectError::File(error) => of_uring(error),
+        DirectError::Drive(DriverError::Depth { .. }) | DirectError::Config { .. } => libc::EINVAL,
+        DirectError::Drive(DriverError::NoQueueLeft { .. }) | DirectError::NoQueueLeft { .. } => {
+            libc::ENOSPC
+        }
+        DirectError::Drive(_) => libc::EIO,
+        DirectError::Queue(_) | DirectError::NoVector { .. } => libc::EOPNOTSUPP,
+        DirectError::Memory { source, .. } => of_os(source, libc::ENOMEM),
+        DirectError::Vector(_) | DirectError::Register(_) => libc::ENOMEM,
+    }
+}
+
+fn of_uring(error: &UringError) -> c_int {
+    match error {
+        UringError::Open { source, .. } | UringError::Ring { source, .. } => {
+            of_os(source, libc::EIO)
+        }
+        UringError::Memory(source) => of_os(source, libc::ENOMEM),
+        UringError::NoPolling { source, .. } => of_os(source, libc::EOPNOTSUPP),
+        UringError::InUse { .. } => libc::EBUSY,
+        UringError::Kind { .. } => libc::ENOTBLK,
+        _ => libc::EINVAL,
+    }
+}
+
+/// How a command's status reads as `errno`: Linux's own table (`nvme_error_status`, `blk_errors`) where
+/// that tells apart what programs want to know.
+pub(crate) fn of_status(status: Status) -> c_int {
+    match Status::from_bits(status.to_bits() & 0x7ff) {
+        Status::SUCCESS => 0,
+        Status::INVALID_FIELD => libc::EINVAL,
+        Status::INVALID_OPCODE => libc::EOPNOTSUPP,
+        Status::LBA_OUT_OF_RANGE => libc::ERANGE,
+        Status::CAPACITY_EXCEEDED => libc::ENOSPC,
+        Status::WRITE_PROTECTED => libc::EROFS,
+        Status::DATA_TRANSFER_ERROR => libc::EFAULT,
+        Status::NOT_READY if status.is_final() => libc::ENODEV,
+        Status::NOT_READY => libc::EBUSY,
+        Status::ABORTED | Status::ABORTED_SQ_DELETED | Status::POWER_LOSS => libc::ECANCELED,
+        _ => libc::EIO,
+    }
+}
+
+/// What the thread's last failed call said.
+enum Last {
+    Text(&'static CStr),
+    Owned(CString),
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = const { RefCell::new(Last::Text(c"")) };
+}
+
+/// Keeps the text for the thread; what comes on the path of every request is not composed.
+fn remember(error: &CallError) {
+    let last = match error {
+        CallError::Busy | CallError::Io(IoError::Busy(_)) => {
+            Last::Text(c"the queue is full: reap completions, then submit again")
+        }
+        error => {
+            let text = error.to_string().replace('\0', " ");
+            CString::new(text).map_or(Last::Text(c"an error without text"), Last::Owned)
+        }
+    };
+    // A thread that is ending has nobody to ask it.
+    let _ = LAST.try_with(|place| {
+        if let Ok(mut place) = place.try_borrow_mut() {
+            *place = last;
+        }
+    });
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
+}
+
+/// Runs a call: `-errno` when it fails, also by a panic.
+pub(crate) fn call<T: From<c_int>>(body: impl FnOnce() -> Result<T, CallError>) -> T {
+    let error = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(error)) => error,
+        Err(panic) => CallError::Panicked(text_of(&*panic)),
+    };
+    remember(&error);
+    T::from(-error.errno())
+}
+
+/// Runs a call whose answer is a pointer or a number that has no room for an error: `otherwise` when it
+/// fails.
+pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, CallError>) -> T {
+    let error = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(error)) => error,
+        Err(panic) => CallError::Panicked(text_of(&*panic)),
+    };
+    remember(&error);
+    otherwise
+}
+
+/// Says in words why the last call of this thread failed that did.
+///
+/// Calls that succeed leave the text alone.
+///
+/// # Returns
+///
+/// A text in English without a line break, what was wrong and what is allowed; empty if no call of this
+/// thread has failed. Valid until the thread's next call that fails; never `NULL`.
+///
+/// # Threads
+///
+/// Any; each has a text of its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_last_error() -> *const c_char {
+    let none = c"".as_ptr();
+    LAST.try_with(|last| match &*last.borrow() {
+        Last::Text(text) => text.as_ptr(),
+        Last::Owned(text) => text.as_ptr(),
+    })
+    .unwrap_or(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> String {
+        // SAFETY: the text is valid until this thread's next failure.
+        unsafe { CStr::from_ptr(sluice_last_error()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_failure_is_a_number_and_a_text_of_its_own_thread() {
+        assert_eq!(last(), "");
+        let answer: c_int = call(|| Err(CallError::Null("device")));
+        assert_eq!((answer, last().as_str()), (-libc::EINVAL, "`device` is NULL"));
+        let answer: i64 = call(|| Ok(7));
+        assert_eq!((answer, last().as_str()), (7, "`device` is NULL"));
+        std::thread::spawn(|| assert_eq!(last(), "")).join().unwrap();
+        let answer: c_int = call(|| Err(CallError::Busy));
+        assert_eq!(answer, -libc::EAGAIN);
+        assert!(last().contains("full"));
+    }
+
+    #[test]
+    fn a_panic_does_not_leave_the_library() {
+        let answer: c_int = call(|| panic!("on {}", "purpose"));
+        assert_eq!(answer, -libc::ENOTRECOVERABLE);
+        assert_eq!(last(), "internal error: on purpose");
+        assert_eq!(call_or(5, || panic!("again")), 5);
+        assert_eq!(last(), "internal error: again");
+    }
+
+    #[test]
+    fn statuses_read_as_errno() {
+        for (status, errno) in [
+            (Status::SUCCESS, 0),
+            (Status::INVALID_FIELD.do_not_retry(), libc::EINVAL),
+            (Status::LBA_OUT_OF_RANGE, libc::ERANGE),
+            (Status::CAPACITY_EXCEEDED, libc::ENOSPC),
+            (Status::WRITE_PROTECTED, libc::EROFS),
+            (Status::UNRECOVERED_READ, libc::EIO),
+            (Status::WRITE_FAULT, libc::EIO),
+            (block::REMOVED, libc::ENODEV),
+            (Status::NOT_READY, libc::EBUSY),
+            (Status::ABORTED, libc::ECANCELED),
+            (Status::from_bits(0x7ff), libc::EIO),
+        ] {
+            assert_eq!(of_status(status), errno, "{status:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Handles: made of queues and policies, and taken apart again (`nvmed_create_handle`,
+//! `nvmed_create_mq_handle`).
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use block::{Group, Request};
+use clock::Nanos;
+use direct::{Cache, Handle, IoError, Lanes, Op, Selector, WriteMode};
+
+use crate::device::{hand_out, object, place};
+use crate::error::{CallError, call};
+use crate::inside::{Inner, Inside, sluice_handle};
+use crate::lane::{Home, Lane};
+use crate::options::take;
+use crate::policy::{cache_of, selector_of, sluice_handle_options, value, wait_of};
+use crate::queue::sluice_queue;
+use crate::sleep::check_wakes;
+use crate::stack::Stack;
+
+/// How long a handle that is destroyed waits for the device. Longer than a file's queue waits for the
+/// kernel before it gives commands up.
+const PATIENCE_SECONDS: u64 = 60;
+
+/// Makes a handle of queues of one device.
+fn create(homes: &[Arc<Home>], options: &sluice_handle_options) -> Result<Inner, CallError> {
+    let Some(first) = homes.first() else {
+        return Err(value("count", 0u32, "1 queue or more"));
+    };
+    if homes.iter().any(|home| !Arc::ptr_eq(&home.owner, &first.owner)) {
+        return Err(CallError::Foreign("queues"));
+    }
+    let wait = wait_of(options.wait, options.hybrid_percent, options.hybrid_late_ns)?;
+    check_wakes(wait, homes)?;
+    let group =
+        u16::try_from(options.group).map_err(|_| value("group", options.group, "0 to 65535"))?;
+    let cache = cache_of(options)?;
+    let selector = selector_of(options)?;
+    let taken: Result<Vec<Lane>, CallError> =
+        homes.iter().map(|home| Lane::take(home, Group(group))).collect();
+    let mut taken = taken?;
+    let lanes = homes.iter().cloned().zip(taken.iter().map(|lane| lane.outstanding().clone()));
+    let lanes = lanes.collect();
+    let device = first.device.clone();
+    let one = match (taken.len(), &selector) {
+        (1, Selector::RoundRobin) => taken.pop(),
+        (1, _) => return Err(value("selector", options.selector, "0 with one queue")),
+        _ => None,
+    };
+    let stack = match (one, &cache) {
+        (Some(lane), None) => Stack::One(lane),
+        (Some(lane), Some(config)) => {
+            Stack::CachedOne(Box::new(Cache::new(&device, lane, *config)?))
+        }
+        (None, cache) => {
+            let lanes = Lanes::new(taken, selector)?;
+            match cache {
+                None => Stack::Many(lanes),
+                Some(config) => Stack::CachedMany(Box::new(Cache::new(&device, lanes, *config)?)),
+            }
+        }
+    };
+    let mut handle = Handle::new(&device, stack)?;
+    handle.set_wait(wait)?;
+    Ok(Inner {
+        handle,
+        wait,
+        clock: device.clock(),
+        device,
+        owner: first.owner.clone(),
+        lanes,
+        writes_back: cache.is_some_and(|config| config.write != WriteMode::Through),
+        counts: Default::default(),
+        bounce: None,
+    })
+}
+
+/// Makes a handle over one queue.
+///
+/// @param queue The queue, of no other handle unless it was created with `SLUICE_QUEUE_SHARED`.
+/// @param options How it waits, and its policies, or `NULL` for the defaults.
+/// @param handle Where the handle goes; `NULL` goes there if the call fails.
+///
+/// # Returns
+///
+/// 0, or
+///
+/// * `-EINVAL`: an argument or option.
+/// * `-E2BIG`: an option of a later version.
+/// * `-EBUSY`: the queue is another handle's.
+/// * `-ENOMEM`, `-EMFILE`: no memory for the cache, no file descriptor.
+///
+/// # Threads
+///
+/// Any. The handle is for one thread at a time, whichever: a call that comes while another one is inside
+/// fails with `-EBUSY`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_handle_create(
+    queue: *const sluice_queue,
+    options: *const sluice_handle_options,
+    handle: *mut *mut sluice_handle,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let (queue, options) = unsafe {
+            place("handle", handle)?;
+            (object("queue", queue)?, take(options)?)
+        };
+        let inner = create(std::slice::from_ref(&queue.home), &options)?;
+        // SAFETY: accepted above.
+        unsafe { hand_out(handle, sluice_handle::new(inner)) };
+        Ok(0)
+    })
+}
+
+/// Makes a handle over several queues of one device, such as one for reads and one for writes.
+///
+/// Requests on different queues are not ordered. A flush goes to one of them, and makes durable what has
+/// completed on any.
+///
+/// @param queues The queues, all different.
+/// @param count How many, 1 to 65535; 2 or more for `SLUICE_SELECT_BY_DIRECTION` and
+/// `SLUICE_SELECT_BY_SIZE`.
+/// @param options Which request goes to which queue, and its policies, or `NULL` for the defaults.
+/// @param handle Where the handle goes; `NULL` goes there if the call fails.
+///
+/// # Returns
+///
+/// As `sluice_handle_create()`, and `-EXDEV` for queues of several devices.
+///
+/// # Threads
+///
+/// As `sluice_handle_create()`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_handle_create_mq(
+    queues: *const *mut sluice_queue,
+    count: usize,
+    options: *const sluice_handle_options,
+    handle: *mut *mut sluice_handle,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let options = unsafe {
+            place("handle", handle)?;
+            take(options)?
+        };
+        if queues.is_null() {
+            return Err(CallError::Null("queues"));
+        }
+        if count == 0 || count > u16::MAX.into() {
+            return Err(value("count", count as u64, "1 to 65535 queues"));
+        }
+        // SAFETY: not NULL, and the header demands as many pointers there.
+        let pointers = unsafe { std::slice::from_raw_parts(queues, count) };
+        let homes: Result<Vec<Arc<Home>>, CallError> = pointers
+            .iter()
+            // SAFETY: each is as the header demands.
+            .map(|queue| Ok(unsafe { object("queues", *queue) }?.home.clone()))
+            .collect();
+        let inner = create(&homes?, &options)?;
+        // SAFETY: accepted above.
+        unsafe { hand_out(handle, sluice_handle::new(inner)) };
+        Ok(0)
+    })
+}
+
+/// Waits until nothing of a handle is on its way and nothing is only in its cache.
+fn settle(inner: &mut Inner) -> Result<(), CallError> {
+    let limit = inner.clock.now() + Nanos::from_millis(1000 * PATIENCE_SECONDS);
+    let unanswered = |outstanding| CallError::Unanswered { outstanding, seconds: PATIENCE_SECONDS };
+    while inner.handle.outstanding() > 0 {
+        if inner.handle.wait_until(limit).is_none() {
+            return Err(unanswered(inner.handle.outstanding()));
+        }
+    }
+    let mut flushed = Ok(());
+    if inner.writes_back {
+        inner.handle.submit(Request::flush(0))?;
+        match inner.handle.wait_until(limit) {
+            None => return Err(unanswered(1)),
+            Some(ended) if ended.status.is_success() => {}
+            Some(ended) => {
+                let status = ended.status;
+                let failed = IoError::Status { op: Op::Flush, lba: 0, sectors: 0, status };
+                flushed = Err(failed.into());
+            }
+        }
+    }
+    // What the cache has read ahead is still on its way to memory that goes with it.
+    loop {
+        let left: u32 = inner.lanes.iter().map(|(_, count)| count.load(Ordering::Relaxed)).sum();
+        if left == 0 {
+            return flushed;
+        }
+        if inner.clock.now() > limit {
+            return Err(unanswered(left));
+        }
+        if !inner.handle.poll() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Destroys a handle.
+///
+/// What is outstanding is waited for, a minute at most, and its ends are thrown away. What is in a cache
+/// that writes back is written and flushed. The queues can be bound to other handles afterwards, or
+/// destroyed.
+///
+/// @param handle The handle, not to be used any more, unless the call fails with `-EBUSY`. `NULL` is
+/// nothing to destroy.
+///
+/// # Returns
+///
+/// 0, or
+///
+/// * `-EBUSY`: another call is inside of the handle, which is as it was.
+/// * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache.
+/// * `-ETIMEDOUT`: the device does not answer. The handle is gone; its queues and memory stay with the
+///   device.
+/// * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
+///
+/// # Threads
+///
+/// The handle's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_handle_destroy(handle: *mut sluice_handle) -> c_int {
+    call(|| {
+        if handle.is_null() {
+            return Ok(0);
+        }
+        // SAFETY: not NULL, and the pointer is as the header demands.
+        let broken = Inside::stay(unsafe { object("handle", handle) }?)?;
+        // SAFETY: made by `hand_out`, the caller gives it up, and nobody is inside.
+        let handle = unsafe { Box::from_raw(handle) };
+        if broken {
+            std::mem::forget(handle);
+            return Err(CallError::Broken);
+        }
+        let mut inner = handle.into_inner();
+        match settle(&mut inner) {
+            Err(error @ CallError::Unanswered { .. }) => {
+                // The device may yet write to its memory.
+                std::mem::forget(inner);
+                Err(error)
+            }
+            settled => settled.map(|()| 0),
+        }
+    })
+}

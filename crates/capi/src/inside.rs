@@ -1,0 +1,116 @@
+//! [`Inside`]: one thread inside a handle, and nobody else.
+//!
+//! A handle is for one thread at a time. That is checked, not trusted: a second call that comes while one
+//! is under way, from another thread or from a callback, is refused, so that whoever is inside may have
+//! the only reference.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use clock::RealClock;
+use direct::{Buffer, Device, Handle, Wait};
+
+use crate::buffer::Owner;
+use crate::error::CallError;
+use crate::lane::Home;
+use crate::stack::Stack;
+use crate::stats::Counts;
+
+const FREE: u8 = 0;
+const TAKEN: u8 = 1;
+/// A call panicked: what it left is not to be relied on.
+const BROKEN: u8 = 2;
+
+/// A handle: requests and their ends, for one thread at a time.
+pub struct sluice_handle {
+    state: AtomicU8,
+    inner: UnsafeCell<Inner>,
+}
+
+/// What is in a handle.
+pub(crate) struct Inner {
+    pub(crate) handle: Handle<Stack>,
+    pub(crate) wait: Wait,
+    pub(crate) device: Device,
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) clock: RealClock,
+    /// The queues that it is bound to, and the requests that each has of it.
+    pub(crate) lanes: Vec<(Arc<Home>, Arc<AtomicU32>)>,
+    /// Whether there is a cache that keeps what is written.
+    pub(crate) writes_back: bool,
+    pub(crate) counts: Counts,
+    /// For transfers to and from memory that is no buffer.
+    pub(crate) bounce: Option<Buffer>,
+}
+
+impl sluice_handle {
+    pub(crate) fn new(inner: Inner) -> sluice_handle {
+        sluice_handle { state: AtomicU8::new(FREE), inner: UnsafeCell::new(inner) }
+    }
+
+    pub(crate) fn into_inner(self) -> Inner {
+        self.inner.into_inner()
+    }
+}
+
+/// The thread inside.
+pub(crate) struct Inside<'a> {
+    handle: &'a sluice_handle,
+}
+
+impl<'a> Inside<'a> {
+    /// Goes in, unless somebody is.
+    ///
+    /// # Safety
+    /// `pointer` is `NULL` or was given out by this library and not taken back yet.
+    pub(crate) unsafe fn enter(pointer: *const sluice_handle) -> Result<Inside<'a>, CallError> {
+        // SAFETY: by the caller's promise; the reference is shared, and what it leads to is an atomic
+        // and a cell.
+        let handle = unsafe { pointer.as_ref() }.ok_or(CallError::Null("handle"))?;
+        match handle.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(Inside { handle }),
+            Err(TAKEN) => Err(CallError::InUse(
+                "another call is inside of the handle: it is for one thread at a time, and not for \
+                 its own callback",
+            )),
+            Err(_) => Err(CallError::Broken),
+        }
+    }
+
+    /// Goes in for good: nobody comes in after. Returns whether the handle is broken.
+    pub(crate) fn stay(pointer: &'a sluice_handle) -> Result<bool, CallError> {
+        match pointer.state.swap(TAKEN, Ordering::Acquire) {
+            FREE => Ok(false),
+            BROKEN => Ok(true),
+            _ => Err(CallError::InUse("another call is inside of the handle")),
+        }
+    }
+}
+
+impl Deref for Inside<'_> {
+    type Target = Inner;
+    #[inline]
+    fn deref(&self) -> &Inner {
+        // SAFETY: the state was turned from free to taken by this value, of which there is no second
+        // until it is dropped: nobody else has a reference.
+        unsafe { &*self.handle.inner.get() }
+    }
+}
+
+impl DerefMut for Inside<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Inner {
+        // SAFETY: as for `deref`, and this value is borrowed mutably.
+        unsafe { &mut *self.handle.inner.get() }
+    }
+}
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let state = if std::thread::panicking() { BROKEN } else { FREE };
+        self.handle.state.store(state, Ordering::Release);
+    }
+}

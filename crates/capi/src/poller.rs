@@ -1,0 +1,298 @@
+//! `sluice_poller`: a thread that looks for completions on others' behalf (NVMeDirect section 3.2).
+
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clock::Nanos;
+use direct::{Period, Poller, PollerConfig};
+
+use crate::device::{hand_out, object, place, reserved, sluice_device};
+use crate::error::{CallError, call};
+use crate::lane::{Home, Place};
+use crate::options::{Versioned, give, take};
+use crate::queue::sluice_queue;
+
+/// It sleeps until something may have come, by what requests of the kind and size took lately.
+pub const SLUICE_PERIOD_DYNAMIC: u32 = 0;
+/// It sleeps `period_ns` between two looks.
+pub const SLUICE_PERIOD_FIXED: u32 = 1;
+/// It does not sleep while something is on its way.
+pub const SLUICE_PERIOD_BUSY: u32 = 2;
+
+/// A thread that looks for completions. Any thread may use it, several at a time.
+pub struct sluice_poller {
+    poller: Poller,
+    watched: Mutex<Vec<Arc<Home>>>,
+}
+
+/// How a poller works. Set `size` to `sizeof(struct sluice_poller_options)` and everything else to 0 that
+/// should be as usual.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_poller_options {
+    /// `sizeof(struct sluice_poller_options)`.
+    pub size: usize,
+    /// `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY`.
+    pub period: u32,
+    /// 0.
+    pub reserved: u32,
+    /// How long it sleeps between two looks, with `SLUICE_PERIOD_FIXED`, or at most, with
+    /// `SLUICE_PERIOD_DYNAMIC`, where 0 is a millisecond; a second at most.
+    pub period_ns: u64,
+    /// How late this machine wakes sleepers, with `SLUICE_PERIOD_DYNAMIC`; 0 for 60,000.
+    pub late_ns: u64,
+}
+
+// SAFETY: begins with its size; numbers in places of their own size, no padding.
+unsafe impl Versioned for sluice_poller_options {
+    const NAME: &'static str = "struct sluice_poller_options";
+}
+
+/// What a poller has done. Set `size` to `sizeof(struct sluice_poller_stats)` before asking.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_poller_stats {
+    /// `sizeof(struct sluice_poller_stats)`.
+    pub size: usize,
+    /// Looks, each at all its queues.
+    pub looks: u64,
+    /// Completions that it found.
+    pub completions: u64,
+    /// Times that it slept with something on its way.
+    pub naps: u64,
+    /// How long its thread has had a core.
+    pub cpu_ns: u64,
+}
+
+// SAFETY: begins with its size; numbers of 8 bytes, no padding.
+unsafe impl Versioned for sluice_poller_stats {
+    const NAME: &'static str = "struct sluice_poller_stats";
+}
+
+fn period_of(options: &sluice_poller_options) -> Result<Period, CallError> {
+    reserved(options.reserved)?;
+    let &sluice_poller_options { period, period_ns, late_ns, .. } = options;
+    let refused = |what, value, allowed| Err(CallError::Value { what, value, allowed });
+    if late_ns != 0 && period != SLUICE_PERIOD_DYNAMIC {
+        return refused("late_ns", late_ns, "0 without SLUICE_PERIOD_DYNAMIC");
+    }
+    match (period, PollerConfig::default().period) {
+        (SLUICE_PERIOD_DYNAMIC, Period::Dynamic { late, most }) => Ok(Period::Dynamic {
+            late: if late_ns == 0 { late } else { Nanos(late_ns) },
+            most: if period_ns == 0 { most } else { Nanos(period_ns) },
+        }),
+        (SLUICE_PERIOD_DYNAMIC, default) => Ok(default),
+        (SLUICE_PERIOD_FIXED, _) => Ok(Period::Fixed(Nanos(period_ns))),
+        (SLUICE_PERIOD_BUSY, _) if period_ns == 0 => Ok(Period::Busy),
+        (SLUICE_PERIOD_BUSY, _) => refused("period_ns", period_ns, "0 with SLUICE_PERIOD_BUSY"),
+        _ => refused("period", period.into(), "SLUICE_PERIOD_DYNAMIC, _FIXED or _BUSY"),
+    }
+}
+
+impl sluice_poller {
+    fn name(&self) -> usize {
+        std::ptr::from_ref(&self.poller) as usize
+    }
+}
+
+/// Starts a thread that looks for completions of queues on behalf of the handles bound to them.
+///
+/// @param device The device whose queues it will watch.
+/// @param options How, or `NULL` for the defaults.
+/// @param poller Where the poller goes; `NULL` goes there if the call fails.
+///
+/// # Returns
+///
+/// 0, or `-EINVAL`, `-E2BIG`, or what the system says: `-EAGAIN` without a thread, `-EMFILE` without a
+/// descriptor.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_poller_create(
+    device: *const sluice_device,
+    options: *const sluice_poller_options,
+    poller: *mut *mut sluice_poller,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let (device, options) = unsafe {
+            place("poller", poller)?;
+            (object("device", device)?, take(options)?)
+        };
+        let config = PollerConfig { period: period_of(&options)? };
+        let started = Poller::start(device.device.clock(), config)?;
+        // SAFETY: accepted above.
+        unsafe { hand_out(poller, sluice_poller { poller: started, watched: Mutex::default() }) };
+        Ok(0)
+    })
+}
+
+/// Stops watching a queue that has no handle any more.
+fn forget(poller: &sluice_poller, home: &Home) -> Result<(), CallError> {
+    let mut state = home.state();
+    if state.watched != Some(poller.name()) {
+        return Err(CallError::InUse("the poller does not watch the queue"));
+    }
+    if state.handles > 0 {
+        return Err(CallError::InUse(
+            "handles are bound to the queue, and the poller wakes them: destroy them first",
+        ));
+    }
+    state.watched = None;
+    if let Place::Shared(queue) = &state.place {
+        poller.poller.forget(queue);
+    }
+    Ok(())
+}
+
+/// Stops the thread.
+///
+/// @param poller The poller; unless the call fails, not to be used any more. `NULL` is nothing to stop.
+///
+/// # Returns
+///
+/// 0, or `-EBUSY` while a handle is bound to a queue that it watches: the poller goes on, and watches those
+/// that are left.
+///
+/// # Threads
+///
+/// Any, once no other call uses this pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_poller_destroy(poller: *mut sluice_poller) -> c_int {
+    call(|| {
+        if poller.is_null() {
+            return Ok(0);
+        }
+        // SAFETY: not NULL, and the pointer is as the header demands.
+        let stopped = unsafe { object("poller", poller) }?;
+        let mut watched = stopped.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(home) = watched.last() {
+            forget(stopped, home)?;
+            watched.pop();
+        }
+        drop(watched);
+        // SAFETY: made by `hand_out`, and the caller gives it up.
+        drop(unsafe { Box::from_raw(poller) });
+        Ok(0)
+    })
+}
+
+/// Watches a queue from now on. Handles bound to it wait for `SLUICE_WAIT_EVENT`, and the thread wakes them.
+///
+/// @param poller The poller.
+/// @param queue A queue created with `SLUICE_QUEUE_SHARED`.
+///
+/// # Returns
+///
+/// 0, or `-EINVAL` for a queue that is not shared, or `-EBUSY` for one that a poller watches.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_poller_watch(
+    poller: *mut sluice_poller,
+    queue: *const sluice_queue,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let (poller, queue) = unsafe { (object("poller", poller)?, object("queue", queue)?) };
+        let mut watched = poller.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = queue.home.state();
+        if state.watched.is_some() {
+            return Err(CallError::InUse("a poller watches the queue already"));
+        }
+        let Place::Shared(shared) = &state.place else {
+            let allowed = "a queue created with SLUICE_QUEUE_SHARED";
+            return Err(CallError::Value { what: "queue", value: 0, allowed });
+        };
+        poller.poller.watch(shared);
+        state.watched = Some(poller.name());
+        drop(state);
+        watched.push(queue.home.clone());
+        Ok(0)
+    })
+}
+
+/// Watches a queue no more.
+///
+/// @param poller The poller.
+/// @param queue A queue that it watches, and no handle is bound to.
+///
+/// # Returns
+///
+/// 0, or `-EINVAL` for `NULL`, or `-EBUSY` for a queue that it does not watch, or with handles.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_poller_forget(
+    poller: *mut sluice_poller,
+    queue: *const sluice_queue,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let (poller, queue) = unsafe { (object("poller", poller)?, object("queue", queue)?) };
+        let mut watched = poller.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        forget(poller, &queue.home)?;
+        watched.retain(|home| !Arc::ptr_eq(home, &queue.home));
+        Ok(0)
+    })
+}
+
+/// Says how long requests take, for who knows better than what has been seen.
+///
+/// @param poller The poller, with `SLUICE_PERIOD_DYNAMIC`; others do not care.
+/// @param time_ns How long; 0 takes it back.
+///
+/// # Returns
+///
+/// 0, or `-EINVAL` for `NULL`.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_poller_hint(poller: *mut sluice_poller, time_ns: u64) -> c_int {
+    call(|| {
+        // SAFETY: the pointer is as the header demands.
+        unsafe { object("poller", poller) }?.poller.hint(Nanos(time_ns));
+        Ok(0)
+    })
+}
+
+/// Says what a poller has done.
+///
+/// @param poller The poller.
+/// @param stats Filled in as far as `stats->size` reaches.
+///
+/// # Returns
+///
+/// 0, or `-EINVAL`, also for a `size` that no version had.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_poller_get_stats(
+    poller: *const sluice_poller,
+    stats: *mut sluice_poller_stats,
+) -> c_int {
+    call(|| {
+        // SAFETY: the pointer is as the header demands.
+        let of = unsafe { object("poller", poller) }?.poller.stats();
+        let value = sluice_poller_stats {
+            size: 0,
+            looks: of.looks,
+            completions: of.completions,
+            naps: of.naps,
+            cpu_ns: of.cpu.0,
+        };
+        // SAFETY: as above.
+        unsafe { give("stats", stats, &value) }?;
+        Ok(0)
+    })
+}

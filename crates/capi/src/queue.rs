@@ -1,0 +1,357 @@
+//! `sluice_queue`: a hardware queue of the application's own, with a scheduler in front of it if it wants
+//! one (NVMeDirect section 3.1).
+
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+use block::Group;
+use block::sched::{
+    CLASSES, DirectionLimits, FairBy, FairConfig, GroupLimits, LimitsConfig, PriorityConfig, Rate,
+    SchedulerConfig, Scheduling,
+};
+use direct::{DeviceKind, QueueConfig, Scheduled, ScheduledConfig};
+
+use crate::device::{flags, hand_out, object, optional_text, place, reserved, sluice_device};
+use crate::error::{CallError, call};
+use crate::floor::Floor;
+use crate::lane::Home;
+use crate::options::{Versioned, take};
+use crate::policy::value;
+
+/// Several handles may be bound to the queue, each from a thread of its own.
+pub const SLUICE_QUEUE_SHARED: u32 = 1;
+/// The device wakes nobody: completions are looked for. Drives only.
+pub const SLUICE_QUEUE_NO_INTERRUPTS: u32 = 2;
+
+/// Groups of one queue at most.
+const GROUPS_MAX: usize = 1024;
+
+/// A queue. Any thread may use it, several at a time.
+pub struct sluice_queue {
+    pub(crate) home: Arc<Home>,
+}
+
+/// What handles of a group get of their queue's scheduler.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_group {
+    /// The group that `struct sluice_handle_options` names, 0 to 65535; 0 is everybody's who names none.
+    pub group: u32,
+    /// Its weight, 1 to 1000, with the scheduler `fair`; 0 for 100.
+    pub weight: u32,
+    /// Its class, 1 (goes first) to 8, with the scheduler `priority`; 0 for 5.
+    pub priority: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Reads per second at most, with any scheduler; 0 for no limit.
+    pub reads_per_sec: u64,
+    /// Bytes read per second at most; 0 for no limit.
+    pub read_bytes_per_sec: u64,
+    /// Writes, discards and zeroes per second at most; 0 for no limit.
+    pub writes_per_sec: u64,
+    /// Bytes written per second at most; 0 for no limit.
+    pub write_bytes_per_sec: u64,
+}
+
+/// How a queue is made. Set `size` to `sizeof(struct sluice_queue_options)` and everything else to 0
+/// that should be as usual.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_queue_options {
+    /// `sizeof(struct sluice_queue_options)`.
+    pub size: usize,
+    /// Requests outstanding at most, 1 to 65534; 0 for 255 on a drive. Elsewhere the device says how
+    /// deep its queues are, and this is 0 or the same.
+    pub depth: u32,
+    /// `SLUICE_QUEUE_SHARED`, `SLUICE_QUEUE_NO_INTERRUPTS`, or together.
+    pub flags: u32,
+    /// The scheduler: `none`, `deadline`, `kyber`, `fair` or `priority`; `NULL` for none at all, unless
+    /// there are groups.
+    pub scheduler: *const c_char,
+    /// Requests that the device has at a time, the others waiting in the scheduler; 0 for 32. Only with
+    /// a scheduler.
+    pub device_depth: u32,
+    /// Requests outstanding in all, those in the scheduler included; 0 for 4096. Only with a scheduler.
+    pub scheduler_depth: u32,
+    /// What groups get; may be `NULL` if there are none.
+    pub groups: *const sluice_group,
+    /// How many, 1024 at most.
+    pub group_count: usize,
+}
+
+// SAFETY: begins with its size; numbers and pointers in places of their own size, no padding; pointers
+// may be NULL.
+unsafe impl Versioned for sluice_queue_options {
+    const NAME: &'static str = "struct sluice_queue_options";
+}
+
+fn rate(per_sec: u64) -> Option<Rate> {
+    (per_sec > 0).then(|| Rate::per_sec(per_sec))
+}
+
+/// The scheduler that the options describe; `None` for none.
+fn scheduling(
+    scheduler: Option<&str>,
+    groups: &[sluice_group],
+    sector_bytes: u32,
+) -> Result<Option<Scheduling>, CallError> {
+    if scheduler.is_none() && groups.is_empty() {
+        return Ok(None);
+    }
+    let mut scheduler: SchedulerConfig = scheduler.unwrap_or("none").parse()?;
+    let mut limits = Vec::new();
+    let (mut weights, mut classes) = (Vec::new(), Vec::new());
+    for of in groups {
+        reserved(of.reserved)?;
+        let group = u16::try_from(of.group).map_err(|_| value("group", of.group, "0 to 65535"))?;
+        if of.weight > 0 {
+            let weight = u16::try_from(of.weight);
+            weights.push((group, weight.map_err(|_| value("weight", of.weight, "1 to 1000"))?));
+        }
+        if of.priority > 0 {
+            if of.priority > CLASSES.into() {
+                return Err(value("priority", of.priority, "1 to 8"));
+            }
+            classes.push((Group(group), of.priority as u8 - 1));
+        }
+        let direction = |operations, bytes| DirectionLimits {
+            operations: rate(operations),
+            bytes: rate(bytes),
+        };
+        let read = direction(of.reads_per_sec, of.read_bytes_per_sec);
+        let write = direction(of.writes_per_sec, of.write_bytes_per_sec);
+        let of_group = GroupLimits { read, write };
+        if of_group != GroupLimits::default() {
+            limits.push((Group(group), of_group));
+        }
+    }
+    let (weighed, classed) = (weights.len() as u64, classes.len() as u64);
+    match &mut scheduler {
+        SchedulerConfig::Fair(config) => {
+            *config = FairConfig { by: FairBy::Group, weights, ..FairConfig::default() };
+        }
+        _ if weighed > 0 => return Err(value("weight", weighed, "with the scheduler `fair` only")),
+        SchedulerConfig::Priority(config) => {
+            *config = PriorityConfig { classes, ..PriorityConfig::default() };
+        }
+        _ => {}
+    }
+    if classed > 0 && !matches!(scheduler, SchedulerConfig::Priority(_)) {
+        return Err(value("priority", classed, "with the scheduler `priority` only"));
+    }
+    let limits = (!limits.is_empty()).then_some(LimitsConfig { sector_bytes, groups: limits });
+    let scheduling = Scheduling { scheduler, limits };
+    scheduling.validate()?;
+    Ok(Some(scheduling))
+}
+
+fn depth_of(
+    device: &direct::Device,
+    depth: u32,
+    no_interrupts: bool,
+) -> Result<QueueConfig, CallError> {
+    let default = QueueConfig { interrupts: !no_interrupts, ..QueueConfig::default() };
+    if device.kind() == DeviceKind::Drive {
+        let entries = match depth {
+            0 => Some(default.depth),
+            depth => depth.checked_add(1).and_then(|entries| u16::try_from(entries).ok()),
+        };
+        let depth = entries.ok_or_else(|| value("depth", depth, "1 to 65534"))?;
+        return Ok(QueueConfig { depth, ..default });
+    }
+    if no_interrupts {
+        let flag = SLUICE_QUEUE_NO_INTERRUPTS;
+        return Err(value("flags", flag, "SLUICE_QUEUE_NO_INTERRUPTS is for drives only"));
+    }
+    if depth != 0 && depth != device.limits().queue_depth {
+        let allowed = "0, or the `queue_depth` that the device was opened with: only a drive's queues \
+                       have depths of their own";
+        return Err(value("depth", depth, allowed));
+    }
+    Ok(default)
+}
+
+/// Makes a queue.
+///
+/// Alone it is owned by the one handle that is bound to it, and no lock is on its path. With
+/// `SLUICE_QUEUE_SHARED` several handles use it, each from a thread of its own.
+///
+/// @param device The device.
+/// @param options How, or `NULL` for the defaults.
+/// @param queue Where the queue goes; `NULL` goes there if the call fails.
+///
+/// # Returns
+///
+/// 0, or
+///
+/// * `-EINVAL`: an argument or option, such as an unknown scheduler.
+/// * `-E2BIG`: an option of a later version.
+/// * `-ENOSPC`: the device has no queue left.
+/// * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests.
+/// * `-ENOMEM`, `-EMFILE`, ...: what the system says.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_queue_create(
+    device: *const sluice_device,
+    options: *const sluice_queue_options,
+    queue: *mut *mut sluice_queue,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let (device, options) = unsafe {
+            place("queue", queue)?;
+            (object("device", device)?, take(options)?)
+        };
+        let all = SLUICE_QUEUE_SHARED | SLUICE_QUEUE_NO_INTERRUPTS;
+        let allowed = "SLUICE_QUEUE_SHARED and SLUICE_QUEUE_NO_INTERRUPTS together";
+        let flags = flags(options.flags, all, allowed)?;
+        let groups = match (options.groups.is_null(), options.group_count) {
+            (_, 0) => &[][..],
+            (true, _) => return Err(CallError::Null("groups")),
+            (_, n) if n > GROUPS_MAX => return Err(value("group_count", n as u64, "1024 at most")),
+            // SAFETY: not NULL, and the header demands as many groups there.
+            (false, n) => unsafe { std::slice::from_raw_parts(options.groups, n) },
+        };
+        // SAFETY: as above.
+        let scheduler = unsafe { optional_text("scheduler", options.scheduler) }?;
+        let sector_bytes = device.device.limits().sector_bytes;
+        let scheduling = scheduling(scheduler, groups, sector_bytes)?;
+        let config =
+            depth_of(&device.device, options.depth, flags & SLUICE_QUEUE_NO_INTERRUPTS != 0)?;
+        let depths =
+            [("device_depth", options.device_depth), ("scheduler_depth", options.scheduler_depth)];
+        if scheduling.is_none()
+            && let Some((what, depth)) = depths.into_iter().find(|(_, depth)| *depth > 0)
+        {
+            return Err(value(what, depth, "0 without a scheduler"));
+        }
+        let depth = options.device_depth;
+        let device_depth =
+            u16::try_from(depth).map_err(|_| value("device_depth", depth, "1 to 65535"))?;
+        let made = device.device.create_queue(config)?;
+        let floor = match scheduling {
+            None => Floor::Plain(made),
+            Some(scheduling) => {
+                let default = ScheduledConfig::default();
+                let or = |n, otherwise| if n == 0 { otherwise } else { n };
+                let device_depth =
+                    if device_depth == 0 { default.device_depth } else { device_depth };
+                let depth = or(options.scheduler_depth, default.depth);
+                let config = ScheduledConfig { scheduling, device_depth, depth };
+                Floor::Scheduled(Scheduled::new(made, &config)?)
+            }
+        };
+        let shared = flags & SLUICE_QUEUE_SHARED != 0;
+        let home = Home::new(device.device.clone(), device.owner.clone(), floor, shared);
+        // SAFETY: accepted above.
+        unsafe { hand_out(queue, sluice_queue { home: Arc::new(home) }) };
+        Ok(0)
+    })
+}
+
+/// Destroys a queue.
+///
+/// @param queue The queue; unless the call fails, not to be used any more. `NULL` is nothing to destroy.
+///
+/// # Returns
+///
+/// 0, or `-EBUSY` while a handle is bound to it or a poller watches it: the queue is as it was.
+///
+/// # Threads
+///
+/// Any, once no other call uses this pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_queue_destroy(queue: *mut sluice_queue) -> c_int {
+    call(|| {
+        if queue.is_null() {
+            return Ok(0);
+        }
+        // SAFETY: not NULL, and the pointer is as the header demands.
+        let home = unsafe { object("queue", queue) }?.home.clone();
+        let state = home.state();
+        if state.handles > 0 {
+            return Err(CallError::InUse("handles are bound to the queue: destroy them first"));
+        }
+        if state.watched.is_some() {
+            return Err(CallError::InUse(
+                "a poller watches the queue: sluice_poller_forget() first",
+            ));
+        }
+        drop(state);
+        // SAFETY: made by `hand_out`, and the caller gives it up.
+        drop(unsafe { Box::from_raw(queue) });
+        Ok(0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::{OpenOptions, open_device};
+
+    const NONE: sluice_group = sluice_group {
+        group: 0,
+        weight: 0,
+        priority: 0,
+        reserved: 0,
+        reads_per_sec: 0,
+        read_bytes_per_sec: 0,
+        writes_per_sec: 0,
+        write_bytes_per_sec: 0,
+    };
+
+    #[test]
+    fn groups_get_what_their_scheduler_has() {
+        assert_eq!(scheduling(None, &[], 512).unwrap(), None);
+        let plain = scheduling(Some("deadline"), &[], 512).unwrap().unwrap();
+        assert_eq!((plain.scheduler.name(), plain.limits), ("deadline", None));
+        let heavy = sluice_group { group: 3, weight: 300, ..NONE };
+        let fair = scheduling(Some("fair"), &[heavy], 512).unwrap().unwrap().scheduler;
+        let SchedulerConfig::Fair(config) = fair else { panic!("{fair:?}") };
+        assert_eq!((config.by, config.weights), (FairBy::Group, vec![(3, 300)]));
+        let first = sluice_group { group: 2, priority: 1, ..NONE };
+        let priority = scheduling(Some("priority"), &[first], 512).unwrap().unwrap().scheduler;
+        let SchedulerConfig::Priority(config) = priority else { panic!("{priority:?}") };
+        assert_eq!(config.classes, [(Group(2), 0)]);
+        let slow = sluice_group { group: 1, writes_per_sec: 100, ..NONE };
+        let limited = scheduling(None, &[slow], 4096).unwrap().unwrap();
+        let limits = limited.limits.unwrap();
+        assert_eq!(limits.groups[0].1.write.operations, Some(Rate { per_sec: 100, burst: 10 }));
+        assert_eq!((limited.scheduler.name(), limits.sector_bytes), ("none", 4096));
+    }
+
+    #[test]
+    fn groups_that_make_no_sense_are_refused() {
+        for (scheduler, group, says) in [
+            ("bfq", NONE, "`bfq`"),
+            ("deadline", sluice_group { weight: 1, ..NONE }, "`fair` only"),
+            ("priority", sluice_group { weight: 1, ..NONE }, "`fair` only"),
+            ("fair", sluice_group { weight: 70_000, ..NONE }, "1 to 1000"),
+            ("fair", sluice_group { weight: 1001, ..NONE }, "1000"),
+            ("fair", sluice_group { priority: 1, ..NONE }, "`priority` only"),
+            ("priority", sluice_group { priority: 9, ..NONE }, "1 to 8"),
+            ("none", sluice_group { group: 65_536, ..NONE }, "0 to 65535"),
+            ("none", sluice_group { reserved: 1, ..NONE }, "reserved"),
+            ("none", sluice_group { reads_per_sec: u64::MAX, ..NONE }, "read operations"),
+        ] {
+            let error = scheduling(Some(scheduler), &[group], 512).unwrap_err();
+            assert_eq!(error.errno(), libc::EINVAL, "{error}");
+            assert!(error.to_string().contains(says), "{error} does not say {says}");
+        }
+        let twice = sluice_group { weight: 2, ..NONE };
+        assert!(scheduling(Some("fair"), &[twice, twice], 512).is_err());
+    }
+
+    #[test]
+    fn only_a_drive_has_queues_of_any_depth() {
+        let null = open_device("null", &OpenOptions::default()).unwrap();
+        assert!(depth_of(&null, 0, false).is_ok());
+        assert!(depth_of(&null, 1024, false).is_ok());
+        let error = depth_of(&null, 7, false).unwrap_err();
+        assert!(error.to_string().contains("depth = 7"), "{error}");
+        assert!(depth_of(&null, 0, true).unwrap_err().to_string().contains("drives only"));
+    }
+}

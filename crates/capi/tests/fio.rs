@@ -1,0 +1,156 @@
+//! fio, as it is installed, on the library: the engine built by `scripts/fio-engine`.
+//!
+//! Ignored unless asked for (`make test-fio`, `make test-long`), since fio's source package is fetched; where
+//! that cannot be, the reason is printed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+/// The engine, unless there is no source to build it against.
+fn engine() -> Option<&'static Path> {
+    static ENGINE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let build = || {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/fio-engine");
+        let archive = std::env::current_exe().unwrap().with_file_name("libsluice_c.a");
+        let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fio-engine/libfio_sluice.so");
+        let made = Command::new(script).arg(archive).arg(&output).output().unwrap();
+        let says = String::from_utf8_lossy(&made.stderr).into_owned();
+        match made.status.code() {
+            Some(0) => Some(output),
+            Some(77) => {
+                eprintln!("not run: {}", says.lines().last().unwrap_or("no reason"));
+                None
+            }
+            code => panic!("scripts/fio-engine: {code:?}\n{says}"),
+        }
+    };
+    ENGINE.get_or_init(build).as_deref()
+}
+
+fn fio(engine: &Path, arguments: &[&str]) -> Output {
+    let mut fio = Command::new("timeout");
+    fio.args(["120", "fio", "--name=job", "--output-format=json"]);
+    fio.arg(format!("--ioengine=external:{}", engine.display()));
+    fio.args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR")).output().unwrap()
+}
+
+/// The jobs of a run that went well.
+fn jobs(engine: &Path, arguments: &[&str]) -> Vec<Value> {
+    let output = fio(engine, arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "fio {arguments:?}: {text}\n{says}");
+    let json = text.find('{').map(|at| &text[at..]).expect("JSON");
+    let result: Value = serde_json::from_str(json).expect("JSON");
+    let jobs = result["jobs"].as_array().expect("jobs").clone();
+    assert!(jobs.iter().all(|job| job["error"] == 0), "{json}");
+    jobs
+}
+
+fn total(jobs: &[Value], kind: &str) -> u64 {
+    jobs.iter().map(|job| job[kind]["total_ios"].as_u64().expect("a count")).sum()
+}
+
+fn file(bytes: u64) -> NamedTempFile {
+    let file = NamedTempFile::new().unwrap();
+    file.as_file().set_len(bytes).unwrap();
+    file
+}
+
+#[test]
+#[ignore = "fetches fio's source package: make test-fio"]
+fn the_null_device_in_every_way_that_fio_can_wait() {
+    let Some(engine) = engine() else { return };
+    let common = ["--sluice_device=null:1g", "--rw=randrw", "--bs=4k", "--io_size=64m"];
+    for more in [
+        &["--iodepth=1"][..],
+        &["--iodepth=32", "--iodepth_batch=8", "--iodepth_batch_complete_min=4"],
+        &["--iodepth=2000", "--sluice_wait=hybrid"],
+        &["--iodepth=8", "--thread", "--numjobs=3"],
+        &["--iodepth=8", "--numjobs=3", "--sluice_wait=event"],
+    ] {
+        let jobs = jobs(engine, &[&common[..], more].concat());
+        let count = total(&jobs, "read") + total(&jobs, "write");
+        assert_eq!(count, 16_384 * jobs.len() as u64, "{more:?}");
+    }
+}
+
+#[test]
+#[ignore = "fetches fio's source package: make test-fio"]
+fn a_file_is_verified_by_processes_and_by_threads() {
+    let Some(engine) = engine() else { return };
+    let file = file(32 << 20);
+    let name = format!("--filename={}", file.path().display());
+    let common = [
+        name.as_str(),
+        "--rw=randwrite",
+        "--bs=4k",
+        "--size=8m",
+        "--offset_increment=8m",
+        "--numjobs=4",
+        "--verify=crc32c",
+        "--verify_fatal=1",
+    ];
+    for more in [
+        &["--iodepth=16"][..],
+        &["--iodepth=16", "--thread", "--fsync=32"],
+        &["--iodepth=200", "--thread", "--sluice_wait=event"],
+        &["--iodepth=4", "--sluice_cache=1m", "--end_fsync=1"],
+        &["--iodepth=4", "--sluice_buffered=1"],
+    ] {
+        let jobs = jobs(engine, &[&common[..], more].concat());
+        assert_eq!((total(&jobs, "read"), total(&jobs, "write")), (8192, 8192), "{more:?}");
+    }
+    // What fio's own engine reads is what this one wrote.
+    let mut check = Command::new("fio");
+    check.args(["--name=job", "--ioengine=psync", "--verify_only", "--verify_fatal=1"]);
+    check.args(common).args(["--output-format=terse"]);
+    let checked = check.current_dir(env!("CARGO_TARGET_TMPDIR")).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+#[ignore = "fetches fio's source package: make test-fio"]
+fn trims_and_flushes_are_counted_and_damage_is_found() {
+    let Some(engine) = engine() else { return };
+    let file = file(8 << 20);
+    let name = format!("--filename={}", file.path().display());
+    let trims = jobs(engine, &[&name, "--rw=randtrim", "--bs=4k", "--iodepth=8"]);
+    assert_eq!(total(&trims, "trim"), 2048);
+    let syncs = jobs(engine, &[&name, "--rw=write", "--bs=64k", "--fsync=4", "--iodepth=2"]);
+    assert_eq!(total(&syncs, "write"), 128);
+    assert!(total(&syncs, "sync") >= 31, "{}", total(&syncs, "sync"));
+
+    let verify = ["--rw=write", "--bs=4k", "--verify=crc32c", "--verify_fatal=1", "--iodepth=8"];
+    jobs(engine, &[&[name.as_str()][..], &verify, &["--do_verify=0"]].concat());
+    let mut bytes = std::fs::read(file.path()).unwrap();
+    bytes[5 << 20] ^= 1;
+    std::fs::write(file.path(), bytes).unwrap();
+    let found = fio(engine, &[&[name.as_str()][..], &verify, &["--verify_only"]].concat());
+    assert!(!found.status.success(), "a flipped bit is found");
+}
+
+#[test]
+#[ignore = "fetches fio's source package: make test-fio"]
+fn what_cannot_be_is_refused_in_words() {
+    let Some(engine) = engine() else { return };
+    for (arguments, says) in [
+        (&["--filename=/nonexistent/file", "--rw=read"][..], "/nonexistent/file: No such file"),
+        (&["--sluice_device=null:x", "--rw=read"], "k, m, g or t"),
+        (&["--sluice_device=drive.toml", "--rw=read"], "--thread"),
+        (&["--sluice_device=drive.toml#two", "--rw=read"], "--thread"),
+        (&["--filename=one:two", "--rw=read"], "one device"),
+        (&["--sluice_device=null:1g", "--rw=read", "--bs=100"], "whole sectors of 512"),
+        (&["--sluice_device=null:1g", "--rw=read", "--bs=4m"], "2048 at most"),
+        (&["--sluice_device=null:1g", "--rw=read", "--sluice_cache=1k"], "64 units at least"),
+    ] {
+        let output = fio(engine, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(said.contains(says), "{arguments:?}: {said} does not say {says}");
+    }
+}

@@ -1,0 +1,81 @@
+//! What the tests of calls have in common: macros for calls and their answers, and a device to use them on.
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+
+use sluice_c::*;
+
+pub(crate) fn last_error() -> String {
+    // SAFETY: the text is valid until this thread's next failure.
+    unsafe { CStr::from_ptr(sluice_last_error()) }.to_string_lossy().into_owned()
+}
+
+/// An answer and words that are expected.
+macro_rules! answered {
+    ($answer:expr, $errno:ident, $says:expr) => {{
+        let answer = $answer;
+        let says = $crate::support::last_error();
+        assert_eq!(answer, -libc::$errno as _, "{}: {says}", stringify!($answer));
+        assert!(says.contains($says), "{}: {says}", stringify!($answer));
+    }};
+}
+
+/// A call of which an answer and words are expected.
+macro_rules! expect {
+    ($call:expr, $errno:ident, $says:expr) => {{
+        // SAFETY: pointers are NULL, or to live objects and memory of the test's.
+        let answer = unsafe { $call };
+        answered!(answer, $errno, $says);
+    }};
+}
+
+macro_rules! ok {
+    ($call:expr) => {{
+        // SAFETY: pointers are to live objects and memory of the test's.
+        let answer = unsafe { $call };
+        assert_eq!(answer, 0, "{}: {}", stringify!($call), $crate::support::last_error());
+    }};
+}
+
+/// A struct with its size, everything else zero but what is said.
+macro_rules! options {
+    ($of:ident { $($field:ident: $value:expr),* $(,)? }) => {{
+        // SAFETY: zeros are a value of every struct of the header.
+        let mut value: $of = unsafe { std::mem::zeroed() };
+        value.size = size_of::<$of>();
+        $(value.$field = $value;)*
+        value
+    }};
+}
+
+/// A device, a queue and a handle of it.
+pub(crate) struct Stand {
+    pub(crate) device: *mut sluice_device,
+    pub(crate) queue: *mut sluice_queue,
+    pub(crate) handle: *mut sluice_handle,
+    pub(crate) buffer: *mut sluice_buffer,
+}
+
+impl Stand {
+    pub(crate) fn new() -> Stand {
+        let (mut device, mut queue, mut handle) = (null_mut(), null_mut(), null_mut());
+        let mut buffer = null_mut();
+        ok!(sluice_open_version(SLUICE_VERSION, c"null:1m".as_ptr(), null(), &mut device));
+        ok!(sluice_queue_create(device, null(), &mut queue));
+        ok!(sluice_handle_create(queue, null(), &mut handle));
+        ok!(sluice_buffer_create(device, 8192, &mut buffer));
+        Stand { device, queue, handle, buffer }
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        ok!(sluice_handle_destroy(self.handle));
+        ok!(sluice_queue_destroy(self.queue));
+        // SAFETY: nothing uses them any more.
+        unsafe {
+            sluice_buffer_destroy(self.buffer);
+            sluice_close(self.device);
+        }
+    }
+}
