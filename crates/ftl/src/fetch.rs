@@ -15,10 +15,10 @@ use std::fmt;
 use clock::Nanos;
 
 use crate::flash::OpKind;
-use crate::ftl::UserRead;
 use crate::lines::NONE;
 use crate::map::word;
 use crate::map_page::{MapPage, Mapped};
+use crate::read::UserRead;
 use crate::{Flash, Ftl, Layout, Location, OpId, ReadTarget, Shape};
 
 /// Pages that are read from the media at the same time at most, and how many of those for others than

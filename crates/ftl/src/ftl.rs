@@ -6,27 +6,27 @@ use std::io;
 use clock::Nanos;
 use nvme::Status;
 
+use crate::admit::Pending;
 use crate::checkpoint::Checkpoint;
 use crate::collect::Collector;
 use crate::counting::Counting;
 use crate::drive_map::DriveMap;
-use crate::durable::{Trims, Waiter, Waiting};
-use crate::fetch::{Demand, Fetches};
-use crate::flash::OpKind;
+use crate::durable::Waiting;
+use crate::fetch::Fetches;
 use crate::frames::Frames;
 use crate::issued::Issued;
 use crate::journal::Journal;
 use crate::lines::{LOST, Lines, NONE, OpenLine};
-use crate::map_page::MapPage;
 use crate::metadata::Metadata;
 use crate::paging::Paging;
+use crate::read::UserRead;
 use crate::refresh::Refresher;
 use crate::reverse::Reverse;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::yielding::Yielding;
 use crate::{
-    CapacityError, Entry, Flash, Found, FtlConfig, FtlStats, Layout, Location, Map, OpId,
-    RateLimiter, ReadTarget, Shape,
+    CapacityError, Entry, Flash, Found, FtlConfig, FtlStats, Layout, Location, Map, RateLimiter,
+    Shape,
 };
 
 /// A request that has ended.
@@ -48,43 +48,6 @@ pub(crate) const COLD: usize = 2;
 pub(crate) const PAGES: usize = 3;
 /// Streams: each has open lines of its own.
 pub(crate) const STREAMS: usize = 4;
-
-/// Requests whose map words are looked at together.
-const LOOK_AHEAD: usize = 32;
-
-/// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of a whole drive stops nobody.
-const TRIM_SLICE: u32 = 1 << 16;
-
-#[derive(Clone, Copy, Debug)]
-enum PendingKind {
-    Write,
-    Zeroes,
-    Trim,
-}
-
-/// A request that changes the map, admitted in order of arrival.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    kind: PendingKind,
-    tag: u64,
-    lba: u32,
-    done: u32,
-    sectors: u32,
-    durable: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UserRead {
-    tag: u64,
-    outstanding: u32,
-    status: Status,
-    lba: u32,
-    sectors: u32,
-    /// The next sector that is looked up, when its page of the map is there.
-    next: u32,
-    /// Another read that waits for the same page.
-    pub(crate) behind: u32,
-}
 
 /// A page-mapped translation layer. See the crate's first page for the path of a request.
 #[derive(Debug)]
@@ -115,15 +78,15 @@ pub struct Ftl {
     pub(crate) blocked: [bool; STREAMS],
     pub(crate) stats: FtlStats,
     pub(crate) issued: Issued,
-    pending: VecDeque<Pending>,
+    pub(crate) pending: VecDeque<Pending>,
     /// Of them, those in front whose map words have been looked at.
-    looked_at: usize,
+    pub(crate) looked_at: usize,
     pub(crate) reads: Vec<UserRead>,
-    free_reads: Vec<u32>,
+    pub(crate) free_reads: Vec<u32>,
     /// Requests that wait for a position of the user's ring to become durable, in order of it.
     pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) completed: VecDeque<Done>,
-    addresses: Vec<(u32, u32)>,
+    pub(crate) addresses: Vec<(u32, u32)>,
     /// Chunks with padding from outside of the rings under way.
     pub(crate) padded: Vec<u32>,
     /// Units whose program failed and which must be written again before any other.
@@ -400,7 +363,7 @@ impl Ftl {
         self.space(self.lines.free_chunks()) >= promised
     }
 
-    fn in_range(&self, lba: u64, sectors: u32) -> bool {
+    pub(crate) fn in_range(&self, lba: u64, sectors: u32) -> bool {
         lba.checked_add(sectors.into()).is_some_and(|end| end <= self.sectors())
     }
 
@@ -409,160 +372,10 @@ impl Ftl {
         self.completed.push_back(Done { tag, status });
     }
 
-    /// Users' reads that wait for the flash.
-    #[inline]
-    pub(crate) fn reads_under_way(&self) -> usize {
-        self.reads.len() - self.free_reads.len()
-    }
-
     /// Whether a request has ended that [`take_done`](Ftl::take_done) has not returned yet.
     #[inline]
     pub fn has_done(&self) -> bool {
         !self.completed.is_empty()
-    }
-
-    /// Reads `sectors` from `lba` into the memory of request `tag`.
-    #[inline]
-    pub fn read(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
-        if !self.in_range(lba, sectors) {
-            return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
-        }
-        self.stats.user_reads += u64::from(sectors);
-        if sectors == 1
-            && self.map.frames.is_none()
-            && let Location::Flash(psn) = self.map.get(lba as u32)
-            && !self.reverse.poisoned(psn)
-        {
-            let index = self.begin_read(tag, lba as u32, 1);
-            let op = OpId::new(OpKind::UserRead, index);
-            return flash.read(now, op, &[(psn, 0)], ReadTarget::Request(tag));
-        }
-        self.read_many(now, tag, lba, sectors, flash);
-    }
-
-    /// Notes a read of one operation.
-    #[inline]
-    fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
-        let read = UserRead {
-            tag,
-            outstanding: 1,
-            status: Status::SUCCESS,
-            lba,
-            sectors,
-            next: sectors,
-            behind: NONE,
-        };
-        match self.free_reads.pop() {
-            Some(index) => {
-                self.reads[index as usize] = read;
-                index
-            }
-            None => {
-                self.reads.push(read);
-                (self.reads.len() - 1) as u32
-            }
-        }
-    }
-
-    /// A read of anything.
-    fn read_many(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
-        let index = self.begin_read(tag, lba as u32, sectors);
-        let read = UserRead { outstanding: 0, next: 0, ..self.reads[index as usize] };
-        if !self.look_up(now, index, read, Demand::Idle, flash) {
-            // Room for the page must be made, or it must be waited for.
-            self.paging.read_waits(index);
-            self.kick(now, flash);
-        }
-    }
-
-    /// Looks up what is left of a read, and reads that. `false` if it needs a page of the map that
-    /// cannot be had as `demand` asks for it; the caller sees to the read then.
-    #[inline]
-    fn look_up(
-        &mut self,
-        now: Nanos,
-        index: u32,
-        mut read: UserRead,
-        demand: Demand,
-        flash: &mut impl Flash,
-    ) -> bool {
-        let (tag, lba) = (read.tag, read.lba);
-        let op = OpId::new(OpKind::UserRead, index);
-        let mut addresses = std::mem::take(&mut self.addresses);
-        let mut waits = None;
-        while read.next < read.sectors {
-            let (first, left) = (read.next, read.sectors - read.next);
-            let run = match self.map_run(now, lba + first, left, demand, flash) {
-                Ok(run) => run,
-                Err(fetch) => {
-                    waits = Some(fetch);
-                    break;
-                }
-            };
-            for i in first..first + run {
-                match self.map.get(lba + i) {
-                    Location::Unmapped => {
-                        self.stats.unmapped_reads += 1;
-                        flash.give_zeroes(tag, i);
-                    }
-                    Location::Buffer(slot) => {
-                        self.stats.buffer_hits += 1;
-                        if self.entry(slot).poison {
-                            read.status = Status::UNRECOVERED_READ;
-                        }
-                        flash.give(tag, i, slot);
-                    }
-                    Location::Flash(psn) => {
-                        if self.reverse.poisoned(psn) {
-                            read.status = Status::UNRECOVERED_READ;
-                            continue;
-                        }
-                        addresses.push((psn, i));
-                        if addresses.len() == 64 {
-                            flash.read(now, op, &addresses, ReadTarget::Request(tag));
-                            read.outstanding += 1;
-                            addresses.clear();
-                        }
-                    }
-                    Location::Lost => read.status = Status::UNRECOVERED_READ,
-                }
-            }
-            read.next = first + run;
-        }
-        if !addresses.is_empty() {
-            flash.read(now, op, &addresses, ReadTarget::Request(tag));
-            read.outstanding += 1;
-            addresses.clear();
-        }
-        self.addresses = addresses;
-        if waits.is_none() && read.outstanding == 0 {
-            self.free_reads.push(index);
-            self.complete(tag, read.status);
-            return true;
-        }
-        // The page counts as something outstanding.
-        read.outstanding += u32::from(waits.is_some());
-        self.reads[index as usize] = read;
-        match waits {
-            Some(Some(fetch)) => self.fetches.wait_for(fetch, index, &mut self.reads),
-            Some(None) => return false,
-            None => {}
-        }
-        true
-    }
-
-    /// Goes on with a read whose page of the map is there, or may be asked for now; `false` as of
-    /// [`look_up`](Ftl::look_up).
-    pub(crate) fn go_on_with_read(
-        &mut self,
-        now: Nanos,
-        index: u32,
-        demand: Demand,
-        flash: &mut impl Flash,
-    ) -> bool {
-        let mut read = self.reads[index as usize];
-        read.outstanding -= 1;
-        self.look_up(now, index, read, demand, flash)
     }
 
     #[inline]
@@ -574,50 +387,6 @@ impl Ftl {
     pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut Entry {
         let ring = usize::from(slot >= self.rings[USER].capacity());
         self.rings[ring].entry_mut(slot)
-    }
-
-    /// Writes `sectors` at `lba`; the data is taken from request `tag` during a
-    /// [`kick`](Ftl::kick). Completes when it is in the write buffer, or with `durable` when it is
-    /// on the media.
-    #[inline]
-    pub fn write(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
-        self.enqueue(PendingKind::Write, tag, lba, sectors, durable);
-    }
-
-    /// Writes zeros, as mapped sectors.
-    pub fn write_zeroes(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
-        self.enqueue(PendingKind::Zeroes, tag, lba, sectors, durable);
-    }
-
-    /// Unmaps sectors. The trim is as durable as a buffered write: a flush makes it so. Of a map in
-    /// frames one may end with [`Status::CAPACITY_EXCEEDED`], when nothing can be written any more so that
-    /// a page could come for one that goes.
-    pub fn trim(&mut self, tag: u64, lba: u64, sectors: u32) {
-        self.enqueue(PendingKind::Trim, tag, lba, sectors, false);
-    }
-
-    #[inline]
-    fn enqueue(&mut self, kind: PendingKind, tag: u64, lba: u64, sectors: u32, durable: bool) {
-        if !self.in_range(lba, sectors) {
-            return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
-        }
-        self.pending.push_back(Pending { kind, tag, lba: lba as u32, done: 0, sectors, durable });
-    }
-
-    /// Puts one sector into the user's ring and points the map at it.
-    #[inline]
-    pub(crate) fn admit(&mut self, lba: u32) -> u32 {
-        let slot = self.rings[USER].next_slot();
-        let old = self.map.set(lba, Location::Buffer(slot));
-        if let Location::Flash(psn) = old {
-            self.lines.invalidate(psn, Some(self.rings[USER].position() + 1));
-        }
-        let (under, under_sequence) = self.newest_on_media(old);
-        let trim = self.trim_before(lba, old);
-        let entry = Entry { lba_plus_1: lba + 1, poison: false, under, under_sequence, trim };
-        let slot = self.rings[USER].push(entry, false);
-        self.map.hold(lba);
-        slot
     }
 
     /// The write unit of a slot.
@@ -674,220 +443,6 @@ impl Ftl {
         if self.fail_if_full() {
             self.kick(now, flash);
         }
-    }
-
-    /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
-    /// the cache misses overlap, there each would be waited for.
-    #[inline]
-    pub fn look_at(&self, lbas: impl Iterator<Item = u64>) {
-        let mut seen = 0;
-        for lba in lbas {
-            seen ^= self.map.look(lba).unwrap_or(0);
-        }
-        std::hint::black_box(seen);
-    }
-
-    /// The same for what is about to be admitted, and for the lines that it is to be taken from.
-    #[inline]
-    fn look_at_pending(&mut self) {
-        let mut seen = 0;
-        let end = self.pending.len().min(LOOK_AHEAD);
-        for p in self.pending.range(self.looked_at.min(end)..end) {
-            if let Some(psn) = self.map.look((p.lba + p.done).into()) {
-                seen ^= self.lines.line_of[self.shape.chunk_of(psn) as usize];
-            }
-        }
-        self.looked_at = end;
-        std::hint::black_box(seen);
-    }
-
-    fn admit_pending(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        let mut moved = false;
-        if self.pending.is_empty() {
-            return false;
-        }
-        // Nothing here changes any of these but what is admitted, by as much; and pages of the map that
-        // go, which are looked for.
-        let (mut free, mut slots) = (self.free_sectors(), self.rings[USER].free());
-        let idle = !self.collector.is_moving();
-        while let Some(&(mut p)) = self.pending.front() {
-            if self.looked_at == 0 {
-                self.look_at_pending();
-            }
-            let left = p.sectors - p.done;
-            let took = match p.kind {
-                PendingKind::Trim => {
-                    self.trim_slice(now, p.lba + p.done, left.min(TRIM_SLICE), flash)
-                }
-                PendingKind::Write | PendingKind::Zeroes => {
-                    let room = left.min(slots);
-                    let n = match self.spares_while_kept_back(free) {
-                        Some(spare) if !idle => room.min(spare),
-                        _ => self.limiter.admits(room, free, idle),
-                    };
-                    let n = match n {
-                        0 => 0,
-                        n => self.map_change(now, p.lba + p.done, n, WriteRing::free, flash),
-                    };
-                    if self.map.frames.is_some() {
-                        (free, slots) = (self.free_sectors(), self.rings[USER].free());
-                    }
-                    for i in p.done..p.done + n {
-                        let slot = self.admit(p.lba + i);
-                        match p.kind {
-                            PendingKind::Write => flash.take(p.tag, i, slot),
-                            _ => flash.store(slot, &[]),
-                        }
-                    }
-                    self.limiter.spend(n, free);
-                    (free, slots) = (free.saturating_sub(n.into()), slots - n);
-                    self.stats.user_writes += u64::from(n);
-                    if n > 0 {
-                        self.collector.renew();
-                    }
-                    n
-                }
-            };
-            p.done += took;
-            moved |= took > 0;
-            if p.done < p.sectors {
-                self.pending[0] = p;
-                // A trim goes on next time round; a write waits for room.
-                return moved;
-            }
-            self.pending.pop_front();
-            self.looked_at -= 1;
-            if p.durable {
-                self.wait_durable(Waiter::Request(p.tag), Trims::None);
-            } else {
-                self.complete(p.tag, Status::SUCCESS);
-            }
-            moved = true;
-        }
-        moved
-    }
-
-    /// The sectors that the `i`-th waiting request that changes the map has still to do: the first one
-    /// and the end.
-    pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
-        self.pending.get(i).map(|p| (p.lba + p.done, p.lba + p.sectors))
-    }
-
-    fn trim_slice(&mut self, now: Nanos, lba: u32, sectors: u32, flash: &mut impl Flash) -> u32 {
-        let Some(frames) = &self.map.frames else { return self.trim_words(lba, sectors) };
-        // Page by page.
-        let run = frames.run(lba, sectors);
-        if !self.holds_nothing(frames.page_of(lba).unwrap_or(0)) {
-            let run = self.map_change(now, lba, sectors, |_| u32::MAX, flash);
-            return self.trim_words(lba, run);
-        }
-        run
-    }
-
-    fn trim_words(&mut self, lba: u32, sectors: u32) -> u32 {
-        if sectors > 0 {
-            self.collector.renew();
-        }
-        let page = MapPage::count(&self.shape);
-        let mut at = lba;
-        while at < lba + sectors {
-            // Skip what is not mapped without asking for every sector.
-            let rest = self.map.words(at, lba + sectors - at);
-            let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
-            at += skip as u32;
-            if let Location::Flash(psn) = self.map.set(at, Location::Unmapped) {
-                self.lines.invalidate(psn, None);
-            }
-            self.stats.trimmed += 1;
-            self.trimmed += 1;
-            let p = at / page;
-            if std::mem::replace(&mut self.trimmed_at[p as usize], self.trimmed) == 0 {
-                self.trimmed_pages.push(p);
-            }
-            match &mut self.drive_map {
-                Some(map) => map.trimmed(at),
-                None => self.checkpoint.touch(p),
-            }
-            at += 1;
-        }
-        sectors
-    }
-
-    /// A read has ended; [`kick`](Ftl::kick) afterwards if something may follow from it (`true`): it
-    /// was not a user's, it failed, or something was kept back for users' reads. Bit `i` of `failed`
-    /// stands for the `i`-th address of the call.
-    #[inline]
-    pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
-        match op.kind() {
-            OpKind::GcRead => {
-                self.gc_read_done(op.index(), failed, flash);
-                return true;
-            }
-            OpKind::MapRead => {
-                self.map_read_done(op.index(), failed, flash);
-                return true;
-            }
-            _ => {}
-        }
-        if op.kind() == OpKind::Meta {
-            self.metadata_read_done(op.index(), failed, flash);
-            return true;
-        }
-        let index = op.index();
-        let read = &mut self.reads[index as usize];
-        if failed != 0 {
-            read.status = Status::UNRECOVERED_READ;
-        }
-        read.outstanding -= 1;
-        let read = *read;
-        if read.outstanding == 0 {
-            self.free_reads.push(index);
-            self.completed.push_back(Done { tag: read.tag, status: read.status });
-        }
-        if failed != 0 {
-            self.read_failed(read.lba, read.sectors);
-        }
-        failed != 0 || self.yielding.keeps()
-    }
-
-    /// Fails what can never go on: writes without space and flushes of data without space, when
-    /// nothing is under way that would give any back. Returns whether a trim that waited behind
-    /// failed writes can go on now.
-    fn fail_if_full(&mut self) -> bool {
-        if self.pending.is_empty() && self.urgent == 0 {
-            return false;
-        }
-        let under_way = self.lines.erasing > 0
-            || self.collector.reading() > 0
-            || self.programs > 0
-            || self.fetches.under_way() > 0
-            || !self.journal.is_idle()
-            || self.yielding.keeps() && self.reads_under_way() > 0
-            || self.drive_map.as_ref().is_some_and(|m| m.is_telling());
-        if under_way {
-            return false;
-        }
-        let mut failed = false;
-        while let Some(p) = self.pending.front() {
-            // One that was first has had its chance, if it needs a page that has no room.
-            if matches!(p.kind, PendingKind::Trim) && (failed || self.may_change(p.lba + p.done)) {
-                return true;
-            }
-            let tag = p.tag;
-            failed = true;
-            self.pending.pop_front();
-            self.looked_at = self.looked_at.saturating_sub(1);
-            self.complete(tag, Status::CAPACITY_EXCEEDED);
-        }
-        for i in (0..self.waiting.len()).rev() {
-            if let Waiter::Request(tag) = self.waiting[i].waiter {
-                self.waiting.remove(i);
-                self.urgent -= 1;
-                self.complete(tag, Status::CAPACITY_EXCEEDED);
-            }
-        }
-        self.end_held(Status::CAPACITY_EXCEEDED);
-        false
     }
 
     /// The state of the sectors from `lba` on: mapped or not, and for how many of `sectors`. Those of a

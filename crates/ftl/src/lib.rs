@@ -26,6 +26,8 @@
 //! | `pid` | the controller that may decide that |
 //! | [`curve`](LimiterSample) | what the limiter did, as a bounded history |
 //! | [`ftl`](Ftl) | the layer: requests in, flash operations out |
+//! | `admit` | writes and trims into the write buffer and the map |
+//! | `read` | users' reads |
 //! | `program` | where write units go, and what happens when a program ends |
 //! | `checkpoint` | brings the map to the media piece by piece |
 //! | `snapshot` | what the layer keeps in its journal |
@@ -56,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 mod active;
+mod admit;
 mod checkpoint;
 mod collect;
 mod config;
@@ -80,6 +83,7 @@ mod oob;
 mod paging;
 mod pid;
 mod program;
+mod read;
 mod recover;
 mod refresh;
 mod reverse;

@@ -1,0 +1,228 @@
+//! Users' reads: every sector is looked up once, and what is on the media is read in as few calls as there
+//! may be addresses in one.
+//!
+//! Guarantee: what a read returns of a sector is what the map says at one instant between its coming and
+//! its end. One that needs a page of the map that is not in memory waits for it, and holds up nobody.
+
+use clock::Nanos;
+use nvme::Status;
+
+use crate::fetch::Demand;
+use crate::flash::OpKind;
+use crate::ftl::Done;
+use crate::lines::NONE;
+use crate::{Flash, Ftl, Location, OpId, ReadTarget};
+
+/// A read under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UserRead {
+    tag: u64,
+    outstanding: u32,
+    status: Status,
+    lba: u32,
+    sectors: u32,
+    /// The next sector that is looked up, when its page of the map is there.
+    next: u32,
+    /// Another read that waits for the same page.
+    pub(crate) behind: u32,
+}
+
+impl Ftl {
+    /// Reads `sectors` from `lba` into the memory of request `tag`.
+    #[inline]
+    pub fn read(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
+        if !self.in_range(lba, sectors) {
+            return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        self.stats.user_reads += u64::from(sectors);
+        if sectors == 1
+            && self.map.frames.is_none()
+            && let Location::Flash(psn) = self.map.get(lba as u32)
+            && !self.reverse.poisoned(psn)
+        {
+            let index = self.begin_read(tag, lba as u32, 1);
+            let op = OpId::new(OpKind::UserRead, index);
+            return flash.read(now, op, &[(psn, 0)], ReadTarget::Request(tag));
+        }
+        self.read_many(now, tag, lba, sectors, flash);
+    }
+
+    /// Notes a read of one operation.
+    #[inline]
+    fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
+        let read = UserRead {
+            tag,
+            outstanding: 1,
+            status: Status::SUCCESS,
+            lba,
+            sectors,
+            next: sectors,
+            behind: NONE,
+        };
+        match self.free_reads.pop() {
+            Some(index) => {
+                self.reads[index as usize] = read;
+                index
+            }
+            None => {
+                self.reads.push(read);
+                (self.reads.len() - 1) as u32
+            }
+        }
+    }
+
+    /// A read of anything.
+    fn read_many(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
+        let index = self.begin_read(tag, lba as u32, sectors);
+        let read = UserRead { outstanding: 0, next: 0, ..self.reads[index as usize] };
+        if !self.look_up(now, index, read, Demand::Idle, flash) {
+            // Room for the page must be made, or it must be waited for.
+            self.paging.read_waits(index);
+            self.kick(now, flash);
+        }
+    }
+
+    /// Looks up what is left of a read, and reads that. `false` if it needs a page of the map that
+    /// cannot be had as `demand` asks for it; the caller sees to the read then.
+    #[inline]
+    fn look_up(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        mut read: UserRead,
+        demand: Demand,
+        flash: &mut impl Flash,
+    ) -> bool {
+        let (tag, lba) = (read.tag, read.lba);
+        let op = OpId::new(OpKind::UserRead, index);
+        let mut addresses = std::mem::take(&mut self.addresses);
+        let mut waits = None;
+        while read.next < read.sectors {
+            let (first, left) = (read.next, read.sectors - read.next);
+            let run = match self.map_run(now, lba + first, left, demand, flash) {
+                Ok(run) => run,
+                Err(fetch) => {
+                    waits = Some(fetch);
+                    break;
+                }
+            };
+            for i in first..first + run {
+                match self.map.get(lba + i) {
+                    Location::Unmapped => {
+                        self.stats.unmapped_reads += 1;
+                        flash.give_zeroes(tag, i);
+                    }
+                    Location::Buffer(slot) => {
+                        self.stats.buffer_hits += 1;
+                        if self.entry(slot).poison {
+                            read.status = Status::UNRECOVERED_READ;
+                        }
+                        flash.give(tag, i, slot);
+                    }
+                    Location::Flash(psn) => {
+                        if self.reverse.poisoned(psn) {
+                            read.status = Status::UNRECOVERED_READ;
+                            continue;
+                        }
+                        addresses.push((psn, i));
+                        if addresses.len() == 64 {
+                            flash.read(now, op, &addresses, ReadTarget::Request(tag));
+                            read.outstanding += 1;
+                            addresses.clear();
+                        }
+                    }
+                    Location::Lost => read.status = Status::UNRECOVERED_READ,
+                }
+            }
+            read.next = first + run;
+        }
+        if !addresses.is_empty() {
+            flash.read(now, op, &addresses, ReadTarget::Request(tag));
+            read.outstanding += 1;
+            addresses.clear();
+        }
+        self.addresses = addresses;
+        if waits.is_none() && read.outstanding == 0 {
+            self.free_reads.push(index);
+            self.complete(tag, read.status);
+            return true;
+        }
+        // The page counts as something outstanding.
+        read.outstanding += u32::from(waits.is_some());
+        self.reads[index as usize] = read;
+        match waits {
+            Some(Some(fetch)) => self.fetches.wait_for(fetch, index, &mut self.reads),
+            Some(None) => return false,
+            None => {}
+        }
+        true
+    }
+
+    /// Goes on with a read whose page of the map is there, or may be asked for now; `false` as of
+    /// [`look_up`](Ftl::look_up).
+    pub(crate) fn go_on_with_read(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        demand: Demand,
+        flash: &mut impl Flash,
+    ) -> bool {
+        let mut read = self.reads[index as usize];
+        read.outstanding -= 1;
+        self.look_up(now, index, read, demand, flash)
+    }
+
+    /// Users' reads that wait for the flash.
+    #[inline]
+    pub(crate) fn reads_under_way(&self) -> usize {
+        self.reads.len() - self.free_reads.len()
+    }
+
+    /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
+    /// the cache misses overlap, there each would be waited for.
+    #[inline]
+    pub fn look_at(&self, lbas: impl Iterator<Item = u64>) {
+        let mut seen = 0;
+        for lba in lbas {
+            seen ^= self.map.look(lba).unwrap_or(0);
+        }
+        std::hint::black_box(seen);
+    }
+
+    /// A read has ended; [`kick`](Ftl::kick) afterwards if something may follow from it (`true`): it
+    /// was not a user's, it failed, or something was kept back for users' reads. Bit `i` of `failed`
+    /// stands for the `i`-th address of the call.
+    #[inline]
+    pub fn read_done(&mut self, op: OpId, failed: u64, flash: &mut impl Flash) -> bool {
+        match op.kind() {
+            OpKind::GcRead => {
+                self.gc_read_done(op.index(), failed, flash);
+                return true;
+            }
+            OpKind::MapRead => {
+                self.map_read_done(op.index(), failed, flash);
+                return true;
+            }
+            _ => {}
+        }
+        if op.kind() == OpKind::Meta {
+            self.metadata_read_done(op.index(), failed, flash);
+            return true;
+        }
+        let index = op.index();
+        let read = &mut self.reads[index as usize];
+        if failed != 0 {
+            read.status = Status::UNRECOVERED_READ;
+        }
+        read.outstanding -= 1;
+        let read = *read;
+        if read.outstanding == 0 {
+            self.free_reads.push(index);
+            self.completed.push_back(Done { tag: read.tag, status: read.status });
+        }
+        if failed != 0 {
+            self.read_failed(read.lba, read.sectors);
+        }
+        failed != 0 || self.yielding.keeps()
+    }
+}
