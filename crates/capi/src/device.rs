@@ -26,6 +26,8 @@ pub const SLUICE_KIND_FILE: u32 = 1;
 pub const SLUICE_KIND_DRIVE: u32 = 2;
 /// A target that manages the flash of a drive on the host.
 pub const SLUICE_KIND_TARGET: u32 = 3;
+/// A drive, or a part of one, that another process serves.
+pub const SLUICE_KIND_SERVED: u32 = 4;
 
 /// Completed writes need a flush to be durable.
 pub const SLUICE_HAS_VOLATILE_CACHE: u32 = 1;
@@ -82,7 +84,8 @@ unsafe impl Versioned for sluice_open_options {
 pub struct sluice_device_info {
     /// `sizeof(struct sluice_device_info)`.
     pub size: usize,
-    /// `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE` or `SLUICE_KIND_TARGET`.
+    /// `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE`, `SLUICE_KIND_TARGET` or
+    /// `SLUICE_KIND_SERVED`.
     pub kind: u32,
     /// `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD`, `SLUICE_HAS_WRITE_ZEROES`.
     pub features: u32,
@@ -325,6 +328,7 @@ pub unsafe extern "C" fn sluice_device_get_info(
                 DeviceKind::File => SLUICE_KIND_FILE,
                 DeviceKind::Drive => SLUICE_KIND_DRIVE,
                 DeviceKind::Target => SLUICE_KIND_TARGET,
+                DeviceKind::Served => SLUICE_KIND_SERVED,
             },
             features: features(device.features(), limits.volatile_cache),
             sectors: limits.sectors,

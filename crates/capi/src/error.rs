@@ -9,7 +9,8 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use block::sched::SchedError;
-use direct::{DirectError, IoError};
+use direct::served::Code;
+use direct::{DirectError, IoError, ServedError};
 use driver::{DriverError, UringError};
 use nvme::Status;
 
@@ -123,6 +124,28 @@ pub(crate) fn of_direct(error: &DirectError) -> c_int {
         DirectError::Queue(_) | DirectError::NoVector { .. } => libc::EOPNOTSUPP,
         DirectError::Memory { source, .. } => of_os(source, libc::ENOMEM),
         DirectError::Vector(_) | DirectError::Register(_) => libc::ENOMEM,
+        DirectError::Served(error) => of_served(error),
+    }
+}
+
+fn of_served(error: &ServedError) -> c_int {
+    if let Some(refusal) = error.refusal() {
+        return match refusal.code {
+            Code::NotAllowed | Code::NotAdmin | Code::Denied => libc::EACCES,
+            Code::Queues | Code::Connections => libc::EUSERS,
+            Code::Memory | Code::Resources => libc::ENOMEM,
+            Code::Taken => libc::EBUSY,
+            Code::Version => libc::EPROTONOSUPPORT,
+            Code::Kicked | Code::Stopping => libc::ECONNRESET,
+            _ => libc::EIO,
+        };
+    }
+    match error {
+        ServedError::Connect { source, .. } => of_os(source, libc::ECONNREFUSED),
+        ServedError::Ask(source) => of_os(source, libc::ETIMEDOUT),
+        ServedError::Gone(_) => libc::ECONNRESET,
+        ServedError::Name(_) => libc::EINVAL,
+        _ => libc::EPROTO,
     }
 }
 
@@ -150,6 +173,7 @@ pub(crate) fn of_status(status: Status) -> c_int {
         Status::CAPACITY_EXCEEDED => libc::ENOSPC,
         Status::WRITE_PROTECTED => libc::EROFS,
         Status::DATA_TRANSFER_ERROR => libc::EFAULT,
+        Status::HOST_PATH_ERROR => libc::ECONNRESET,
         Status::NOT_READY if status.is_final() => libc::ENODEV,
         Status::NOT_READY => libc::EBUSY,
         Status::ABORTED | Status::ABORTED_SQ_DELETED | Status::POWER_LOSS => libc::ECANCELED,

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Payload;
-use ring::{AddressSpace, Iova, PAGE, Region};
+use ring::{AddressSpace, Iova, PAGE, Region, RegisterError};
 
 use crate::DirectError;
 
@@ -121,9 +121,13 @@ impl Arenas {
         let order = order.max(ARENA_PAGES.trailing_zeros() as u8);
         // Over what an address can name is refused by the registration.
         let bytes = PAGE.checked_shl(order.into()).unwrap_or(usize::MAX);
-        let region =
-            Region::anonymous(bytes).map_err(|source| DirectError::Memory { bytes, source })?;
-        let at = memory.register(&region)?;
+        // Memory that the other side can map, if that is another process.
+        let (region, at) = memory.provide(bytes).map_err(|error| match error {
+            RegisterError::Memory { len, kind } => {
+                DirectError::Memory { bytes: len, source: kind.into() }
+            }
+            error => error.into(),
+        })?;
         let arena = self.arenas.len() as u32;
         self.arenas.push(Arena { region, at, order });
         Ok(Block { order, arena, page: 0 })

@@ -17,6 +17,7 @@ use ring::AddressSpace;
 use crate::DirectError;
 use crate::buffer::{Buffer, Pool};
 use crate::queue::{Borrowed, Hardware, Queue};
+use crate::served::{Served, ServedQueue, pump};
 
 /// Entries of a queue, unless said otherwise.
 const DEPTH: u16 = 256;
@@ -51,6 +52,8 @@ pub enum DeviceKind {
     Drive,
     /// A target that manages the flash of such a drive.
     Target,
+    /// A part of a drive in another process.
+    Served,
 }
 
 /// An opened device. Clones are the same device; it closes when the last of them, its queues and
@@ -110,6 +113,8 @@ pub(crate) struct Opened {
     clock: RealClock,
     pool: Arc<Pool>,
     way: Way,
+    /// Where it came from, if its drive is in another process.
+    served: Option<Served>,
     _keeper: Option<Keeper>,
 }
 
@@ -128,12 +133,22 @@ impl Device {
         (limits, features): (Limits, Features),
         memory: AddressSpace,
         way: Way,
-        keeper: Option<Keeper>,
+        (served, keeper): (Option<Served>, Option<Keeper>),
     ) -> Device {
         let pool = Pool::new(memory.clone());
         let clock = RealClock::start();
-        let opened =
-            Opened { name, kind, limits, features, memory, clock, pool, way, _keeper: keeper };
+        let opened = Opened {
+            name,
+            kind,
+            limits,
+            features,
+            memory,
+            clock,
+            pool,
+            way,
+            served,
+            _keeper: keeper,
+        };
         Device { opened: Arc::new(opened) }
     }
 
@@ -142,7 +157,7 @@ impl Device {
     pub fn null(limits: Limits) -> Device {
         let null = Null::new(limits, 0);
         let (facts, memory) = ((null.limits(), null.features()), null.memory().clone());
-        Device::new(("null".into(), DeviceKind::Null), facts, memory, Way::Null(null), None)
+        Device::new(("null".into(), DeviceKind::Null), facts, memory, Way::Null(null), (None, None))
     }
 
     /// A file or block device of the host, through io_uring. `config.queues` and `config.depth` stand
@@ -155,7 +170,7 @@ impl Device {
         let uring = Uring::open(path, config)?;
         let (facts, memory) = ((uring.limits(), uring.features()), uring.memory().clone());
         let name = (path.display().to_string(), DeviceKind::File);
-        Ok(Device::new(name, facts, memory, Way::File(Box::new(uring)), None))
+        Ok(Device::new(name, facts, memory, Way::File(Box::new(uring)), (None, None)))
     }
 
     /// The drive that `controller` was brought up on. Whoever polls the drive is on another thread;
@@ -163,6 +178,20 @@ impl Device {
     ///
     /// An open-channel drive has queues for vector commands only ([`Device::vector_queue`]).
     pub fn drive(controller: Controller, keeper: impl Any + Send + Sync) -> Device {
+        let name = (controller.info().serial.clone(), DeviceKind::Drive);
+        Device::over(name, controller, (None, Some(Keeper(Box::new(keeper)))))
+    }
+
+    /// The same, of a drive in another process.
+    pub(crate) fn of_server(name: String, controller: Controller, served: Served) -> Device {
+        Device::over((name, DeviceKind::Served), controller, (Some(served), None))
+    }
+
+    fn over(
+        name: (String, DeviceKind),
+        controller: Controller,
+        behind: (Option<Served>, Option<Keeper>),
+    ) -> Device {
         let info = controller.info().clone();
         let memory = controller.port().memory().clone();
         let limits = Limits {
@@ -180,11 +209,9 @@ impl Device {
             Some(_) => Features::default(),
             None => EmulatedQueue::FEATURES,
         };
-        let name = (info.serial.clone(), DeviceKind::Drive);
         let controller = Arc::new(Mutex::new(controller));
         let way = DriveWay { controller, info, making: Mutex::default() };
-        let keeper = Some(Keeper(Box::new(keeper)));
-        Device::new(name, (limits, features), memory, Way::Drive(way), keeper)
+        Device::new(name, (limits, features), memory, Way::Drive(way), behind)
     }
 
     /// A target on host-managed flash: its `queues` are block devices that are handed out one by one,
@@ -207,7 +234,7 @@ impl Device {
         let way = TargetWay { queues: queues.len(), idle, left: Mutex::new(queues) };
         let keeper = Some(Keeper(Box::new(keeper)));
         let name = (name, DeviceKind::Target);
-        Ok(Device::new(name, (limits, features), memory, Way::Target(way), keeper))
+        Ok(Device::new(name, (limits, features), memory, Way::Target(way), (None, keeper)))
     }
 
     /// Its name: a drive's serial number, or a path.
@@ -253,7 +280,7 @@ impl Device {
     /// # Errors
     /// [`DirectError::Memory`], [`DirectError::Register`].
     pub fn buffer(&self, bytes: usize) -> Result<Buffer, DirectError> {
-        self.opened.pool.take(bytes)
+        self.opened.buffer(bytes)
     }
 
     /// Bytes that are registered for buffers, and bytes of them that nobody has.
@@ -275,9 +302,7 @@ impl Device {
             }
             Way::Drive(way) => {
                 interrupts = config.interrupts;
-                let queue = way.queue(config)?;
-                let limits = queue.limits();
-                Hardware::Drive(Raw::new(queue, limits))
+                opened.drive_queue(way, config)?
             }
             Way::Target(way) => {
                 let none =
@@ -298,6 +323,7 @@ impl Device {
             Hardware::Drive(raw) => *raw.limits(),
             Hardware::File(raw) => *raw.limits(),
             Hardware::Target(queue) => *queue.target.limits(),
+            Hardware::Served(served) => *served.limits(),
             Hardware::Gone => opened.limits,
         };
         Ok(queue)
@@ -313,7 +339,7 @@ impl Device {
         if way.info.open_channel.is_none() {
             return Err(refused());
         }
-        let pair = way.pair(config)?;
+        let pair = self.opened.awaiting(|pump| way.pair(config, pump).map_err(Into::into))?;
         let port = lock(&way.controller).port().clone();
         Ok(VectorQueue::new(pair, port, &way.info)?)
     }
@@ -339,10 +365,10 @@ impl TargetWay {
 }
 
 impl DriveWay {
-    fn pair(&self, config: QueueConfig) -> Result<QueuePair, DriverError> {
+    fn pair(&self, config: QueueConfig, pump: &mut dyn FnMut()) -> Result<QueuePair, DriverError> {
         let _making = lock(&self.making);
         let vector = self.vector(config);
-        lock(&self.controller).create_queue_pair(config.depth, vector, &mut pause)
+        lock(&self.controller).create_queue_pair(config.depth, vector, pump)
     }
 
     /// Each queue has an interrupt vector of its own: that of its number.
@@ -350,10 +376,14 @@ impl DriveWay {
         config.interrupts.then(|| lock(&self.controller).next_queue()).flatten()
     }
 
-    fn queue(&self, config: QueueConfig) -> Result<EmulatedQueue, DirectError> {
+    fn queue(
+        &self,
+        config: QueueConfig,
+        pump: &mut dyn FnMut(),
+    ) -> Result<EmulatedQueue, DirectError> {
         let _making = lock(&self.making);
         let vector = self.vector(config);
-        Ok(EmulatedQueue::open(&self.controller, config.depth, vector, &mut pause)?)
+        Ok(EmulatedQueue::open(&self.controller, config.depth, vector, pump)?)
     }
 }
 
@@ -363,7 +393,50 @@ impl Opened {
     }
 
     pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer, DirectError> {
-        self.pool.take(bytes)
+        let taken = self.pool.take(bytes);
+        match &self.served {
+            None => taken,
+            Some(served) => taken.map_err(|error| served.explain(error)),
+        }
+    }
+
+    pub(crate) fn served(&self) -> Option<&Served> {
+        self.served.as_ref()
+    }
+
+    /// What has to wait for the drive's answers.
+    fn awaiting<T>(
+        &self,
+        what: impl FnOnce(&mut dyn FnMut()) -> Result<T, DirectError>,
+    ) -> Result<T, DirectError> {
+        match &self.served {
+            None => what(&mut pause),
+            Some(served) => {
+                let life = served.session.life();
+                what(&mut pump(life)).map_err(|error| served.explain(error))
+            }
+        }
+    }
+
+    fn drive_queue(&self, way: &DriveWay, config: QueueConfig) -> Result<Hardware, DirectError> {
+        let queue = self.awaiting(|pump| way.queue(config, pump))?;
+        Ok(match &self.served {
+            Some(served) => {
+                let life = served.session.life().clone();
+                Hardware::Served(Box::new(ServedQueue::new(queue, life)))
+            }
+            None => {
+                let limits = queue.limits();
+                Hardware::Drive(Raw::new(queue, limits))
+            }
+        })
+    }
+
+    /// Gives a queue back to a drive in another process.
+    pub(crate) fn close_served(&self, queue: &mut ServedQueue) {
+        if let Some(served) = &self.served {
+            queue.close(&mut pump(served.session.life()));
+        }
     }
 
     pub(crate) fn features(&self) -> Features {
@@ -374,7 +447,9 @@ impl Opened {
     /// number and its rings.
     fn delete(&self, pair: QueuePair) {
         if let Way::Drive(way) = &self.way {
-            let _ = lock(&way.controller).delete_queue_pair(pair, &mut |_| {}, &mut pause);
+            let _ = self.awaiting(|pump| {
+                Ok(lock(&way.controller).delete_queue_pair(pair, &mut |_| {}, pump)?)
+            });
         }
     }
 

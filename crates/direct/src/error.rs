@@ -8,6 +8,8 @@ use lightnvm::vector::MemoryError;
 use nvme::Status;
 use ring::RegisterError;
 
+use crate::served::ServedError;
+
 /// Why a device, a queue or memory cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectError {
@@ -49,6 +51,9 @@ pub enum DirectError {
     /// No registration left.
     #[error("registering memory for I/O: {0}")]
     Register(#[from] RegisterError),
+    /// The server of a drive in another process.
+    #[error(transparent)]
+    Served(#[from] ServedError),
     /// What a policy was configured with cannot be.
     #[error("{key} = {value}: {allowed}")]
     Config {
@@ -109,5 +114,11 @@ impl IoError {
             IoError::Status { status, .. } => Some(*status),
             _ => None,
         }
+    }
+
+    /// Whether the drive's process is gone, so that nobody knows what became of the request
+    /// ([`Device::gone`](crate::Device::gone) says why).
+    pub fn is_gone(&self) -> bool {
+        self.status().is_some_and(|status| status.is(Status::HOST_PATH_ERROR))
     }
 }

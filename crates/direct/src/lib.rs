@@ -14,6 +14,7 @@
 //! | [`handle`](Handle) | requests and their ends, for one thread: at once or one after the other |
 //! | [`wait`](Wait) | how a handle spends the time until a completion |
 //! | [`error`](DirectError) | what went wrong |
+//! | [`served`] | a drive in another process: its server's socket, and what is said there |
 //!
 //! # One trait
 //!
@@ -39,6 +40,7 @@ mod lanes;
 mod poller;
 mod queue;
 mod scheduled;
+pub mod served;
 mod shared;
 mod wait;
 
@@ -52,5 +54,6 @@ pub use lanes::{ChooseLane, Lanes, Selector};
 pub use poller::{Period, Poller, PollerConfig, PollerStats};
 pub use queue::Queue;
 pub use scheduled::{Grouped, Scheduled, ScheduledConfig};
+pub use served::{Gone, ServedConfig, ServedError};
 pub use shared::{Seat, SharedQueue};
 pub use wait::{Hybrid, Wait};

@@ -9,6 +9,7 @@ use ring::AddressSpace;
 
 use crate::device::Opened;
 use crate::scheduled::Grouped;
+use crate::served::ServedQueue;
 
 /// What a queue leads to.
 pub(crate) enum Hardware {
@@ -17,6 +18,8 @@ pub(crate) enum Hardware {
     File(Box<Raw<UringQueue>>),
     /// A target on host-managed flash.
     Target(Borrowed),
+    /// A drive in another process.
+    Served(Box<ServedQueue>),
     /// Given back.
     Gone,
 }
@@ -85,6 +88,7 @@ macro_rules! on {
             Hardware::Drive($queue) => $call,
             Hardware::File($queue) => $call,
             Hardware::Target($queue) => $call,
+            Hardware::Served($queue) => $call,
             Hardware::Gone => $gone,
         }
     };
@@ -141,6 +145,7 @@ impl Component for Queue {
             // Those that nobody has wake nobody.
             Hardware::Target(_) if self.device.has_idle_targets() => Nanos::ZERO,
             Hardware::Target(queue) => queue.target.deadline(),
+            Hardware::Served(queue) => queue.deadline(),
             Hardware::Gone => Nanos::MAX,
         }
     }
@@ -154,6 +159,7 @@ impl Drop for Queue {
                 let _ = raw.into_queue().0.close(&mut |_| {}, &mut std::thread::yield_now);
             }
             Hardware::Target(borrowed) => self.device.put_target(borrowed),
+            Hardware::Served(mut queue) => self.device.close_served(&mut queue),
             Hardware::Null(_) | Hardware::File(_) | Hardware::Gone => {}
         }
     }

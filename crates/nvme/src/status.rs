@@ -119,6 +119,9 @@ statuses! {
     /// A write did not start at the chunk's write pointer, or not in whole write units; the chunk
     /// may still be written (OC section 4, media errors).
     OUT_OF_ORDER_WRITE = 0x2f2, "out of order write";
+    /// The host has lost the way to the controller (NVMe 1.4, figure 128: host pathing error).
+    /// Never sent by a drive.
+    HOST_PATH_ERROR = 0x370, "host pathing error";
 }
 
 const MORE: u16 = 1 << 13;

@@ -80,11 +80,20 @@ fn the_reference_names_every_key() {
         "path.scheduler fair",
         "host",
         "precondition",
+        "share",
+        "share.allow",
     ] {
         let text = match section {
             "" => format!("nonsense = 1\n{base}"),
             "drive" => format!("{base}nonsense = 1\n"),
             "target" => format!("{base}[target]\nkind = \"none\"\nnonsense = 1\n"),
+            "share" => {
+                format!("{base}[[share]]\npartition = \"p\"\nsectors = 1\nnonsense = 1\n")
+            }
+            "share.allow" => format!(
+                "{base}[[share]]\npartition = \"p\"\nsectors = 1\n\
+                 [[share.allow]]\nuser = \"0\"\nnonsense = 1\n"
+            ),
             "path.limit" => {
                 format!("{base}[path]\nblock = \"sq\"\n[[{section}]]\ngroup = 0\nnonsense = 1\n")
             }

@@ -94,7 +94,7 @@ fn over(config: DriveConfig) -> Device {
     let port = drive.attach().unwrap();
     let clock = RealClock::start();
     let runner = RealRunner::new(clock, Idle::default()).unwrap();
-    port.set_drive_waker(runner.waker());
+    port.set_drive_waker(runner.waker()).unwrap();
     let stopper = runner.stopper();
     let thread = std::thread::spawn(move || {
         runner.run(&mut drive).unwrap();

@@ -36,7 +36,7 @@ pub enum MemoryError {
 const LIST: usize = MAX_VECTOR as usize * 8;
 const DESCRIPTORS: usize = MAX_VECTOR as usize * 16;
 
-/// Anonymous memory of zeros that the drive may touch.
+/// Memory of zeros that the drive may touch, wherever it is.
 ///
 /// # Errors
 /// [`MemoryError`].
@@ -45,9 +45,10 @@ pub fn register(
     bytes: usize,
     what: &'static str,
 ) -> Result<(Arc<Region>, Iova), MemoryError> {
-    let region = Region::anonymous(bytes).map_err(|source| MemoryError::Memory { what, source })?;
-    let at = space.register(&region).map_err(|source| MemoryError::Register { what, source })?;
-    Ok((region, at))
+    space.provide(bytes).map_err(|error| match error {
+        RegisterError::Memory { kind, .. } => MemoryError::Memory { what, source: kind.into() },
+        source => MemoryError::Register { what, source },
+    })
 }
 
 /// For each command that can be outstanding, a list of addresses and a list of data descriptors,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ::serve::nbd::Endpoint;
 use clap::{Args, Subcommand, ValueEnum};
+use direct::served::{Grant, Name};
 use lightnvm::core::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
@@ -178,8 +179,16 @@ pub struct ServeArgs {
     pub scenario: PathBuf,
     /// Serve NBD here: `unix:PATH` or `tcp:HOST:PORT`. May be given several times. Of a scenario with
     /// several drives each has its own: PATH.NAME, and the ports from PORT up.
-    #[arg(long, value_name = "ENDPOINT", required = true)]
+    #[arg(long, value_name = "ENDPOINT", required_unless_present = "socket")]
     pub nbd: Vec<Endpoint>,
+    /// Share the drives between processes at this socket (`docs/sharing.md`): queues of their own for
+    /// each client, as `[[share]]` and `sluice admin` allow.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Permissions of the socket: who may connect at all.
+    #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
+        value_parser = super::admin_command::mode)]
+    pub socket_mode: u32,
     /// Write the final statistics as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -193,6 +202,74 @@ pub struct ServeArgs {
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+}
+
+/// `sluice admin`: who may use what of a running server.
+#[derive(Debug, Args)]
+pub struct AdminArgs {
+    /// The server's socket.
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// What is to be done.
+    #[command(subcommand)]
+    pub command: AdminCommand,
+}
+
+/// `sluice admin …`.
+#[derive(Debug, Subcommand)]
+pub enum AdminCommand {
+    /// Let a user use a partition from now on.
+    Allow(AllowArgs),
+    /// Take a user's permission back, and end the connections that live by it.
+    Deny {
+        /// A name or number, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
+        user: String,
+        /// The drive.
+        #[arg(long, value_parser = super::admin_command::name)]
+        device: Name,
+        /// The part of it; without, all parts.
+        #[arg(long, value_parser = super::admin_command::name)]
+        partition: Option<Name>,
+    },
+    /// Print partitions, rules and clients, and what each client has done.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// End connections; who may connect may do so again.
+    Kick {
+        /// A client's number as `list` says it, or a user as for `deny` (`uid:N`, not `N`).
+        whom: String,
+    },
+}
+
+/// `sluice admin allow`.
+#[derive(Debug, Args)]
+pub struct AllowArgs {
+    /// A name or number, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
+    pub user: String,
+    /// The drive.
+    #[arg(long, value_parser = super::admin_command::name)]
+    pub device: Name,
+    /// The part of it.
+    #[arg(long, value_parser = super::admin_command::name)]
+    pub partition: Name,
+    /// I/O queues, over all of the user's connections.
+    #[arg(long, value_name = "N", default_value_t = Grant::QUEUES)]
+    pub queues: u16,
+    /// Entries of a queue at most.
+    #[arg(long, value_name = "N")]
+    pub depth: Option<u16>,
+    /// Commands per second, over all queues.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub iops: Option<u64>,
+    /// Bytes per second, read and written together, such as `100MB/s`.
+    #[arg(long, value_name = "RATE", value_parser = super::admin_command::bandwidth)]
+    pub bandwidth: Option<u64>,
+    /// No writes, trims and erases.
+    #[arg(long)]
+    pub read_only: bool,
 }
 
 /// `sluice calibrate`: measure this machine.

@@ -7,12 +7,14 @@
 //! | [`failure`](Failure) | why a command failed, its exit code, its message with the place in the source |
 //! | [`sim_command`] | `sluice sim` |
 //! | [`serve_command`] | `sluice serve` |
+//! | [`admin_command`] | `sluice admin` |
 //! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
 //! | [`target_command`] | `sluice target create`, `list`, `info`, `remove` |
 //! | `target_sheet` | what those print |
 //! | [`kv_command`] | `sluice kv bench` |
 //! | [`plot_command`] | `sluice plot` |
 
+pub mod admin_command;
 pub mod args;
 mod bench_part;
 pub mod drive_command;
@@ -46,6 +48,8 @@ enum Command {
     Sim(args::SimArgs),
     /// Put a scenario's drives in front of real programs, in real time, until SIGINT or SIGTERM.
     Serve(args::ServeArgs),
+    /// Say who may use what of a running server, and see who does.
+    Admin(args::AdminArgs),
     /// Look at drives: those that come with Sluice, and those of a scenario.
     #[command(subcommand)]
     Drive(args::DriveArgs),
@@ -77,6 +81,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Command::Sim(args) => sim_command::run(&args),
         Command::Serve(args) => serve_command::run(&args),
+        Command::Admin(args) => admin_command::run(&args),
         Command::Drive(args) => drive_command::run(&args),
         Command::Target(args) => target_command::run(&args),
         Command::Calibrate(args) => crate::calibrate::run(&args),

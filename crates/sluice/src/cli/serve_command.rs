@@ -3,10 +3,12 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use ::serve::share::Partition;
+
 use super::args::ServeArgs;
 use super::{Failure, print};
 use crate::scenario::Scenario;
-use crate::serve::{Event, ServeError, ServeOptions, keeps_data, serve, to_json};
+use crate::serve::{Event, ServeError, ServeOptions, SocketOptions, keeps_data, serve, to_json};
 use crate::stack::StackError;
 use crate::stack::named::NamedError;
 use crate::text::{bytes_binary, count};
@@ -38,8 +40,15 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(seed) = args.seed {
         scenario.set_seed(seed);
     }
+    if args.socket.is_none() && !scenario.shares.is_empty() {
+        say("[[share]] is for `--socket`, and has no effect without it");
+    }
     let options = ServeOptions {
         nbd: args.nbd.clone(),
+        socket: args
+            .socket
+            .as_ref()
+            .map(|path| SocketOptions { path: path.clone(), mode: args.socket_mode }),
         threads: args.threads,
         readings_every: match args.stats {
             Some(seconds) => Some(Duration::from_secs(seconds)),
@@ -95,6 +104,12 @@ impl Teller {
                 }
                 // A reader that has left does not end the service.
                 let _ = print(&lines);
+            }
+            Event::Shared(partition, path) => {
+                let Partition { device, name, span, taken } = partition;
+                let by = if *taken { ", over NBD only" } else { "" };
+                let at = path.display();
+                let _ = print(&format!("sharing {device}/{name}: {span} at {at}{by}\n"));
             }
             Event::Reading(now, before) => say(&now.line(before)),
             Event::Stopping => say("finishing what is under way; once more to end at once"),

@@ -49,12 +49,6 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
-    /// Served drives are not there yet.
-    #[error("{}: served drives cannot be connected to yet: open a scenario", socket.display())]
-    NotConnected {
-        /// The socket.
-        socket: PathBuf,
-    },
     /// The scenario is wrong.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -123,9 +117,7 @@ impl OpenError {
         match self {
             OpenError::Stack(error) => error.is_usage(),
             OpenError::Prepare(error) => error.is_usage(),
-            OpenError::Thread { .. } | OpenError::Device(_) | OpenError::NotConnected { .. } => {
-                false
-            }
+            OpenError::Thread { .. } | OpenError::Device(_) => false,
             _ => true,
         }
     }

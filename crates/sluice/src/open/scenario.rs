@@ -141,7 +141,7 @@ fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), Open
     }
 }
 
-fn check_depth(asked: Option<u16>, device: &Device) -> Result<(), OpenError> {
+pub(super) fn check_depth(asked: Option<u16>, device: &Device) -> Result<(), OpenError> {
     let granted = device.limits().queue_depth;
     match asked {
         Some(0) => Err(OpenError::no_depth()),
@@ -149,7 +149,7 @@ fn check_depth(asked: Option<u16>, device: &Device) -> Result<(), OpenError> {
             option: "depth",
             value: asked.to_string(),
             what: format!("drive {}", device.name()),
-            allowed: format!("1 to {granted}: raise controller.queue_depth"),
+            allowed: format!("1 to {granted}: for more, the scenario's controller.queue_depth"),
         }),
         _ => Ok(()),
     }

@@ -1,22 +1,28 @@
-//! A drive that another process serves.
+//! A drive that another process serves (`sluice serve --socket`).
 
 use std::path::Path;
 
-use direct::Device;
+use direct::{Device, DirectError, ServedConfig};
 
+use super::scenario::check_depth;
 use super::{OpenError, OpenOptions};
 
-/// Connects to the drive behind a socket, or to one of its partitions.
+/// Connects to the server at a socket, and opens the part of its drive that is named `PARTITION` or
+/// `DEVICE/PARTITION`; without a name, the only one that the user may use.
 ///
 /// # Errors
-/// [`OpenError::NotConnected`], and options that mean nothing to a served drive.
+/// [`OpenError::Device`] with what the server refuses, and would not refuse; options that mean nothing to
+/// a served drive, or that it does not grant.
 pub(super) fn connect(
     socket: &Path,
     partition: Option<&str>,
     options: &OpenOptions,
 ) -> Result<Device, OpenError> {
-    let _ = partition;
     options.refuse_read_only("a served drive")?;
     options.refuse_drive_core("a served drive")?;
-    Err(OpenError::NotConnected { socket: socket.to_owned() })
+    let config = partition.map_or(Ok(ServedConfig::default()), ServedConfig::of);
+    let config = config.map_err(DirectError::Served)?;
+    let device = Device::served_with(socket, ServedConfig { queues: options.queues, ..config })?;
+    check_depth(options.depth, &device)?;
+    Ok(device)
 }

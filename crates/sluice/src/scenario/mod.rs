@@ -12,6 +12,7 @@
 //! | [`host`](PathConfig) | `[path]`, `[host]`, `[precondition]` |
 //! | [`layer_keys`](LayerPlan), `scheduler_keys` | `[path]`'s block layer, `[[path.limit]]` |
 //! | [`job`](JobTable) | `[[job]]` |
+//! | [`share_keys`](SharePlan) | `[[share]]` |
 //! | `section`, `source` | tables that know which keys they were asked for, and where they are |
 
 pub mod capacity;
@@ -26,6 +27,7 @@ mod media_keys;
 mod named;
 mod scheduler_keys;
 mod section;
+mod share_keys;
 mod source;
 mod target;
 #[cfg(test)]
@@ -44,6 +46,7 @@ pub use host::{BlockLayer, CompletionMethod, Fill, HostConfig, PathConfig, Preco
 pub use job::JobTable;
 pub use layer_keys::LayerPlan;
 pub use named::NamedTarget;
+pub use share_keys::{SharePlan, ShareSpan};
 pub use target::Target;
 
 use drive_keys::{DriveDraft, parse_toml};
@@ -74,6 +77,8 @@ pub struct Scenario {
     pub jobs: Vec<JobTable>,
     /// Job files that it names, resolved against its folder, with the line that names them.
     pub job_files: Vec<(PathBuf, usize)>,
+    /// Parts of the drives that are given to users.
+    pub shares: Vec<SharePlan>,
 }
 
 /// One drive of a scenario, and who manages its flash.
@@ -146,6 +151,7 @@ impl Scenario {
             precondition: Precondition::default(),
             jobs: Vec::new(),
             job_files: Vec::new(),
+            shares: Vec::new(),
         };
         root.set("title", &mut scenario.title, |v| v.string().map(str::to_owned))?;
         root.set("seed", &mut scenario.seed, |v| v.u64())?;
@@ -164,6 +170,10 @@ impl Scenario {
             Some(value) => value.sections("job")?,
             None => Vec::new(),
         };
+        let shares = match root.get("share") {
+            Some(value) => value.sections("share")?,
+            None => Vec::new(),
+        };
         if drives.is_empty() {
             // A section under another name is the likelier mistake, and the better message.
             let missing = root.missing(
@@ -177,6 +187,11 @@ impl Scenario {
         scenario.read_drives(drives, target.as_ref())?;
         if let Some(path) = path {
             scenario.check_path(path.section()?)?;
+        }
+        let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for section in shares {
+            scenario.shares.push(SharePlan::read(section, &names)?);
         }
         for (index, section) in jobs.iter().enumerate() {
             let (job, named) = job::read(section, index)?;

@@ -3,6 +3,7 @@
 use std::io;
 
 use ::serve::nbd::{BindError, NbdError};
+use ::serve::share::{ListenError, ShareError};
 
 use crate::stack::StackError;
 
@@ -38,6 +39,17 @@ pub enum ServeError {
         /// Cores asked for.
         cores: u16,
     },
+    /// A drive cannot be shared as the scenario says.
+    #[error("drive {drive} cannot be shared: {why}")]
+    Share {
+        /// The drive.
+        drive: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The socket, or the thread behind it.
+    #[error(transparent)]
+    Socket(#[from] ::serve::share::ShareError),
     /// Whether a drive's image is whole could not be noted.
     #[error("noting that an image is being preconditioned: {source}")]
     Mark {
@@ -84,7 +96,12 @@ impl ServeError {
     pub fn is_usage(&self) -> bool {
         match self {
             ServeError::Stack(e) => e.is_usage(),
-            ServeError::PortTooHigh { .. } | ServeError::Cores { .. } => true,
+            ServeError::PortTooHigh { .. }
+            | ServeError::Cores { .. }
+            | ServeError::Share { .. }
+            | ServeError::Socket(ShareError::Listen(
+                ListenError::Path(_) | ListenError::NotASocket(_) | ListenError::InUse(_),
+            )) => true,
             ServeError::Nbd { source, .. } => matches!(
                 source,
                 NbdError::Bind(BindError::Endpoint(_) | BindError::NotLoopback { .. })

@@ -7,6 +7,8 @@
 //! | `service` | one drive being served: its threads, from the first client to the synced image |
 //! | `pane` | how one thread looks at what another owns, without a lock on the data path |
 //! | `signals` | SIGINT and SIGTERM |
+//! | `sharing` | what `--socket` shares: partitions and rules |
+//! | [`user`] | users, as people write them |
 //! | [`reading`](Reading) | what a drive has done until now: as a line, a summary, JSON |
 //!
 //! # Threads
@@ -15,7 +17,8 @@
 //! machine has the cores, one for the drive itself, which stands for other hardware. They meet at the
 //! queue pair: a doorbell wakes the drive's thread, a completion wakes the server's through its
 //! interrupt vector. On one thread the server polls the drive. The thread that called only waits for
-//! signals and prints.
+//! signals and prints. With `--socket` there is one thread more for all drives, which gives clients
+//! their queues ([`::serve::share`]); a drive without NBD has its own thread and no other.
 //!
 //! # The end
 //!
@@ -28,15 +31,21 @@ mod image;
 mod pane;
 mod reading;
 mod service;
+mod sharing;
 mod signals;
 #[cfg(test)]
 mod tests;
+pub mod user;
 
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::serve::nbd::Endpoint;
+use ::serve::share::{Partition, ShareConfig, ShareLimits, ShareServer, SharedDrive};
 use clock::{Nanos, Parker, RealClock, VirtualRunner};
+use direct::served::Name;
+use drive::Drive;
 
 pub use error::ServeError;
 pub use image::{image, keeps_data};
@@ -44,8 +53,9 @@ pub(crate) use pane::{LiveDrive, Pane};
 pub use reading::{Reading, to_json};
 
 use crate::scenario::{DrivePlan, Scenario};
-use crate::stack::{Stack, precondition};
+use crate::stack::{Stack, StackError, precondition};
 use service::{Service, Threads};
+use sharing::Sharing;
 use signals::Signals;
 
 /// How a scenario is served.
@@ -53,10 +63,21 @@ use signals::Signals;
 pub struct ServeOptions {
     /// Where to listen; see [`endpoints_of`] for several drives.
     pub nbd: Vec<Endpoint>,
+    /// Where to share the drives between processes.
+    pub socket: Option<SocketOptions>,
     /// Threads per drive, 1 or 2; `None` for what the machine has cores for.
     pub threads: Option<u8>,
     /// How often [`Event::Reading`] is told; `None` for never.
     pub readings_every: Option<Duration>,
+}
+
+/// The socket at which drives are shared between processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its permissions.
+    pub mode: u32,
 }
 
 /// What is told while drives are served.
@@ -68,6 +89,8 @@ pub enum Event<'a> {
     ImageKept(&'a str),
     /// Clients can connect to a drive: what it is, bytes, and where.
     Ready(&'a DrivePlan, u64, &'a [Endpoint]),
+    /// A part of a drive is shared, at this socket.
+    Shared(&'a Partition, &'a Path),
     /// What a drive has done since the start; and at the reading before, if there is one.
     Reading(&'a Reading, Option<&'a Reading>),
     /// A signal has come: requests under way are being finished.
@@ -128,8 +151,16 @@ pub fn serve(
     }
     let mut stacks = Vec::new();
     let mut prepared = Nanos::ZERO;
+    let mut sharing = options.socket.as_ref().map(|_| Sharing::new());
     for (index, plan) in scenario.drives.iter().enumerate() {
-        let (stack, at) = prepare(scenario, index, plan, tell)?;
+        let (stack, at) = match &mut sharing {
+            None => prepare(scenario, index, plan, tell)
+                .map(|(stack, at)| (Side::Host(Box::new(stack)), at))?,
+            Some(sharing) => {
+                let nbd = !options.nbd.is_empty();
+                prepare_shared(scenario, index, plan, (sharing, nbd), tell)?
+            }
+        };
         prepared = prepared.max(at);
         stacks.push(stack);
     }
@@ -144,7 +175,13 @@ pub fn serve(
     let mut services = Vec::new();
     let mut begun = Ok(());
     for ((plan, stack), endpoints) in scenario.drives.iter().zip(stacks).zip(&endpoints) {
-        match Service::start(plan, stack, endpoints, threads, clock, parker.waker()) {
+        let started = match stack {
+            Side::Host(stack) => {
+                Service::start(plan, *stack, endpoints, threads, clock, parker.waker())
+            }
+            Side::Bare(drive) => Service::start_bare(plan, *drive, clock, parker.waker()),
+        };
+        match started {
             Ok(service) => {
                 tell(Event::Ready(plan, service.bytes(), service.endpoints()));
                 services.push(service);
@@ -155,10 +192,21 @@ pub fn serve(
             }
         }
     }
+    let mut shared = None;
+    if let (Ok(()), Some(socket), Some(sharing)) = (&begun, &options.socket, sharing) {
+        match share(scenario, socket, sharing, &services, tell) {
+            Ok(server) => shared = Some(server),
+            Err(error) => begun = Err(error),
+        }
+    }
     if begun.is_ok() {
         let every = options.readings_every;
         begun = watch(&mut services, &signals, &parker, clock, every, tell);
         tell(Event::Stopping);
+    }
+    // As long as there are drives that can let go of them.
+    if let Some(server) = shared {
+        server.stop();
     }
     for service in &services {
         service.stop();
@@ -178,11 +226,84 @@ fn prepare(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Stack, Nanos), ServeError> {
     let (stack, now) = prepare_drive(scenario, index, plan, tell)?;
-    let stack = match &scenario.path.layer {
-        Some(layer) => stack.layered(layer, now, true)?,
-        None => stack,
+    Ok((layered(scenario, stack, now)?, now))
+}
+
+fn layered(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Stack, ServeError> {
+    match &scenario.path.layer {
+        Some(layer) => Ok(stack.layered(layer, now, true)?),
+        None => Ok(stack),
+    }
+}
+
+/// Who is on the host's side of a drive in this process.
+enum Side {
+    /// A server.
+    Host(Box<Stack>),
+    /// Nobody: all hosts are in other processes.
+    Bare(Box<Drive>),
+}
+
+/// As [`prepare`], of a drive that is shared: with NBD on a part of it, or on none.
+fn prepare_shared(
+    scenario: &Scenario,
+    index: usize,
+    plan: &DrivePlan,
+    (sharing, nbd): (&mut Sharing, bool),
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(Side, Nanos), ServeError> {
+    if !nbd && !plan.is_block_device() {
+        // Nobody manages its flash here, and so nobody fills it.
+        let name = plan.config.name.clone();
+        let drive =
+            Drive::new(plan.config.clone()).map_err(|source| StackError::Drive { name, source })?;
+        sharing.add(scenario, plan, &drive, false)?;
+        return Ok((Side::Bare(Box::new(drive)), Nanos::ZERO));
+    }
+    let (stack, now) = prepare_drive(scenario, index, plan, tell)?;
+    match sharing.add(scenario, plan, &stack.drive, nbd)? {
+        Some(part) => {
+            let stack = stack.confined(part, Some(service::VECTOR))?;
+            Ok((Side::Host(Box::new(layered(scenario, stack, now)?)), now))
+        }
+        None => {
+            let Stack { mut drive, device, port, .. } = stack;
+            drop(device);
+            // It was attached above.
+            let _ = drive.detach(&port);
+            Ok((Side::Bare(Box::new(drive)), now))
+        }
+    }
+}
+
+/// Lets clients in.
+fn share(
+    scenario: &Scenario,
+    socket: &SocketOptions,
+    sharing: Sharing,
+    services: &[Service],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<ShareServer, ServeError> {
+    let mut drives = Vec::new();
+    for (plan, service) in scenario.drives.iter().zip(services) {
+        let (errands, waker) = service.door();
+        let drive = plan.config.name.clone();
+        let name =
+            Name::new(&drive).map_err(|e| ServeError::Share { drive, why: e.to_string() })?;
+        let io_queues = plan.config.controller.io_queues;
+        drives.push(SharedDrive { name, errands, waker, io_queues });
+    }
+    let config = ShareConfig {
+        path: socket.path.clone(),
+        mode: socket.mode,
+        limits: ShareLimits::default(),
     };
-    Ok((stack, now))
+    let partitions = sharing.table.partitions().to_vec();
+    let server = ShareServer::start(&config, sharing.table, drives)?;
+    for partition in &partitions {
+        tell(Event::Shared(partition, &socket.path));
+    }
+    Ok(server)
 }
 
 /// The same on the raw path.

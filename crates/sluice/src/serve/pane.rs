@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ::serve::share::Errands;
 use block::{Busy, Completion, Device, Limits, Request};
 use clock::{Component, Nanos, RealClock, Waker};
 use drive::{Drive, DriveStats};
@@ -65,11 +66,27 @@ pub(crate) struct LiveDrive {
     pub(crate) drive: Drive,
     clock: RealClock,
     pane: Arc<Pane<DriveStats>>,
+    errands: OwnersEnd,
+}
+
+/// Closes when the drive's owner goes, however it goes.
+#[derive(Debug)]
+struct OwnersEnd(Arc<Errands>);
+
+impl Drop for OwnersEnd {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl LiveDrive {
     pub(crate) fn new(drive: Drive, clock: RealClock, pane: Arc<Pane<DriveStats>>) -> LiveDrive {
-        LiveDrive { drive, clock, pane }
+        LiveDrive { drive, clock, pane, errands: OwnersEnd(Errands::new()) }
+    }
+
+    /// What others want of the drive.
+    pub(super) fn errands(&self) -> Arc<Errands> {
+        self.errands.0.clone()
     }
 }
 
@@ -78,7 +95,8 @@ impl Component for LiveDrive {
     /// command that was submitted in between would start, and end, too early (rule R6).
     #[inline]
     fn poll(&mut self, _: Nanos) -> bool {
-        let moved = self.drive.poll(self.clock.now());
+        let mut moved = self.errands.0.carry_out(&mut self.drive);
+        moved |= self.drive.poll(self.clock.now());
         self.pane.offer(|| self.drive.stats());
         moved
     }

@@ -6,10 +6,12 @@ use std::thread::{Builder, JoinHandle};
 use std::{io, thread};
 
 use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
+use ::serve::share::Errands;
 use block::{BlockLayer, Device};
 use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper, Waker};
-use drive::DriveStats;
+use drive::{Drive, DriveStats};
 use ftl::FtlStats;
+use media::MediaConfig;
 
 use super::pane::{FtlView, LiveDrive, Pane, SeenDevice};
 use super::{Reading, ServeError};
@@ -42,6 +44,23 @@ impl Threads {
     }
 }
 
+impl DriveThread {
+    fn start(
+        name: Builder,
+        runner: RealRunner,
+        mut live: LiveDrive,
+        bell: Bell,
+    ) -> Result<DriveThread, ServeError> {
+        let stopper = runner.stopper();
+        let handle = name.spawn(move || {
+            let _bell = bell;
+            let result = runner.run(&mut live);
+            (result, live)
+        });
+        Ok(DriveThread { stopper, handle: handle.map_err(ServeError::Threads)? })
+    }
+}
+
 /// What the server's thread gives back.
 struct ServerEnd {
     result: io::Result<()>,
@@ -62,7 +81,8 @@ struct Meter {
     endpoints: Vec<Endpoint>,
     clock: RealClock,
     started: Nanos,
-    nbd: NbdStatsReader,
+    /// None of a drive that is only shared.
+    nbd: Option<NbdStatsReader>,
     /// Of the translation layer at the start: preconditioning is not what clients did.
     ftl_before: Option<FtlStats>,
     /// The block layer and what it is called, for its counters, which anybody may read.
@@ -78,9 +98,11 @@ pub(super) struct Service {
     drive_waker: Waker,
     drive_pane: Arc<Pane<DriveStats>>,
     ftl_pane: Arc<Pane<Option<FtlView>>>,
+    errands: Arc<Errands>,
     /// The reading before.
     last: Option<Reading>,
-    server: JoinHandle<ServerEnd>,
+    /// None of a drive that is only shared.
+    server: Option<JoinHandle<ServerEnd>>,
     drive: Option<DriveThread>,
 }
 
@@ -134,6 +156,7 @@ impl Service {
         let mut server = NbdServer::new(device, endpoints, config)
             .map_err(|source| ServeError::Nbd { drive: plan.config.name.clone(), source })?;
         let mut live = LiveDrive::new(drive, clock, drive_pane.clone());
+        let errands = live.errands();
         let stop = Arc::new(AtomicBool::new(false));
         let endpoints = server.endpoints().to_vec();
         let (server_waker, nbd) = (server.waker(), server.stats_reader());
@@ -159,15 +182,8 @@ impl Service {
                 let runner =
                     RealRunner::new(clock, Idle::default()).map_err(ServeError::Threads)?;
                 port.set_drive_waker(runner.waker()).map_err(ServeError::Threads)?;
-                (drive_waker, drive) = (runner.waker(), {
-                    let (stopper, bell) = (runner.stopper(), Bell(ended));
-                    let handle = name("drive").spawn(move || {
-                        let _bell = bell;
-                        let result = runner.run(&mut live);
-                        (result, live)
-                    });
-                    Some(DriveThread { stopper, handle: handle.map_err(ServeError::Threads)? })
-                });
+                drive_waker = runner.waker();
+                drive = Some(DriveThread::start(name("drive"), runner, live, Bell(ended))?);
                 handle = name("nbd").spawn(move || {
                     let _bell = bell;
                     let (result, server) = run(&mut Elsewhere);
@@ -176,6 +192,7 @@ impl Service {
             }
         }
         let (plan, started) = (plan.clone(), clock.now());
+        let nbd = Some(nbd);
         let meter = Meter { plan, endpoints, clock, started, nbd, ftl_before, layer };
         Ok(Service {
             bytes,
@@ -185,10 +202,65 @@ impl Service {
             drive_waker,
             drive_pane,
             ftl_pane,
+            errands,
             last: None,
-            server: handle.map_err(ServeError::Threads)?,
+            server: Some(handle.map_err(ServeError::Threads)?),
             drive,
         })
+    }
+
+    /// Starts the thread of a drive that is only shared: nobody in this process uses it. `ended` is
+    /// woken when the thread ends.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub(super) fn start_bare(
+        plan: &DrivePlan,
+        drive: Drive,
+        clock: RealClock,
+        ended: Waker,
+    ) -> Result<Service, ServeError> {
+        let stats = drive.stats();
+        let (drive_pane, ftl_pane) = (Pane::new(), Pane::new());
+        let sector_bytes = match &plan.config.media {
+            MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
+            MediaConfig::Pcm(pcm) => pcm.sector_bytes,
+            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
+        };
+        let bytes = drive.sectors() * u64::from(sector_bytes);
+        let live = LiveDrive::new(drive, clock, drive_pane.clone());
+        let errands = live.errands();
+        let runner = RealRunner::new(clock, Idle::default()).map_err(ServeError::Threads)?;
+        let waker = runner.waker();
+        let name = Builder::new().name(format!("drive {}", plan.config.name));
+        let drive = Some(DriveThread::start(name, runner, live, Bell(ended))?);
+        let meter = Meter {
+            plan: plan.clone(),
+            endpoints: Vec::new(),
+            clock,
+            started: clock.now(),
+            nbd: None,
+            ftl_before: stats.ftl,
+            layer: None,
+        };
+        Ok(Service {
+            bytes,
+            meter,
+            stop: Arc::new(AtomicBool::new(false)),
+            server_waker: waker.clone(),
+            drive_waker: waker,
+            drive_pane,
+            ftl_pane,
+            errands,
+            last: None,
+            server: None,
+            drive,
+        })
+    }
+
+    /// How others reach the drive: what its thread is asked, and how it is woken.
+    pub(super) fn door(&self) -> (Arc<Errands>, Waker) {
+        (self.errands.clone(), self.drive_waker.clone())
     }
 
     /// Bytes of the export.
@@ -203,13 +275,17 @@ impl Service {
 
     /// Whether a thread has ended without being told to.
     pub(super) fn has_ended(&self) -> bool {
-        self.server.is_finished() || self.drive.as_ref().is_some_and(|d| d.handle.is_finished())
+        self.server.as_ref().is_some_and(JoinHandle::is_finished)
+            || self.drive.as_ref().is_some_and(|d| d.handle.is_finished())
     }
 
     /// Looks at what has been done, and passes it on with the reading before, if there is one.
     pub(super) fn read(&mut self, tell: impl FnOnce(&Reading, Option<&Reading>)) {
         let Some(drive) = self.drive_pane.look(&self.drive_waker) else { return };
-        let view = self.ftl_pane.look(&self.server_waker).flatten();
+        let view = match &self.server {
+            Some(_) => self.ftl_pane.look(&self.server_waker).flatten(),
+            None => None,
+        };
         let now = self.meter.reading(drive, view);
         tell(&now, self.last.as_ref());
         self.last = Some(now);
@@ -235,8 +311,12 @@ impl Service {
             // Without its drive the server would wait forever.
             return Err(panicked("the drive's thread"));
         }
-        let ServerEnd { result, mut device, drive: on_server } =
-            server.join().map_err(|_| panicked("the server's thread"))?;
+        let server =
+            server.map(|server| server.join().map_err(|_| panicked("the server's thread")));
+        let (result, mut device, on_server) = match server.transpose()? {
+            Some(ServerEnd { result, device, drive }) => (result, Some(device), drive),
+            None => (Ok(()), None, None),
+        };
         let on_own = match drive {
             Some(thread) => {
                 thread.stopper.stop();
@@ -248,8 +328,12 @@ impl Service {
             None => None,
         };
         let mut live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
-        let reading = meter.reading(live.drive.stats(), device.view());
-        if result.is_ok() && live.drive.keeps_data() {
+        let view = device.as_ref().and_then(SeenDevice::view);
+        let reading = meter.reading(live.drive.stats(), view);
+        if let Some(device) = &mut device
+            && result.is_ok()
+            && live.drive.keeps_data()
+        {
             device.checkpoint(&mut live);
         }
         // The host's side goes first: it may still point into the drive's memory.
@@ -277,7 +361,7 @@ impl Meter {
             plan: self.plan.clone(),
             endpoints: self.endpoints.clone(),
             elapsed: now.since(self.started),
-            nbd: self.nbd.snapshot(),
+            nbd: self.nbd.as_ref().map(NbdStatsReader::snapshot).unwrap_or_default(),
             drive,
             ftl,
             free_lines: view.map(|v| v.free_lines),

@@ -3,12 +3,14 @@
 //! | file | noun |
 //! |---|---|
 //! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
+//! | `confined` | a stack on a part of its drive |
 //! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
 //! | [`hands`](Hands) | a drive and what an application holds of it itself |
 //! | [`named`] | a target of a drive's partition table, found and given its chunks |
 //! | [`turns`](take_turns) | a host and a drive in virtual time |
 //! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
 
+mod confined;
 mod cores;
 mod device;
 mod hands;
@@ -143,6 +145,15 @@ pub enum StackError {
         /// What was found.
         #[source]
         source: lightnvm::PblkError,
+    },
+    /// The host cannot be confined to a part of the drive.
+    #[error("drive {name}: its host cannot have a part of it: {source}")]
+    Confined {
+        /// The drive.
+        name: String,
+        /// Why.
+        #[source]
+        source: drive::AttachError,
     },
     /// Nobody looks after cold data.
     #[error(

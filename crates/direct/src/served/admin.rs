@@ -1,0 +1,86 @@
+//! [`Admin`]: who may use what, asked and said by the server's own user and by root.
+
+use std::path::Path;
+
+use super::ask::Asker;
+use super::message::{Entry, Message, Whom};
+use super::name::Name;
+use super::refusal::{Code, Refusal, ServedError};
+use super::rule::{Rule, Subject};
+
+/// A connection to a server, to administrate it.
+#[derive(Debug)]
+pub struct Admin {
+    asker: Asker,
+}
+
+impl Admin {
+    /// Connects to the server at `path`.
+    ///
+    /// # Errors
+    /// [`ServedError::Connect`]; [`ServedError::Refused`] with [`Code::NotAdmin`] for users who may
+    /// not.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Admin, ServedError> {
+        let asker = Asker::connect(path.as_ref())?;
+        if !asker.admin {
+            let text = "only the user who runs the server, and root, may administrate it";
+            return Err(Refusal::new(Code::NotAdmin, text).into());
+        }
+        Ok(Admin { asker })
+    }
+
+    fn done(&mut self, message: Message) -> Result<u64, ServedError> {
+        match self.asker.ask(message, &[], 0)? {
+            (Message::Done { count }, _) => Ok(count),
+            (answer, _) => Err(ServedError::Answer { answer: answer.title() }),
+        }
+    }
+
+    /// Lets a subject use a partition from now on, in place of what it could do there before. Returns
+    /// whether there was something before. Connections that exist stay as they are.
+    ///
+    /// # Errors
+    /// [`ServedError`].
+    pub fn allow(&mut self, rule: Rule) -> Result<bool, ServedError> {
+        Ok(self.done(Message::Allow(rule))? > 0)
+    }
+
+    /// Takes a subject's permission back, for one partition or, without one, all of a drive's; and
+    /// ends the connections that live by it. Returns how many rules that were.
+    ///
+    /// # Errors
+    /// [`ServedError`]; [`Code::Unknown`] if there was none.
+    pub fn deny(
+        &mut self,
+        subject: Subject,
+        device: Name,
+        partition: Option<Name>,
+    ) -> Result<u64, ServedError> {
+        let partition = partition.unwrap_or_default();
+        self.done(Message::Deny { subject, device, partition })
+    }
+
+    /// Ends connections, and returns how many. Whoever may connect may do so again.
+    ///
+    /// # Errors
+    /// [`ServedError`]; [`Code::Unknown`] if there was none.
+    pub fn kick(&mut self, whom: Whom) -> Result<u64, ServedError> {
+        self.done(Message::Kick(whom))
+    }
+
+    /// All partitions, rules and clients, in this order.
+    ///
+    /// # Errors
+    /// [`ServedError`].
+    pub fn list(&mut self) -> Result<Vec<Entry>, ServedError> {
+        let mut entries = Vec::new();
+        loop {
+            let index = entries.len() as u32;
+            match self.asker.ask(Message::List { index }, &[], 0)? {
+                (Message::Entry(entry), _) => entries.push(entry),
+                (Message::Done { .. }, _) => return Ok(entries),
+                (answer, _) => return Err(ServedError::Answer { answer: answer.title() }),
+            }
+        }
+    }
+}

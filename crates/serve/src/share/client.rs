@@ -1,0 +1,97 @@
+//! [`Connection`]: one client's: whose it is, and what it has open.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use direct::served::{ClientEntry, Entry, Granted, Message, Packet, Subject, socket};
+use drive::PortStats;
+use ring::Port;
+use rustix::net::SendFlags;
+use rustix::net::sockopt::socket_peercred;
+
+/// Who is at the other end, as the kernel says it (`unix(7)`: `SO_PEERCRED`, of when it connected).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) pid: u32,
+}
+
+impl Peer {
+    pub(super) fn of(socket: &OwnedFd) -> Option<Peer> {
+        let found = socket_peercred(socket).ok()?;
+        let pid = u32::try_from(found.pid.as_raw_nonzero().get()).unwrap_or(0);
+        Some(Peer { uid: found.uid.as_raw(), gid: found.gid.as_raw(), pid })
+    }
+
+    pub(super) fn user(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+}
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: OwnedFd,
+    pub(super) peer: Peer,
+    pub(super) greeted: bool,
+    pub(super) open: Option<Open>,
+    /// What it is told line by line.
+    pub(super) listing: Vec<Entry>,
+}
+
+/// A part of a drive that a client has.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) port: Arc<Port>,
+    /// The drive's place.
+    pub(super) drive: usize,
+    pub(super) granted: Granted,
+    /// By whose rule.
+    pub(super) subject: Subject,
+    /// Bytes.
+    pub(super) registered: u64,
+    pub(super) since: Instant,
+}
+
+impl Connection {
+    pub(super) fn new(socket: OwnedFd, peer: Peer) -> Connection {
+        Connection { socket, peer, greeted: false, open: None, listing: Vec::new() }
+    }
+
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Sends an answer; whether it could. Who does not read what was asked for is not waited for.
+    pub(super) fn send(&self, serial: u32, message: Message, descriptors: &[OwnedFd]) -> bool {
+        let descriptors: Vec<_> = descriptors.iter().map(std::os::fd::AsFd::as_fd).collect();
+        let packet = Packet { serial, message };
+        socket::send(&self.socket, &packet, &descriptors, SendFlags::DONTWAIT).is_ok()
+    }
+
+    /// The line about it in a list.
+    pub(super) fn entry(&self, stats: PortStats) -> Option<Entry> {
+        let open = self.open.as_ref()?;
+        Some(Entry::Client(ClientEntry {
+            client: open.granted.client,
+            uid: self.peer.uid,
+            gid: self.peer.gid,
+            pid: self.peer.pid,
+            device: open.granted.device,
+            partition: open.granted.partition,
+            queues_granted: open.granted.grant.queues,
+            // Without the admin queue's.
+            queues: stats.queues.saturating_sub(1),
+            commands: stats.commands,
+            bytes: stats.bytes,
+            refused: stats.refused,
+            held: stats.held,
+            outstanding: stats.outstanding,
+            stalled: stats.stalled,
+            registered: open.registered,
+            seconds: open.since.elapsed().as_secs(),
+        }))
+    }
+}

@@ -1,0 +1,178 @@
+//! [`Listener`]: the listening socket. A socket file that a killed server has left is replaced, one
+//! that somebody listens at is not; and only our own file is removed at the end.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use direct::served::socket;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// Bytes of a socket's path (`unix(7)`), without the zero at its end.
+const PATH_BYTES: usize = 107;
+
+/// A socket cannot be listened at.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Nothing that a socket address can hold.
+    #[error("a socket's path has 1 to {PATH_BYTES} bytes: {0}")]
+    Path(PathBuf),
+    /// Something else is there; it is left alone.
+    #[error("{0} exists and is not a socket; choose another path or remove it")]
+    NotASocket(PathBuf),
+    /// A server listens there.
+    #[error("somebody already serves {0}")]
+    InUse(PathBuf),
+    /// The system refuses.
+    #[error("cannot listen at {path}: {source}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A listening socket for packets, which does not block.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of our file.
+    file: (u64, u64),
+    /// Given up for a moment when there is no descriptor left for a client that is to be turned away.
+    spare: Option<OwnedFd>,
+}
+
+impl Listener {
+    /// Listens at `path`, which has the permissions `mode` before anybody can connect.
+    pub(super) fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
+        let failed = |source: io::Error| ListenError::Io { path: path.to_path_buf(), source };
+        if !(1..=PATH_BYTES).contains(&path.as_os_str().as_bytes().len()) {
+            return Err(ListenError::Path(path.to_path_buf()));
+        }
+        remove_stale(path)?;
+        let address = SocketAddrUnix::new(path).map_err(|e| failed(e.into()))?;
+        let socket = socket::socket().map_err(failed)?;
+        bind(&socket, &address).map_err(|e| match e {
+            Errno::ADDRINUSE => ListenError::InUse(path.to_path_buf()),
+            e => failed(e.into()),
+        })?;
+        let ready = || -> io::Result<(u64, u64)> {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+            fcntl_setfl(&socket, fcntl_getfl(&socket)? | OFlags::NONBLOCK)?;
+            listen(&socket, BACKLOG)?;
+            let meta = std::fs::symlink_metadata(path)?;
+            Ok((meta.dev(), meta.ino()))
+        };
+        let file = ready().map_err(|e| {
+            let _ = std::fs::remove_file(path);
+            failed(e)
+        })?;
+        Ok(Listener { socket, path: path.to_path_buf(), file, spare: spare() })
+    }
+
+    /// A client, if one waits; its socket does not block. One for whom there is no descriptor is
+    /// turned away, so that it does not wait, nor keep us awake.
+    pub(super) fn accept(&mut self) -> Option<OwnedFd> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match accept_with(&self.socket, flags) {
+            Ok(socket) => Some(socket),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                self.spare = None;
+                if accept_with(&self.socket, flags).is_err() {
+                    // Nothing helps but that somebody else gives something back.
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                self.spare = spare();
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+fn spare() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
+/// Removes a socket file at which nobody listens.
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
+    let failed = |source: io::Error| ListenError::Io { path: path.to_path_buf(), source };
+    match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(failed(e)),
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return Err(ListenError::NotASocket(path.to_path_buf()));
+        }
+        Ok(_) => {}
+    }
+    match socket::connect(path) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(failed)
+        }
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(failed(e)),
+        // Somebody answers, or is busy, or speaks something else (EPROTOTYPE).
+        _ => Err(ListenError::InUse(path.to_path_buf())),
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Ok(meta) = std::fs::symlink_metadata(&self.path)
+            && (meta.dev(), meta.ino()) == self.file
+        {
+            // Nothing to be done about a file that cannot be removed; the next server will try.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dead_is_replaced_and_what_lives_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let first = Listener::bind(&path, 0o600).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::InUse(_))));
+        // As after a kill: the file stays, nobody listens.
+        let meta = std::fs::symlink_metadata(&path).unwrap();
+        let Listener { socket, .. } = &first;
+        drop(socket.try_clone().unwrap());
+        std::fs::rename(&path, dir.path().join("kept")).unwrap();
+        drop(first);
+        std::fs::rename(dir.path().join("kept"), &path).unwrap();
+        assert_eq!(std::fs::symlink_metadata(&path).unwrap().ino(), meta.ino());
+        let again = Listener::bind(&path, 0o666).unwrap();
+        drop(again);
+        assert!(!path.exists(), "removed at the end");
+        // Another kind of server, another kind of file.
+        let _stream = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::InUse(_))));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(matches!(Listener::bind(&file, 0o600), Err(ListenError::NotASocket(_))));
+        let long = dir.path().join("x".repeat(108));
+        assert!(matches!(Listener::bind(&long, 0o600), Err(ListenError::Path(_))));
+        let nowhere = dir.path().join("no/where");
+        assert!(matches!(Listener::bind(&nowhere, 0o600), Err(ListenError::Io { .. })));
+    }
+}

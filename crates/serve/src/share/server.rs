@@ -1,0 +1,285 @@
+//! [`ShareServer`]: the control thread, which accepts clients, reads what they ask, and lets go of them.
+//!
+//! Guarantees: it sleeps while nobody asks anything; a client can make it do one message's work at a
+//! time, in turns with the others', and can neither block nor end it; what a client had is given back
+//! as soon as its process has ended, however it has.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use clock::Waker;
+use direct::served::socket::{self, Received};
+use direct::served::{Code, Message, Name, Refusal};
+use ring::Port;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::RecvFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::client::{Connection, Peer};
+use super::errand::Errands;
+use super::listener::{ListenError, Listener};
+use super::table::Table;
+
+/// A drive that is shared, and how to reach who owns it.
+#[derive(Clone, Debug)]
+pub struct SharedDrive {
+    /// What it is called.
+    pub name: Name,
+    /// What its thread is asked.
+    pub errands: Arc<Errands>,
+    /// Wakes that thread.
+    pub waker: Waker,
+    /// I/O queues of a host at most.
+    pub io_queues: u16,
+}
+
+/// What clients may take of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareLimits {
+    /// Connections of all users together.
+    pub connections: usize,
+    /// Connections of one user.
+    pub connections_per_user: usize,
+    /// Regions of memory that a connection may register.
+    pub regions: usize,
+    /// Bytes of memory that a connection may register.
+    pub bytes: u64,
+    /// Bytes of memory that one user's connections may register together.
+    pub bytes_per_user: u64,
+}
+
+impl Default for ShareLimits {
+    /// 1024 connections, 256 of a user; 64 regions of 256 MiB together, 1 GiB of a user.
+    fn default() -> ShareLimits {
+        ShareLimits {
+            connections: 1024,
+            connections_per_user: 256,
+            regions: 64,
+            bytes: 256 << 20,
+            bytes_per_user: 1 << 30,
+        }
+    }
+}
+
+/// How drives are shared.
+#[derive(Clone, Debug)]
+pub struct ShareConfig {
+    /// The socket.
+    pub path: PathBuf,
+    /// Its permissions: who may connect at all.
+    pub mode: u32,
+    /// What clients may take.
+    pub limits: ShareLimits,
+}
+
+/// Drives cannot be shared.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    /// The socket.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system refuses.
+    #[error("cannot run the control thread: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// What becomes of a connection after a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Stays,
+    Goes,
+}
+
+/// The control thread's.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) table: Table,
+    pub(super) drives: Vec<SharedDrive>,
+    pub(super) limits: ShareLimits,
+    epoll: OwnedFd,
+    listener: Listener,
+    /// By number; 0 and 1 are the listener's and the bell's.
+    pub(super) connections: BTreeMap<u64, Connection>,
+    next: u64,
+    stop: Arc<AtomicBool>,
+    bell: Arc<OwnedFd>,
+}
+
+/// Drives being shared, until dropped or stopped.
+#[derive(Debug)]
+pub struct ShareServer {
+    stop: Arc<AtomicBool>,
+    bell: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+const LISTENER: u64 = 0;
+const BELL: u64 = 1;
+/// Messages that are looked at before the next are asked for.
+const EVENTS: usize = 64;
+/// Descriptors of a client's message.
+const DESCRIPTORS: usize = 1;
+
+impl ShareServer {
+    /// Listens, and starts the thread.
+    ///
+    /// # Errors
+    /// [`ShareError`]; nothing is left listening then.
+    pub fn start(
+        config: &ShareConfig,
+        table: Table,
+        drives: Vec<SharedDrive>,
+    ) -> Result<ShareServer, ShareError> {
+        // Each client takes a dozen descriptors; the hard limit is the administrator's word.
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        // Where it is refused, clients are refused earlier.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+        let listener = Listener::bind(&config.path, config.mode)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = Arc::new(bell.map_err(io::Error::from)?);
+        let watch = |fd: &dyn std::os::fd::AsFd, token| {
+            let added = epoll::add(&epoll, fd.as_fd(), EventData::new_u64(token), EventFlags::IN);
+            added.map_err(io::Error::from)
+        };
+        watch(&listener, LISTENER)?;
+        watch(&*bell, BELL)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut control = Control {
+            table,
+            drives,
+            limits: config.limits,
+            epoll,
+            listener,
+            connections: BTreeMap::new(),
+            next: BELL + 1,
+            stop: stop.clone(),
+            bell: bell.clone(),
+        };
+        let thread = std::thread::Builder::new().name("share".into());
+        let thread = Some(thread.spawn(move || control.run())?);
+        Ok(ShareServer { stop, bell, thread })
+    }
+
+    /// Tells every client that the server stops, and lets go of them.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // A full counter rings as well.
+        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A thread that has panicked has let go of everything, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ShareServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Control {
+    fn run(&mut self) {
+        let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; EVENTS];
+        while !self.stop.load(Ordering::Acquire) {
+            let found = match epoll::wait(&self.epoll, &mut events, None) {
+                Ok((found, _)) => found,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!("the control thread cannot sleep, and ends: {error}");
+                    break;
+                }
+            };
+            for event in found {
+                match event.data.u64() {
+                    LISTENER => self.welcome(),
+                    BELL => drop(rustix::io::read(&*self.bell, &mut [0; 8])),
+                    client => self.hear(client),
+                }
+            }
+        }
+        let stopping = Refusal::new(Code::Stopping, "the server is shutting down");
+        let all: Vec<_> = self.connections.keys().copied().collect();
+        for client in all {
+            self.end(client, Some(stopping.clone()));
+        }
+    }
+
+    /// Accepts who waits, one per turn.
+    fn welcome(&mut self) {
+        let Some(socket) = self.listener.accept() else { return };
+        let Some(peer) = Peer::of(&socket) else { return };
+        let connection = Connection::new(socket, peer);
+        let of_user = self.connections.values().filter(|c| c.peer.uid == peer.uid).count();
+        let ShareLimits { connections, connections_per_user, .. } = self.limits;
+        let refused = if self.connections.len() >= connections {
+            Some(format!("{connections} connections are open, and no more are possible"))
+        } else if of_user >= connections_per_user {
+            let uid = peer.uid;
+            Some(format!("uid {uid} has {of_user} connections open, and may have no more"))
+        } else {
+            None
+        };
+        if let Some(text) = refused {
+            connection.send(0, Message::Ending(Refusal::new(Code::Connections, text)), &[]);
+            return;
+        }
+        let token = self.next;
+        let data = EventData::new_u64(token);
+        if epoll::add(&self.epoll, connection.socket(), data, EventFlags::IN).is_ok() {
+            self.next += 1;
+            self.connections.insert(token, connection);
+        }
+    }
+
+    /// One message of a client.
+    fn hear(&mut self, client: u64) {
+        let Some(connection) = self.connections.get(&client) else { return };
+        match socket::receive(connection.socket(), DESCRIPTORS, RecvFlags::DONTWAIT) {
+            Ok(Received::Packet(packet, descriptors)) => {
+                if self.answer(client, packet, descriptors) == After::Goes {
+                    self.end(client, None);
+                }
+            }
+            Ok(Received::Wrong(error)) => {
+                let code = match error {
+                    direct::served::WireError::Version { .. } => Code::Version,
+                    _ => Code::Malformed,
+                };
+                self.end(client, Some(Refusal::new(code, error.to_string())));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(Received::Closed) | Err(_) => self.end(client, None),
+        }
+    }
+
+    /// Ends a connection. The drive lets go of it first: nothing is written to its memory from when
+    /// it hears of the end.
+    pub(super) fn end(&mut self, client: u64, why: Option<Refusal>) {
+        let Some(mut connection) = self.connections.remove(&client) else { return };
+        if let Some(open) = connection.open.take() {
+            self.detach(open.drive, open.port);
+        }
+        if let Some(why) = why {
+            connection.send(0, Message::Ending(why), &[]);
+        }
+    }
+
+    pub(super) fn detach(&self, drive: usize, port: Arc<Port>) {
+        if let Some(drive) = self.drives.get(drive) {
+            // A drive that is being shut down lets go of everybody.
+            let _ = drive.errands.ask(&drive.waker, move |drive| drive.detach(&port).is_ok());
+        }
+    }
+}

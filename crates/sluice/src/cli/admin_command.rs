@@ -1,0 +1,195 @@
+//! `sluice admin`: who may use what of a running `sluice serve --socket` (`docs/sharing.md`).
+
+use std::path::Path;
+
+use direct::ServedError;
+use direct::served::{Admin, ClientEntry, Entry, Grant, Name, Rule, Span, Subject, Whom};
+use serde_json::{Value, json};
+
+use super::args::{AdminArgs, AdminCommand, AllowArgs};
+use super::{Failure, print};
+use crate::serve::user::subject;
+use crate::text::{bytes_binary, count};
+
+impl From<ServedError> for Failure {
+    fn from(error: ServedError) -> Failure {
+        match &error {
+            ServedError::Refused(_) | ServedError::Name(_) => Failure::Usage(error.to_string()),
+            _ => Failure::Other(error.to_string()),
+        }
+    }
+}
+
+/// Runs `sluice admin …`.
+///
+/// # Errors
+/// What the server refuses; that there is none.
+pub fn run(args: &AdminArgs) -> Result<(), Failure> {
+    let socket = &args.socket;
+    match &args.command {
+        AdminCommand::Allow(args) => allow(socket, args),
+        AdminCommand::Deny { user, device, partition } => {
+            let user = user_of(user)?;
+            let rules = Admin::connect(socket)?.deny(user, *device, *partition)?;
+            let rules = if rules == 1 { "1 rule".into() } else { format!("{rules} rules") };
+            print(&format!("{user} denied: {rules} removed\n"))
+        }
+        AdminCommand::List { json } => {
+            let entries = Admin::connect(socket)?.list()?;
+            print(&if *json { format!("{:#}\n", to_json(&entries)) } else { sheet(&entries) })
+        }
+        AdminCommand::Kick { whom } => {
+            let whom = match whom.parse() {
+                Ok(client) => Whom::Client(client),
+                Err(_) => Whom::Subject(user_of(whom)?),
+            };
+            let ended = Admin::connect(socket)?.kick(whom)?;
+            print(&format!("{ended} connections ended\n"))
+        }
+    }
+}
+
+fn user_of(text: &str) -> Result<Subject, Failure> {
+    subject(text).map_err(|allowed| Failure::Usage(format!("`{text}`: allowed: {allowed}")))
+}
+
+fn allow(socket: &Path, args: &AllowArgs) -> Result<(), Failure> {
+    let (subject, device, partition) = (user_of(&args.user)?, args.device, args.partition);
+    let grant = Grant {
+        write: !args.read_only,
+        queues: args.queues,
+        depth: args.depth.unwrap_or(u16::MAX),
+        iops: args.iops,
+        bytes_per_sec: args.bandwidth,
+    };
+    let replaced = Admin::connect(socket)?.allow(Rule { subject, device, partition, grant })?;
+    let before = if replaced { ", in place of what was allowed before" } else { "" };
+    print(&format!("{subject} may use {device}/{partition}: {}{before}\n", grant_text(grant)))
+}
+
+fn grant_text(grant: Grant) -> String {
+    let mut text =
+        format!("{} queues{}", grant.queues, if grant.write { "" } else { ", read only" });
+    if grant.depth < u16::MAX {
+        text.push_str(&format!(", of {} entries", grant.depth));
+    }
+    if let Some(iops) = grant.iops {
+        text.push_str(&format!(", {} commands/s", count(iops)));
+    }
+    if let Some(rate) = grant.bytes_per_sec {
+        text.push_str(&format!(", {}", crate::text::rate(rate as f64)));
+    }
+    text
+}
+
+/// For people.
+fn sheet(entries: &[Entry]) -> String {
+    let (mut partitions, mut rules, mut clients) = (String::new(), String::new(), String::new());
+    for entry in entries {
+        match entry {
+            Entry::Partition { device, name, span, taken, clients } => {
+                let place = format!("{device}/{name}");
+                let by = if *taken { "NBD".into() } else { format!("{clients} clients") };
+                partitions.push_str(&format!("  {place:<24} {span}, {by}\n"));
+            }
+            Entry::Rule(Rule { subject, device, partition, grant }) => {
+                let place = format!("{device}/{partition}");
+                let (who, how) = (subject.to_string(), grant_text(*grant));
+                rules.push_str(&format!("  {place:<24} {who:<12} {how}\n"));
+            }
+            Entry::Client(client) => clients.push_str(&client_line(client)),
+        }
+    }
+    let or_none = |text: String| if text.is_empty() { "  none\n".into() } else { text };
+    format!(
+        "partitions\n{}rules (a partition without: the server's own user)\n{}clients\n{}",
+        or_none(partitions),
+        or_none(rules),
+        or_none(clients)
+    )
+}
+
+fn client_line(c: &ClientEntry) -> String {
+    let place = format!("{}/{}", c.device, c.partition);
+    format!(
+        "  {place:<24} client {} uid {} pid {}: {} of {} queues, {} commands, {}, {} under way, \
+         {} stalled, {} refused, {} held back, {} registered, {} s\n",
+        c.client,
+        c.uid,
+        c.pid,
+        c.queues,
+        c.queues_granted,
+        count(c.commands),
+        bytes_binary(c.bytes),
+        c.outstanding,
+        c.stalled,
+        c.refused,
+        c.held,
+        bytes_binary(c.registered),
+        c.seconds
+    )
+}
+
+/// For programs.
+fn to_json(entries: &[Entry]) -> Value {
+    let (mut partitions, mut rules, mut clients) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in entries {
+        match entry {
+            Entry::Partition { device, name, span, taken, clients } => {
+                let (unit, first, count) = match *span {
+                    Span::Sectors { first, count } => ("sectors", first, count),
+                    Span::ParallelUnits { first, count } => ("pus", first.into(), count.into()),
+                };
+                partitions.push(json!({
+                    "device": device.as_str(), "partition": name.as_str(), "unit": unit,
+                    "first": first, "count": count, "nbd": taken, "clients": clients,
+                }));
+            }
+            Entry::Rule(rule) => rules.push(json!({
+                "device": rule.device.as_str(), "partition": rule.partition.as_str(),
+                "user": rule.subject.to_string(), "write": rule.grant.write,
+                "queues": rule.grant.queues, "depth": rule.grant.depth,
+                "iops": rule.grant.iops, "bytes_per_sec": rule.grant.bytes_per_sec,
+            })),
+            Entry::Client(c) => clients.push(json!({
+                "client": c.client, "uid": c.uid, "gid": c.gid, "pid": c.pid,
+                "device": c.device.as_str(), "partition": c.partition.as_str(),
+                "queues": c.queues, "queues_granted": c.queues_granted,
+                "commands": c.commands, "bytes": c.bytes, "refused": c.refused,
+                "held": c.held, "outstanding": c.outstanding, "stalled": c.stalled,
+                "registered_bytes": c.registered, "seconds": c.seconds,
+            })),
+        }
+    }
+    json!({ "partitions": partitions, "rules": rules, "clients": clients })
+}
+
+/// A name on the command line.
+///
+/// # Errors
+/// What it may be.
+pub fn name(text: &str) -> Result<Name, String> {
+    Name::new(text).map_err(|e| e.to_string())
+}
+
+/// A bandwidth on the command line, in bytes per second.
+///
+/// # Errors
+/// What it may be.
+pub fn bandwidth(text: &str) -> Result<u64, String> {
+    use crate::scenario::units;
+    units::bandwidth(text)
+        .filter(|rate| *rate > 0)
+        .ok_or_else(|| format!("expected {}", units::BANDWIDTH))
+}
+
+/// Permissions of a file on the command line, in octal digits.
+///
+/// # Errors
+/// What they may be.
+pub fn mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "expected octal digits from 0 to 777, as for chmod".into())
+}

@@ -1,0 +1,216 @@
+//! `[[share]]`: parts of drives that `sluice serve --socket` gives to users (`docs/sharing.md`).
+
+use direct::served::{Grant, Name, Subject};
+
+use super::error::Problem;
+use super::section::{Result, Section, Value};
+use super::source::Place;
+use crate::serve::user::subject;
+
+/// Where on a drive a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareSpan {
+    /// Sectors.
+    Sectors {
+        /// The first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Bytes, whole sectors of the drive.
+    Bytes {
+        /// The first sector.
+        first: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Parallel units.
+    ParallelUnits {
+        /// The first.
+        first: u32,
+        /// How many.
+        count: u32,
+    },
+}
+
+/// A part of a drive, and who may use it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharePlan {
+    /// The drive; without, the only one.
+    pub drive: Option<String>,
+    /// What the part is called.
+    pub partition: Name,
+    /// Where it is.
+    pub span: ShareSpan,
+    /// Whether it is what NBD serves.
+    pub nbd: bool,
+    /// Who may use it, and how.
+    pub allow: Vec<(Subject, Grant)>,
+    /// Line of the section, for messages.
+    pub line: usize,
+}
+
+fn name(value: &Value<'_>) -> Result<Name> {
+    Name::new(value.string()?)
+        .map_err(|_| value.refuse("1 to 32 printable ASCII letters without spaces and slashes"))
+}
+
+impl SharePlan {
+    /// Reads a section; `drives` are the scenario's.
+    pub(super) fn read(mut s: Section<'_>, drives: &[&str]) -> Result<SharePlan> {
+        let place = s.place();
+        let mut drive = None;
+        if let Some(value) = s.get("drive") {
+            let word = value.string()?;
+            if !drives.contains(&word) {
+                return Err(value.refuse(drives.join(", ")));
+            }
+            drive = Some(word.to_owned());
+        } else if drives.len() > 1 {
+            return Err(s.missing("drive", format!("there are several: {}", drives.join(", "))));
+        }
+        let partition = match s.get("partition") {
+            Some(value) => name(&value)?,
+            None => return Err(s.missing("partition", "what the part is called")),
+        };
+        let span = span(&mut s, &place)?;
+        let mut nbd = false;
+        s.set("nbd", &mut nbd, |v| v.boolean())?;
+        let mut allow = Vec::new();
+        if let Some(value) = s.get("allow") {
+            for section in value.sections("share.allow")? {
+                allow.push(rule(section)?);
+            }
+        }
+        if nbd && !allow.is_empty() {
+            return Err(place.error(Problem::Conflict {
+                message: format!("{partition} is NBD's, and given to users"),
+                help: "remove `nbd` or `[[share.allow]]`: two who do not know of each other would \
+                       write to the same sectors"
+                    .into(),
+            }));
+        }
+        s.finish()?;
+        Ok(SharePlan {
+            drive,
+            partition,
+            span,
+            nbd,
+            allow,
+            line: place.source.line_column(place.span.start).0,
+        })
+    }
+}
+
+fn span(s: &mut Section<'_>, place: &Place) -> Result<ShareSpan> {
+    let (mut first, mut sectors, mut bytes) = (0, None, None);
+    let (mut first_pu, mut pus) = (0, None);
+    let of_sectors = [
+        s.set("first", &mut first, |v| v.u64())?,
+        s.set("sectors", &mut sectors, |v| v.u64().map(Some))?,
+        s.set("size", &mut bytes, |v| v.size().map(Some))?,
+    ];
+    let of_pus = [
+        s.set("first_pu", &mut first_pu, |v| v.u32())?,
+        s.set("pus", &mut pus, |v| v.u32().map(Some))?,
+    ];
+    let conflict = |message: &str| {
+        let help = "allowed: `first` with `sectors` or `size`, or on an open-channel drive \
+                    `first_pu` with `pus`";
+        Err(place.error(Problem::Conflict { message: message.into(), help: help.into() }))
+    };
+    let by_sectors = of_sectors.iter().any(Option::is_some);
+    if by_sectors && of_pus.iter().any(Option::is_some) {
+        return conflict("a part is sectors or parallel units");
+    }
+    match (sectors, bytes, pus) {
+        (Some(0), ..) | (_, Some(0), _) | (.., Some(0)) => conflict("a part of nothing"),
+        (Some(count), None, None) => Ok(ShareSpan::Sectors { first, count }),
+        (None, Some(bytes), None) => Ok(ShareSpan::Bytes { first, bytes }),
+        (None, None, Some(count)) => Ok(ShareSpan::ParallelUnits { first: first_pu, count }),
+        (Some(_), Some(_), _) => conflict("`sectors` and `size` say the same"),
+        _ => conflict("a part needs to say how much it is"),
+    }
+}
+
+fn rule(mut s: Section<'_>) -> Result<(Subject, Grant)> {
+    let user = match s.get("user") {
+        Some(value) => subject(value.string()?).map_err(|allowed| value.refuse(allowed))?,
+        None => return Err(s.missing("user", crate::serve::user::ALLOWED)),
+    };
+    let mut grant = Grant::of(Grant::QUEUES);
+    s.set("queues", &mut grant.queues, |v| match v.u16_from(1)? {
+        queues @ ..=1024 => Ok(queues),
+        _ => Err(v.refuse("1 to 1024")),
+    })?;
+    s.set("depth", &mut grant.depth, |v| v.u16_from(2))?;
+    s.set("write", &mut grant.write, |v| v.boolean())?;
+    let positive = |v: &Value<'_>, rate: u64| match rate {
+        0 => Err(v.refuse("more than 0; without it there is no limit")),
+        rate => Ok(Some(rate)),
+    };
+    s.set("iops", &mut grant.iops, |v| positive(v, v.u64()?))?;
+    s.set("bandwidth", &mut grant.bytes_per_sec, |v| positive(v, v.bandwidth()?))?;
+    s.finish()?;
+    Ok((user, grant))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::scenario::Scenario;
+
+    const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n";
+
+    fn shares(text: &str) -> std::result::Result<Vec<SharePlan>, String> {
+        let parsed = Scenario::parse(Path::new("s.toml"), &format!("{DRIVE}{text}"));
+        parsed.map(|s| s.shares).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn parts_and_users_are_read() {
+        let text = "[[share]]\npartition = \"a\"\nfirst = 8\nsize = \"1M\"\n\
+                    [[share.allow]]\nuser = \"uid:7\"\nqueues = 2\niops = 100\nwrite = false\n\
+                    [[share.allow]]\nuser = \"anyone\"\nbandwidth = \"1MB/s\"\ndepth = 16\n\
+                    [[share]]\npartition = \"b\"\nfirst_pu = 1\npus = 2\nnbd = true\n";
+        let found = shares(text).unwrap();
+        assert_eq!(found[0].span, ShareSpan::Bytes { first: 8, bytes: 1 << 20 });
+        let mut first = Grant { write: false, iops: Some(100), ..Grant::of(2) };
+        assert_eq!(found[0].allow[0], (Subject::Uid(7), first));
+        first = Grant { bytes_per_sec: Some(1_000_000), depth: 16, ..Grant::of(4) };
+        assert_eq!(found[0].allow[1], (Subject::Anyone, first));
+        assert_eq!(found[1].span, ShareSpan::ParallelUnits { first: 1, count: 2 });
+        assert!(found[1].nbd && found[1].line == 16, "{found:?}");
+        assert_eq!(shares("").unwrap(), []);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_place() {
+        let part = |keys: &str| format!("[[share]]\npartition = \"p\"\n{keys}");
+        for (text, says) in [
+            ("[[share]]\nsectors = 1\n".into(), "needs `partition`"),
+            ("[[share]]\npartition = \"a b\"\n".into(), "1 to 32 printable"),
+            (part(""), "how much it is"),
+            (part("sectors = 0\n"), "a part of nothing"),
+            (part("sectors = 1\nsize = \"4k\"\n"), "say the same"),
+            (part("sectors = 1\npus = 1\n"), "sectors or parallel units"),
+            (part("first = 1\npus = 1\n"), "sectors or parallel units"),
+            (part("sectors = 1\ndrive = \"x\"\n"), "allowed: drive0"),
+            (part("sectors = 1\nallow = [{}]\n"), "needs `user`"),
+            (part("sectors = 1\nallow = [{ user = \"no one here\" }]\n"), "/etc/passwd"),
+            (part("sectors = 1\nallow = [{ user = \"0\", queues = 0 }]\n"), "from 1"),
+            (part("sectors = 1\nallow = [{ user = \"0\", queues = 1025 }]\n"), "1 to 1024"),
+            (part("sectors = 1\nallow = [{ user = \"0\", iops = 0 }]\n"), "more than 0"),
+            (part("sectors = 1\nnbd = true\nallow = [{ user = \"0\" }]\n"), "NBD's, and given"),
+        ] {
+            let error = shares(&text).unwrap_err();
+            assert!(error.starts_with("s.toml:") && error.contains(says), "{text}{error}");
+        }
+        let two = "[[drive]]\nname = \"a\"\npreset = \"pcm\"\n[[drive]]\nname = \"b\"\npreset = \"pcm\"\n";
+        let text = format!("{two}{}", part("sectors = 1\n"));
+        let error = Scenario::parse(Path::new("s.toml"), &text).unwrap_err().to_string();
+        assert!(error.contains("needs `drive`") && error.contains("a, b"), "{error}");
+    }
+}

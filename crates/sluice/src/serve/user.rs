@@ -1,0 +1,73 @@
+//! Users, as people write them.
+//!
+//! Names are looked up in `/etc/passwd` and `/etc/group` only: other sources of names need the C
+//! library's, which a number does not.
+
+use std::path::Path;
+
+use direct::served::Subject;
+
+/// What a user may be.
+pub const ALLOWED: &str =
+    "a user's name or number, uid:NUMBER, gid:NUMBER, @GROUP (as primary group), or anyone";
+
+/// Whom a text means.
+///
+/// # Errors
+/// What it may be.
+pub fn subject(text: &str) -> Result<Subject, String> {
+    let number = |digits: &str| digits.parse::<u32>().ok();
+    let unknown = |what: &str, file: &str| format!("{ALLOWED}; there is no {what} in {file}");
+    if text == "anyone" {
+        return Ok(Subject::Anyone);
+    }
+    if let Some(digits) = text.strip_prefix("uid:") {
+        return number(digits).map(Subject::Uid).ok_or_else(|| ALLOWED.into());
+    }
+    if let Some(digits) = text.strip_prefix("gid:") {
+        return number(digits).map(Subject::Gid).ok_or_else(|| ALLOWED.into());
+    }
+    if let Some(group) = text.strip_prefix('@') {
+        let file = "/etc/group";
+        let found = look_up(Path::new(file), group).map(Subject::Gid);
+        return found.ok_or_else(|| unknown(&format!("group `{group}`"), file));
+    }
+    if let Some(uid) = number(text) {
+        return Ok(Subject::Uid(uid));
+    }
+    let file = "/etc/passwd";
+    let found = look_up(Path::new(file), text).map(Subject::Uid);
+    found.ok_or_else(|| unknown(&format!("user `{text}`"), file))
+}
+
+/// The number of a name: the third field of its line (`passwd(5)`, `group(5)`).
+fn look_up(file: &Path, name: &str) -> Option<u32> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let number = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    };
+    text.lines().find_map(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_names_and_numbers() {
+        for (text, expected) in [
+            ("0", Subject::Uid(0)),
+            ("uid:7", Subject::Uid(7)),
+            ("gid:7", Subject::Gid(7)),
+            ("anyone", Subject::Anyone),
+            ("root", Subject::Uid(0)),
+            ("@root", Subject::Gid(0)),
+        ] {
+            assert_eq!(subject(text), Ok(expected));
+        }
+        for text in ["", "uid:", "uid:-1", "gid:x", "@", "no such user", "4294967296"] {
+            assert!(subject(text).unwrap_err().contains(ALLOWED), "{text}");
+        }
+    }
+}

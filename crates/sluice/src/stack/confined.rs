@@ -1,0 +1,51 @@
+//! A stack on a part of its drive: what else is on the drive is others' (`docs/sharing.md`).
+
+use block::Raw;
+use clock::{Component, Nanos};
+use drive::{Access, AttachError, Part};
+use driver::Controller;
+use ring::Port;
+
+use super::{DEPTH, PATIENCE, Stack, StackDevice, StackError};
+
+impl Stack {
+    /// Confines the host's side to a part of a drive that manages its own media: the drive checks every
+    /// command against it. Nothing may be outstanding; the state of the media stays. `vector` is as
+    /// for [`build`](Stack::build).
+    ///
+    /// # Errors
+    /// [`StackError::Confined`] for a part that the drive has not, and for a host that manages the
+    /// drive's flash.
+    pub fn confined(self, part: Part, vector: Option<u16>) -> Result<Stack, StackError> {
+        let Stack { mut drive, device, port: whole, .. } = self;
+        let name = drive.config().name.clone();
+        let wrong = |source: AttachError| StackError::Confined { name: name.clone(), source };
+        let StackDevice::Raw(raw) = device else {
+            return Err(wrong(AttachError::Port));
+        };
+        drop(raw);
+        drive.detach(&whole).map_err(|_| wrong(AttachError::Port))?;
+        let port =
+            Port::new().map_err(|source| StackError::Memory { name: name.clone(), source })?;
+        drive.attach_as(&port, Access::to(part)).map_err(wrong)?;
+        let depth = DEPTH.min(drive.config().controller.queue_depth);
+        drive.set_instant(true);
+        let mut pump = || {
+            drive.poll(Nanos::ZERO);
+        };
+        let mut bring_up = || {
+            let failed = |source| StackError::Driver { name: name.clone(), source };
+            let mut controller =
+                Controller::attach(port.clone(), &mut pump, PATIENCE).map_err(failed)?;
+            let pair = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
+            let raw = Raw::over_pair(controller.info(), pair, port.clone())
+                .map_err(|source| StackError::Raw { name: name.clone(), source })?;
+            Ok((raw, controller))
+        };
+        let made = bring_up();
+        drive.set_instant(false);
+        drive.reset_stats();
+        let (raw, controller) = made?;
+        Ok(Stack { drive, device: StackDevice::Raw(raw), port, controller: Some(controller) })
+    }
+}
