@@ -212,7 +212,7 @@ impl Ftl {
             limiter: RateLimiter::new(low, high, user.capacity(), config.rate_limiter),
             journal,
             checkpoint: Checkpoint::new(layout.meta, layout.checkpoint_sectors, 0, 1),
-            metadata: Metadata::default(),
+            metadata: Metadata::new(&layout),
             drive_map: None,
             rings: [user, gc],
             open: Default::default(),

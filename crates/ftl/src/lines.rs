@@ -192,6 +192,9 @@ pub(crate) struct Lines {
     empty: VecDeque<u32>,
     /// Write units of metadata in a full line; 0 if lines have none.
     meta: u32,
+    /// Write units of the users' ring beyond those that wait for their pairs while all chunks of a line
+    /// are written in step.
+    spare_units: u32,
     /// Whether every line keeps a list while it is written, and whether a closed one is read back
     /// from the media when it is wanted again.
     lists: bool,
@@ -228,6 +231,7 @@ impl Lines {
             empty: VecDeque::new(),
             closings: 0,
             meta: layout.line_meta,
+            spare_units: layout.user_units.saturating_sub(layout.active * shape.pair_units()),
             lists: config.reverse_map == ReverseMapKind::Media,
             reads_lists: false,
             due: VecDeque::new(),
@@ -392,7 +396,7 @@ impl Lines {
             l.sectors -= self.meta * self.shape.unit;
             for (place, member) in (0..).zip(&mut open.members) {
                 member.end = data_end(&self.shape, count, last, place);
-                let rows = 4 * self.shape.pair_units() * self.shape.unit;
+                let rows = self.tail_rows(last) * self.shape.unit;
                 let ends_early = member.end < self.shape.sectors;
                 member.tail = member.end.saturating_sub(if ends_early { rows } else { 0 });
             }
@@ -402,6 +406,14 @@ impl Lines {
             open.count_tails(&self.shape);
         }
         Some(open)
+    }
+
+    /// Write units of the tail of a chunk that ends before `last` units of last metadata. While the other
+    /// chunks are filled up to the end, the units in front of the tail stay in the users' ring, unless the
+    /// tail is written for them one by one: half of what the ring has to spare is enough for those others.
+    fn tail_rows(&self, last: u32) -> u32 {
+        let others = self.active - last % self.active;
+        (4 * self.shape.pair_units()).min(self.spare_units / 2 / others)
     }
 
     /// Marks a line as one whose last metadata is on the media.

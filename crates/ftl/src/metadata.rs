@@ -18,10 +18,11 @@ use crate::ftl::{GC, STREAMS, USER};
 use crate::line_meta::{FirstMeta, LastMeta, LineName, place_of_last};
 use crate::lines::Last;
 use crate::program::PROGRAMS_PER_PU;
-use crate::{Entry, Flash, Ftl, OpId, WriteUnit};
+use crate::{Entry, Flash, Ftl, Layout, OpId, WriteUnit};
 
-/// Write units of metadata under way at most.
-const WRITES: usize = 4;
+/// Write units of metadata under way, at least and at most: as many as the last metadata of a line, because
+/// what is in front of it leaves the write buffer only when all of it is written.
+const WRITES: [usize; 2] = [4, 64];
 /// Write units of victims' metadata that are read at once.
 pub(crate) const READS: usize = 4;
 
@@ -47,15 +48,25 @@ struct Finish {
 }
 
 /// Lines' metadata on its way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Metadata {
-    writes: [Option<Write>; WRITES],
+    writes: Box<[Option<Write>]>,
     finishing: Vec<Finish>,
     /// By stream, the line opened last: its opening number and first chunk.
     previous: [Option<(u64, u32)>; STREAMS],
 }
 
 impl Metadata {
+    /// Nothing under way, in lines of this layout.
+    pub(crate) fn new(layout: &Layout) -> Metadata {
+        let writes = (LastMeta::units(layout) as usize).clamp(WRITES[0], WRITES[1]);
+        Metadata {
+            writes: vec![None; writes].into(),
+            finishing: Vec::new(),
+            previous: [None; STREAMS],
+        }
+    }
+
     /// Whether nothing is to be written.
     pub(crate) fn is_idle(&self) -> bool {
         self.finishing.is_empty() && self.writes.iter().all(Option::is_none)
@@ -75,7 +86,8 @@ impl Ftl {
     /// Slots for metadata of lines, to be written and to be read.
     pub(crate) fn metadata_slots(&self) -> u32 {
         let reads = if self.reverse.is_in_memory() { 0 } else { READS };
-        if self.layout.line_meta == 0 { 0 } else { (WRITES + reads) as u32 * self.shape.unit }
+        let writes = self.metadata.writes.len();
+        if self.layout.line_meta == 0 { 0 } else { (writes + reads) as u32 * self.shape.unit }
     }
 
     fn first_metadata_slot(&self) -> u32 {
@@ -85,7 +97,7 @@ impl Ftl {
 
     /// The slots that a victim's metadata is read into.
     pub(crate) fn metadata_read_slot(&self, read: usize) -> u32 {
-        self.first_metadata_slot() + (WRITES + read) as u32 * self.shape.unit
+        self.first_metadata_slot() + (self.metadata.writes.len() + read) as u32 * self.shape.unit
     }
 
     fn write_metadata(

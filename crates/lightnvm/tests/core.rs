@@ -3,11 +3,15 @@
 
 mod rig;
 
+use block::{Device, Payload, Request};
 use clock::{Component, Nanos};
+use ftl::journal::JournalError;
+use ftl::{FtlConfig, RecoveryError};
 use lightnvm::core::{
-    ChunkUse, CoreConfig, CoreError, Denied, Heat, Limits, NewTarget, Rate, Reason, ScrubConfig,
-    Sharing, Subsystem, TargetId, TargetKind, TargetOptions, Uid, Warranty,
+    ChunkUse, CoreConfig, CoreError, Denied, Heat, JOURNAL_OWNER, Limits, NewTarget, Rate, Reason,
+    ScrubConfig, Sharing, Subsystem, TargetId, TargetKind, TargetOptions, Uid, Warranty,
 };
+use lightnvm::{Pblk, PblkError};
 use media::{ChunkId, Fault, Psn};
 use rig::{Rig, config, core_config, geometry, spec};
 
@@ -539,4 +543,90 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
     }
     let alone = s.create(spec("alone", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
     assert_eq!(s.fill(alone, &mut || rig.pump()).unwrap(), 0, "it has all there are");
+}
+
+/// Which chunks are written how far.
+fn written(rig: &Rig) -> Vec<(u8, u64)> {
+    rig.fresh_report().iter().map(|d| (d.state, d.wp.get())).collect()
+}
+
+fn open_pblk(rig: &Rig, config: FtlConfig) -> Result<Pblk, PblkError> {
+    let (report, queue) = (rig.fresh_report(), rig.queue(64));
+    let port = queue.port().clone();
+    Pblk::open(&rig.info, &report, queue.into_queue(), port, config, &mut || rig.pump(), true)
+}
+
+#[test]
+fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
+    for pair in [0, 2, 3] {
+        for (events, line_metadata) in (0..60).zip([false, true].into_iter().cycle()) {
+            let rig = small(pair);
+            let mut s = rig.register(core_config()).unwrap();
+            rig.run(&mut s);
+            rig.left.set(events * events / 4);
+            for i in 0..4 {
+                let new = spec(&format!("t{i}"), "0-3", Sharing::Shared);
+                if s.create(new, &mut || rig.pump()).is_err() {
+                    break;
+                }
+            }
+            // In order, or not.
+            if events % 4 == 3 && !rig.is_cut() {
+                let closed = s.close(&mut || rig.pump());
+                assert!(closed.is_ok() || rig.is_cut(), "{closed:?}");
+            }
+            let rig = rig.cut();
+            let before = written(&rig);
+            let layer = FtlConfig { line_metadata, ..FtlConfig::default() };
+            let refused = open_pblk(&rig, layer).map(|_| ()).unwrap_err();
+            assert!(
+                matches!(
+                    refused,
+                    PblkError::Recovery(RecoveryError::Journal(JournalError::Foreign {
+                        found: JOURNAL_OWNER,
+                        ..
+                    }))
+                ),
+                "{refused}"
+            );
+            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
+            assert!(rig.open(core_config()).unwrap().is_registered());
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_pblk_has_is_refused_and_nothing_is_written_whenever_it_was_cut() {
+    for pair in [0, 2, 3] {
+        for (events, line_metadata) in (0..60).zip([false, true].into_iter().cycle()) {
+            let rig = small(pair);
+            let layer = FtlConfig { line_metadata, ..FtlConfig::default() };
+            let mut pblk = open_pblk(&rig, layer).unwrap();
+            let mut polls = 0;
+            let mut run = |pblk: &mut Pblk, lba: u64| {
+                pblk.submit(rig.now.get(), Request::write(lba, 1, Payload::BitBucket, 1)).unwrap();
+                pblk.submit(rig.now.get(), Request::flush(2)).unwrap();
+                while !pblk.is_idle() && !rig.is_cut() && polls < 100_000 {
+                    pblk.poll(rig.now.get());
+                    while pblk.reap().is_some() {}
+                    rig.pump();
+                    polls += 1;
+                }
+            };
+            // Its journal is made by then.
+            run(&mut pblk, 0);
+            rig.left.set(events * events / 2);
+            (1..60).for_each(|lba| run(&mut pblk, lba));
+            let rig = rig.cut();
+            let before = written(&rig);
+            let refused = rig.register(core_config()).unwrap_err();
+            assert!(matches!(refused, CoreError::Foreign { .. }), "{refused}");
+            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
+            // Nor of a layer of another configuration.
+            let other = FtlConfig { over_provisioning: 0.7, ..layer };
+            let refused = open_pblk(&rig, other).map(|_| ()).unwrap_err();
+            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
+            open_pblk(&rig, layer).unwrap();
+        }
+    }
 }

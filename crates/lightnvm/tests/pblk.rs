@@ -399,6 +399,18 @@ fn what_somebody_else_wrote_is_not_silently_used() {
     let e = refused(&mut drive, FtlConfig::default());
     assert!(matches!(e, PblkError::ForeignData { sectors: 32, .. }), "{e}");
     assert_eq!((drive.programs, drive.erases), (0, 0), "unharmed");
+    // Nor is what could only be read after padding.
+    let mut drive = small(1);
+    (0..40).for_each(|chunk| drive.scribble_to(chunk, 24));
+    let e = refused(&mut drive, FtlConfig::default());
+    let not_a_journal = "no chunk holds frames of a journal";
+    assert!(e.to_string().contains(not_a_journal), "{e}");
+    let mut drive = small(1);
+    drive.scribble_to(5, 24);
+    drive.scribble_to(21, 12);
+    let e = refused(&mut drive, FtlConfig::default());
+    assert!(matches!(e, PblkError::ForeignData { sectors: 20, .. }), "{e}");
+    assert_eq!((drive.programs, drive.erases), (0, 0), "unharmed");
 
     let mut b = Bench::new(small(1), FtlConfig::default());
     let last = b.pblk.limits().sectors - 1;
@@ -406,7 +418,9 @@ fn what_somebody_else_wrote_is_not_silently_used() {
     b.ok(Request::flush(1));
     b.drive.cut_power();
     let other = FtlConfig { over_provisioning: 0.5, ..FtlConfig::default() };
+    let before = (b.drive.programs, b.drive.erases);
     let e = refused(&mut b.drive, other);
+    assert_eq!((b.drive.programs, b.drive.erases), before);
     assert!(matches!(e, PblkError::Recovery(RecoveryError::Changed(_))), "{e}");
     assert!(e.to_string().contains("over_provisioning"), "{e}");
     b.drive.cut_power();

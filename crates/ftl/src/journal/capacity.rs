@@ -51,6 +51,10 @@ pub(crate) struct Capacity {
     pub(crate) units: u32,
     /// Frames of the largest snapshot.
     pub(crate) snapshot_frames: u32,
+    /// Frames of the records of a generation.
+    record_frames: u32,
+    /// Write units behind one that must be programmed before it can be read.
+    pair_units: u32,
     /// Chunks of one copy of it.
     pub(crate) snapshot_chunks: u32,
     /// Chunks of one copy of it and of one frame of records.
@@ -94,6 +98,8 @@ impl Capacity {
             payload_bytes,
             units,
             snapshot_frames: snapshot as u32,
+            record_frames: records as u32,
+            pair_units: shape.pair_units(),
             snapshot_chunks: chunks(snapshot),
             least_chunks: chunks(snapshot + 1),
             generation_chunks: chunks(snapshot + records),
@@ -119,6 +125,15 @@ impl Capacity {
     pub(crate) fn generation_frames(&self, good: u32) -> u64 {
         let chunks = (good.saturating_sub(self.reserve(good))) / self.copies(good);
         u64::from(chunks) * u64::from(self.units)
+    }
+
+    /// Write units that must be programmed behind a generation's snapshot of so many frames before all of
+    /// it can be read, when `left` more fit its chunk: the chunk's end will do as well. Not more than there
+    /// is room for beyond the records that were announced.
+    pub(crate) fn cover_units(&self, good: u32, base_frames: u32, left: u32) -> u32 {
+        let announced = u64::from(base_frames) + u64::from(self.record_frames);
+        let spare = self.generation_frames(good).saturating_sub(announced);
+        self.pair_units.min(left).min(spare.min(u32::MAX.into()) as u32)
     }
 }
 

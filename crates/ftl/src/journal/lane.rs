@@ -29,6 +29,12 @@ pub(crate) struct Lane {
     pub(crate) in_flight: u32,
     /// A program has failed: nothing is issued until all have ended.
     pub(crate) failing: bool,
+    /// The frame behind the snapshot of its generation, and how many write units must still be programmed
+    /// behind that before all of it can be read: frames, or else padding.
+    behind: u64,
+    pub(crate) uncovered: u32,
+    /// Padding is being programmed.
+    pub(crate) padding: bool,
     /// Programs that were issued under another number are of no interest any more.
     pub(crate) epoch: u32,
 }
@@ -62,12 +68,40 @@ impl Lane {
         self.in_flight += 1;
     }
 
+    /// The last frame of a snapshot has begun, the one before `behind`.
+    pub(crate) fn based(&mut self, behind: u64, uncovered: u32) {
+        (self.behind, self.uncovered) = (behind, uncovered);
+    }
+
+    /// Whether all of a generation's snapshot can be read as it is.
+    pub(crate) fn shows(&self, generation: u64) -> bool {
+        self.live
+            && self.generation == generation
+            && self.done >= self.behind
+            && self.uncovered == 0
+    }
+
+    /// A program of padding has begun.
+    pub(crate) fn pads(&mut self) {
+        (self.unit, self.padding) = (self.unit + 1, true);
+    }
+
+    /// A program of padding has ended. One that failed makes the chunk readable, and those behind it fail
+    /// as well.
+    pub(crate) fn padded(&mut self, ok: bool) {
+        self.padding = false;
+        self.uncovered = self.uncovered.saturating_sub(1);
+        self.failing |= !ok;
+        self.end_failure();
+    }
+
     /// A program of frame number `seq` has ended. When one has failed, and no more is under way,
     /// everything from that frame on goes to another chunk.
     pub(crate) fn ended(&mut self, seq: u64, ok: bool) {
         self.in_flight -= 1;
         if ok {
             self.ended |= 1 << (seq - self.done);
+            self.uncovered = self.uncovered.saturating_sub(u32::from(seq >= self.behind));
             while self.ended & 1 != 0 {
                 self.ended >>= 1;
                 self.done += 1;
@@ -75,8 +109,13 @@ impl Lane {
         } else {
             self.failing = true;
         }
-        if self.failing && self.in_flight == 0 {
+        self.end_failure();
+    }
+
+    fn end_failure(&mut self) {
+        if self.failing && self.in_flight == 0 && !self.padding {
             self.failing = false;
+            self.uncovered = 0;
             self.slot = None;
             self.next = self.done;
             self.ended = 0;
@@ -101,6 +140,34 @@ mod tests {
             assert_eq!(lane.done, done);
         }
         assert_eq!((lane.next, lane.unit, lane.in_flight, lane.slot), (9, 4, 0, Some(3)));
+    }
+
+    #[test]
+    fn a_snapshot_shows_when_frames_or_padding_cover_it_and_when_its_chunk_has_failed() {
+        let based = || {
+            let mut lane = lane();
+            lane.issued();
+            lane.based(6, 2);
+            lane.ended(5, true);
+            assert!(!lane.shows(0));
+            lane.issued();
+            lane.ended(6, true);
+            assert!(!lane.shows(0) && lane.uncovered == 1);
+            lane.pads();
+            lane
+        };
+        let mut lane = based();
+        lane.padded(true);
+        assert!(lane.shows(0) && !lane.shows(1) && lane.slot == Some(3));
+        assert_eq!((lane.next, lane.done, lane.unit), (7, 7, 3));
+        // A frame behind padding that failed goes elsewhere.
+        let mut lane = based();
+        lane.issued();
+        lane.padded(false);
+        assert!(lane.failing && lane.slot == Some(3));
+        lane.ended(7, false);
+        assert!(!lane.failing && lane.shows(0));
+        assert_eq!((lane.next, lane.done, lane.slot), (7, 7, None));
     }
 
     #[test]

@@ -26,12 +26,18 @@
 //! on different parallel units where the chunks allow it. What [`Journal::durable`] has reached
 //! comes back after a power cut, as long as one copy of every frame can be read.
 //!
+//! Where paired pages must be programmed before a unit can be read, a copy that has nothing else to write
+//! pads until all of its snapshot can be; until then the generation before is kept, unless its chunks
+//! are needed. So a journal can be told from others, and its owner sees what it was made for, without
+//! writing anything. The padding takes no room that was announced: where none is left there is less.
+//!
 //! # Why recovery finds the same however often it is cut
 //!
 //! 1. A copy's frames are programmed strictly in order, and a chunk holds frames of one generation and
 //!    one copy only. So if a frame of a copy is missing, later ones of that copy are too, unless what
 //!    was programmed cannot be read any more (which [`Recovered::truncated`] reports).
-//! 2. Recovery writes padding only, at write pointers.
+//! 2. Recovery writes padding only, at write pointers, and only if nothing that can be read without it is
+//!    another owner's or another version's, and something is a journal's, or nothing can be read.
 //! 3. After recovery every chunk that is not part of the generation found is erased before anything is
 //!    programmed. So what could not be read, and perhaps can be next time, never stands beside
 //!    something newer under the same number.

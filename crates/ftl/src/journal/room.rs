@@ -41,7 +41,9 @@ impl Journal {
     /// Bytes of one record at most, were it the only one behind the largest snapshot.
     pub fn record_bytes_max(&self) -> u64 {
         let frames = self.capacity.generation_frames(self.pool.good());
-        let frames = frames.saturating_sub(self.capacity.snapshot_frames.into());
+        let base = self.capacity.snapshot_frames;
+        let cover = self.capacity.cover_units(self.pool.good(), base, self.capacity.units);
+        let frames = frames.saturating_sub(u64::from(base) + u64::from(cover));
         let bytes = frames.saturating_mul(self.capacity.payload_bytes as u64);
         bytes.saturating_sub(RECORD_HEADER as u64).min(u32::MAX.into())
     }
@@ -70,21 +72,30 @@ impl Journal {
         let base = self.backlog.base();
         let first = base.map_or(0, |base| base.first);
         let takes_part = |i: usize| self.lanes[i].live && (base.is_none() || i < self.width);
+        let (good, units) = (self.pool.good(), self.capacity.units);
+        let whole = base.map_or(0, |base| self.capacity.cover_units(good, base.frames, units));
         // Frames that fit what a lane has, less those that wait for it: less than none, perhaps.
         let fits = |i: usize| {
             let lane = &self.lanes[i];
             let is_open = lane.slot.is_some() && lane.generation == newest && !lane.failing;
-            let left = if is_open { self.capacity.units - lane.unit } else { 0 };
+            let left = if is_open { units - lane.unit } else { 0 };
             let waiting = self.backlog.end() - lane.next.max(first) + self.backlog.open_frames();
-            i64::from(left) - waiting as i64
+            // Frames cover the snapshot, or else padding does.
+            let of_base =
+                base.map_or(0, |base| base.end() - lane.next.clamp(base.first, base.end()));
+            let cover = if base.is_some_and(|base| lane.next < base.end()) {
+                whole
+            } else {
+                lane.uncovered
+            };
+            i64::from(left) - (of_base + (waiting - of_base).max(cover.into())) as i64
         };
-        let good = self.pool.good();
         let used = self.pool.held(newest, None) + self.capacity.reserve(good);
         let more = good.saturating_sub(used);
         let room = match (takes_part(0), takes_part(1)) {
-            (true, true) => share(fits(0), fits(1), more, self.capacity.units),
-            (true, false) => fits(0) + i64::from(more) * i64::from(self.capacity.units),
-            (false, true) => fits(1) + i64::from(more) * i64::from(self.capacity.units),
+            (true, true) => share(fits(0), fits(1), more, units),
+            (true, false) => fits(0) + i64::from(more) * i64::from(units),
+            (false, true) => fits(1) + i64::from(more) * i64::from(units),
             (false, false) => 0,
         };
         room.max(0) as u64
@@ -120,7 +131,9 @@ impl Journal {
                 return Place::Wait;
             }
             if self.pool.spare() <= self.capacity.reserve(self.pool.good()) {
-                self.give_up(i);
+                if !self.let_go() {
+                    self.give_up(i);
+                }
                 return Place::Changed;
             }
         }
@@ -132,6 +145,9 @@ impl Journal {
         }
         if self.pool.on_their_way() {
             return Place::Wait;
+        }
+        if self.let_go() {
+            return Place::Changed;
         }
         self.make_room_for_base(i, generation)
     }

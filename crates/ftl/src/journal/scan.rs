@@ -1,7 +1,8 @@
 //! [`Scan`]: what every write unit of the reserved chunks is, by its first sector.
 //!
 //! First everything is looked at that can be read as it is, so that chunks which hold something else
-//! are refused before they are touched. Then padding is programmed behind what was being written,
+//! are refused before they are touched: of a journal that is the snapshot at least, from soon after it
+//! was made. Then padding is programmed behind what was being written,
 //! until the paired pages of all of it are programmed (LightNVM paper section 4.2.2), and the rest
 //! is looked at. Padding that fails closes its chunk, which makes what it holds readable as well.
 
@@ -156,9 +157,9 @@ impl Scan {
     }
 
     fn next_phase(&mut self) {
-        // When everything was looked at, nothing of it is a journal's, and something is not nothing.
-        let whole = self.chunks.iter().all(|c| c.units.first() != Some(&Unit::Unknown));
-        if let (Some(chunk), 0, true) = (self.garbage, self.frames, whole) {
+        // Nothing that can be read is a journal's, and something is not nothing. A journal whose
+        // snapshot can be seen only after padding has nothing else that can be read.
+        if let (Some(chunk), 0) = (self.garbage, self.frames) {
             self.refused = Some(JournalError::NotAJournal { chunk });
         }
         self.at = (0, 0);

@@ -15,6 +15,8 @@ pub struct JournalStats {
     pub bytes: u64,
     /// Frames programmed, every copy counted.
     pub frames: u64,
+    /// Write units of padding programmed, so that snapshots can be read as they are.
+    pub padding: u64,
     /// Generations completed.
     pub generations: u64,
     /// Programs that failed.

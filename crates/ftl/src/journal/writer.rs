@@ -19,6 +19,7 @@ const ERASES: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Program { lane: usize, epoch: u32, seq: u64, slot: usize },
+    Pad { lane: usize, epoch: u32, slot: usize },
     Erase { slot: usize },
 }
 
@@ -35,6 +36,9 @@ pub struct Journal {
     ops: [Option<Op>; MAX_OPS],
     /// The generation that would be found now; 0 if there is none.
     pub(super) committed: u64,
+    /// The last generation of which a snapshot can be read without padding; kept until the next one can,
+    /// unless its chunks are needed. 0 if there is none.
+    pub(super) shown: u64,
     /// Which copies hold all of it that is durable.
     pub(super) copies: [bool; 2],
     /// Copies that the newest generation is to have.
@@ -122,6 +126,7 @@ impl Journal {
             lanes: [Lane::default(); 2],
             ops: [None; MAX_OPS],
             committed: from.generation,
+            shown: from.generation,
             copies: from.copies,
             width: capacity.copies(pool.good()) as usize,
             begun: from.generation > 0,
@@ -248,6 +253,7 @@ impl Journal {
         self.ops.iter().all(Option::is_none)
             && (self.failed.is_some() || self.pool.to_erase().is_none())
             && (blocked || self.backlog.is_empty())
+            && (self.failed.is_some() || self.lanes.iter().all(|lane| lane.uncovered == 0))
     }
 
     pub(super) fn alive(&self) -> Result<(), JournalError> {
@@ -308,11 +314,14 @@ impl Journal {
             if !lane.live || lane.failing || lane.in_flight == PROGRAMS {
                 return moved;
             }
-            let Some(segment) = self.backlog.at(lane.next) else { return moved };
+            let Some(segment) = self.backlog.at(lane.next) else {
+                return self.cover(i, now, flash) || moved;
+            };
             let (generation, base) = (segment.generation, segment.is_base());
+            let (frames, last_of_base) = (segment.frames, base && lane.next + 1 == segment.end());
             let open = lane.slot.filter(|_| lane.generation == generation);
             let Some(slot) = open.filter(|_| lane.unit < self.capacity.units) else {
-                if lane.in_flight > 0 {
+                if lane.in_flight > 0 || lane.padding {
                     return moved;
                 }
                 match self.place(i, generation, base) {
@@ -328,10 +337,31 @@ impl Journal {
             self.pool.slots[slot].programs += 1;
             self.begun |= generation == self.backlog.generation();
             self.lanes[i].issued();
+            if last_of_base {
+                let left = self.capacity.units - self.lanes[i].unit;
+                let uncovered = self.capacity.cover_units(self.pool.good(), frames, left);
+                self.lanes[i].based(lane.next + 1, uncovered);
+            }
             let (chunk, sector) = (self.pool.slots[slot].chunk, lane.unit * self.unit);
             flash.program(now, op as u32, chunk, sector, &self.scratch);
             moved = true;
         }
+    }
+
+    /// Starts a program of padding in a lane that has nothing else to write, if its snapshot cannot be
+    /// read yet: one at a time, so that a record waits for no more.
+    fn cover(&mut self, i: usize, now: Nanos, flash: &mut impl JournalFlash) -> bool {
+        let lane = self.lanes[i];
+        if lane.uncovered == 0 || lane.in_flight > 0 || lane.padding {
+            return false;
+        }
+        let (Some(slot), Some(op)) = (lane.slot, self.free_op()) else { return false };
+        self.ops[op] = Some(Op::Pad { lane: i, epoch: lane.epoch, slot });
+        self.pool.slots[slot].programs += 1;
+        self.lanes[i].pads();
+        let (chunk, sector) = (self.pool.slots[slot].chunk, lane.unit * self.unit);
+        flash.program(now, op as u32, chunk, sector, &Header::padding().encode());
+        true
     }
 
     /// Puts frame number `seq` as a lane has it into the scratch buffer.
@@ -361,21 +391,30 @@ impl Journal {
     /// A program has ended. [`kick`](Journal::kick) afterwards.
     pub fn program_done(&mut self, op: u32, status: Status) {
         self.still = false;
-        let Some(Op::Program { lane, epoch, seq, slot }) = self.take_op(op) else {
-            debug_assert!(false, "operation {op} is no program");
-            return;
+        let (lane, epoch, seq, slot) = match self.take_op(op) {
+            Some(Op::Program { lane, epoch, seq, slot }) => (lane, epoch, Some(seq), slot),
+            Some(Op::Pad { lane, epoch, slot }) => (lane, epoch, None, slot),
+            Some(Op::Erase { .. }) | None => {
+                debug_assert!(false, "operation {op} is no program");
+                return;
+            }
         };
         let ok = status.is_success();
         self.pool.slots[slot].programs -= 1;
         if ok {
-            self.stats.frames += 1;
+            self.stats.frames += u64::from(seq.is_some());
+            self.stats.padding += u64::from(seq.is_none());
         } else {
             self.stats.program_failures += 1;
             self.pool.program_failed(slot);
         }
         if self.lanes[lane].live && self.lanes[lane].epoch == epoch {
-            self.lanes[lane].ended(seq, ok);
+            match seq {
+                Some(seq) => self.lanes[lane].ended(seq, ok),
+                None => self.lanes[lane].padded(ok),
+            }
             self.settle();
+            self.show();
         }
     }
 
@@ -411,7 +450,22 @@ impl Journal {
         self.copies = [self.lanes[0].live, self.lanes[1].live];
         self.attempts = 0;
         self.stats.generations += 1;
-        self.pool.release(|of, _| of != generation);
+        let shown = self.shown;
+        self.pool.release(|of, _| of != generation && of != shown);
         self.room_at_first = self.room();
+    }
+
+    /// Lets go of the generation before, once the snapshot of this one can be read as it is.
+    fn show(&mut self) {
+        let committed = self.committed;
+        if self.shown != committed && self.lanes.iter().any(|lane| lane.shows(committed)) {
+            self.let_go();
+        }
+    }
+
+    /// Lets go of the generation before the one that would be found now; says whether it was there.
+    pub(super) fn let_go(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.shown, self.committed);
+        before != self.committed && self.pool.release(|of, _| of == before)
     }
 }

@@ -26,7 +26,6 @@ pub(super) struct Given {
     blank: bool,
     /// The journal does not tell which numbers were given away.
     untold: bool,
-    checked: bool,
 }
 
 impl Given {
@@ -56,11 +55,15 @@ impl Recovery {
         }
         self.stats.from_checkpoint = !self.all;
         self.lines = self.lines_of_chunks();
-        (self.phase, self.cursor) = (Phase::Pad, (0, 0));
+        (self.looking, self.cursor) = (self.all, (0, 0));
+        self.phase = if self.all { Phase::Lasts } else { Phase::Pad };
         self.choose_what_to_read();
         if !self.all {
             // They are padded, not read.
             self.stats.lines_read = 0;
+        }
+        if let Err(e) = self.check_map() {
+            self.error = Some(e);
         }
     }
 
@@ -82,24 +85,13 @@ impl Recovery {
         chunks.chunks(self.layout.active as usize).map(line).collect()
     }
 
-    /// Looks at what may be lost, when all chunks have been padded.
+    /// Looks at what may be lost: at what can be read without padding, and, when all chunks have been
+    /// padded, at the rest.
     pub(super) fn map_jobs(&mut self, jobs: &mut Vec<Job>) {
-        if let Err(e) = self.check_map() {
-            self.error = Some(e);
-            return;
+        if self.all {
+            self.oob_jobs(jobs);
         }
         let Some(given) = &mut self.given else { return };
-        while jobs.len() < BATCH && self.all {
-            let Some(&(chunk, written)) = self.to_read.get(self.cursor.0) else { break };
-            let at = self.cursor.1;
-            if at >= written {
-                self.cursor = (self.cursor.0 + 1, 0);
-                continue;
-            }
-            let (psn, count) = (self.shape.first_psn(chunk) + at, (written - at).min(64));
-            jobs.push(Job::read(JobKind::Copies { psn, count }, psn, count, false));
-            self.cursor.1 += count;
-        }
         while jobs.len() < BATCH && !self.all {
             let Some(lba) = given.suspects.pop() else { break };
             if let Some(psn) = self.words[lba as usize].checked_sub(1)
@@ -109,8 +101,8 @@ impl Recovery {
             }
         }
         if jobs.is_empty() {
-            if let (true, false, (sectors @ 1.., first)) = (self.all, self.ours, self.foreign) {
-                self.error = Some(RecoveryError::Foreign { sectors, first });
+            if self.all && self.refuse_foreign() || self.end_look() {
+                return;
             }
             self.phase = Phase::Done;
         }
@@ -119,9 +111,6 @@ impl Recovery {
     /// Takes the map's entries, each of which must name a sector of its own that has been written.
     fn check_map(&mut self) -> Result<(), RecoveryError> {
         let Some(given) = &mut self.given else { return Ok(()) };
-        if std::mem::replace(&mut given.checked, true) {
-            return Ok(());
-        }
         let mut offline = BTreeSet::new();
         let mut named = vec![0u64; (self.shape.total_sectors() as usize).div_ceil(64)];
         for (lba, psn) in std::mem::take(&mut given.entries) {

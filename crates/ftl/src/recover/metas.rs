@@ -46,6 +46,7 @@ impl Recovery {
         self.all = true;
         self.lines = self.every_chunk();
         self.metas = Metas::default();
+        self.looking = true;
         self.phase = Phase::Firsts;
     }
 
@@ -69,7 +70,7 @@ impl Recovery {
         if jobs.is_empty() {
             self.lines_by_firsts();
             self.choose_what_to_read();
-            (self.phase, self.cursor) = (Phase::Pad, (0, 0));
+            (self.phase, self.metas) = (Phase::Lasts, Metas::default());
         }
     }
 

@@ -13,7 +13,8 @@
 //!
 //! # What is read
 //!
-//! 1. The **journal**: the last snapshot, and which lines were opened since.
+//! 1. The **journal**: the last snapshot, and which lines were opened since. First without padding: what is
+//!    somebody else's, or of another configuration, is refused as it is.
 //! 2. Open chunks are **padded**, so that the paired pages of everything in them are programmed.
 //! 3. What the lines hold in which a unit may be numbered from the snapshot's base on:
 //!    (the **last** metadata of those that are full, the out-of-band bytes of the others):
@@ -25,7 +26,8 @@
 //! So what is read is bounded by the distance of two checkpoints (and the map), not by capacity.
 //! Without a snapshot, or when a page or the end of the journal cannot be read, all that is written is
 //! read so, in lines that **first** metadata tells of, or else chunk by chunk; a page then takes back
-//! what was trimmed.
+//! what was trimmed. What can be read without padding is read before anything is padded, and refused
+//! if none of it is a layer's.
 //!
 //! Of a map in frames the last step is left to the layer, which looks at the pages when they are needed
 //! (see `counting`); one that cannot be read then loses what is in it, and not more.
@@ -210,6 +212,8 @@ pub struct Recovery {
     journal: Option<Journal>,
     layout: Layout,
     snapshot: Option<Snapshot>,
+    /// The recovery of the journal, while it is only looked at.
+    next: Option<Box<JournalRecovery>>,
     /// Lines as the journal knows them; without one, every chunk is a line.
     lines: Vec<LineEntry>,
     copies: Copies,
@@ -218,6 +222,9 @@ pub struct Recovery {
     all: bool,
     /// The next chunk to pad, to read, or page to read.
     cursor: (usize, u32),
+    /// Only what can be read without padding is being read; and how far each chunk was.
+    looking: bool,
+    looked_at: Vec<u32>,
     /// Chunks in the order in which they are read, and how far each was written before padding.
     to_read: Vec<(u32, u32)>,
     to_load: Vec<(u32, u32)>,
@@ -316,10 +323,21 @@ impl Recovery {
         let reserved = reserved(&shape, &found, layout.journal);
         let chunks: Vec<(u32, ChunkFound)> =
             reserved.iter().map(|&c| (c, journal_chunk(&shape, found[c as usize]))).collect();
-        let journal = JournalRecovery::new(&shape, layout.journal_config(given.is_some()), &chunks)
-            .map_err(|e| NewFtlError::from(CapacityError::Journal(e)))?;
+        let recovery = |chunks: &[(u32, ChunkFound)]| {
+            JournalRecovery::new(&shape, layout.journal_config(given.is_some()), chunks)
+                .map_err(|e| NewFtlError::from(CapacityError::Journal(e)))
+        };
+        // Without what can only be read after padding nothing is padded.
+        let as_is: Vec<(u32, ChunkFound)> =
+            chunks.iter().map(|&(c, found)| (c, without_padding(&shape, found))).collect();
+        let mut journal = recovery(&chunks)?;
+        let mut next = None;
+        if as_is != chunks {
+            next = Some(Box::new(std::mem::replace(&mut journal, recovery(&as_is)?)));
+        }
         Ok(Recovery {
             phase: Phase::Journal(Box::new(journal)),
+            next,
             journal: None,
             snapshot: None,
             lines: Vec::new(),
@@ -327,6 +345,8 @@ impl Recovery {
             metas: Metas::default(),
             all: false,
             cursor: (0, 0),
+            looking: false,
+            looked_at: vec![0; shape.total_chunks() as usize],
             to_read: Vec::new(),
             to_load: Vec::new(),
             words: words(&layout),
@@ -358,6 +378,7 @@ impl Recovery {
                     journal.kick(Nanos::ZERO, way);
                     if let Some(result) = journal.finish() {
                         match result {
+                            Ok(recovered) if self.next.is_some() => self.looked(recovered),
                             Ok(recovered) => self.begin(recovered),
                             Err(e) => self.error = Some(RecoveryError::Journal(e)),
                         }
@@ -450,6 +471,15 @@ impl Recovery {
         (data.len() / self.shape.sector_bytes.max(1) as usize) as u64
     }
 
+    /// The journal has been looked at, without padding: if it is not refused, it is read.
+    fn looked(&mut self, found: Recovered) {
+        let Some(journal) = self.next.take() else { return };
+        if let Some(Err(e)) = found.snapshot.as_ref().map(|bytes| self.take_snapshot(bytes)) {
+            self.error = Some(e);
+        }
+        self.phase = Phase::Journal(journal);
+    }
+
     /// The journal has been read.
     fn begin(&mut self, recovered: Recovered) {
         self.journal = Some(recovered.journal);
@@ -519,8 +549,12 @@ impl Recovery {
             }
         }
         if jobs.is_empty() {
-            self.metas = Metas::default();
-            (self.phase, self.cursor) = (Phase::Lasts, (0, 0));
+            self.cursor = (0, 0);
+            if self.all {
+                self.phase = Phase::Copies;
+            } else {
+                (self.phase, self.metas) = (Phase::Lasts, Metas::default());
+            }
         }
     }
 
@@ -544,26 +578,56 @@ impl Recovery {
         if self.given.is_some() {
             return self.map_jobs(jobs);
         }
-        while jobs.len() < BATCH {
-            let Some(&(chunk, written)) = self.to_read.get(self.cursor.0) else { break };
-            let at = self.cursor.1;
-            if at >= written {
-                self.cursor = (self.cursor.0 + 1, 0);
-                continue;
-            }
-            let (psn, count) = (self.shape.first_psn(chunk) + at, (written - at).min(64));
-            jobs.push(Job::read(JobKind::Copies { psn, count }, psn, count, false));
-            self.cursor.1 += count;
-        }
-        if jobs.is_empty() {
-            if let (false, (sectors @ 1.., first)) = (self.ours, self.foreign) {
-                self.error = Some(RecoveryError::Foreign { sectors, first });
-            }
+        self.oob_jobs(jobs);
+        if jobs.is_empty() && !self.refuse_foreign() && !self.end_look() {
             self.find_pages();
             // Of a map in frames the pages are read when they are needed.
             let pages = if self.layout.map_frames > 0 { Phase::Done } else { Phase::Pages };
             (self.phase, self.cursor) = (pages, (0, 0));
         }
+    }
+
+    /// Reads the out-of-band bytes of all chunks that are to be read, as far as that goes now.
+    fn oob_jobs(&mut self, jobs: &mut Vec<Job>) {
+        while jobs.len() < BATCH {
+            let Some(&(chunk, written)) = self.to_read.get(self.cursor.0) else { break };
+            let looked_at = &mut self.looked_at[chunk as usize];
+            let end = match self.seen.found[chunk as usize] {
+                Found::Open(_) if self.looking => {
+                    let readable = written.saturating_sub(self.shape.pair);
+                    readable - readable % self.shape.unit
+                }
+                _ => written,
+            };
+            let at = self.cursor.1.max(*looked_at);
+            if at >= end {
+                if self.looking {
+                    *looked_at = end;
+                }
+                self.cursor = (self.cursor.0 + 1, 0);
+                continue;
+            }
+            let (psn, count) = (self.shape.first_psn(chunk) + at, (end - at).min(64));
+            jobs.push(Job::read(JobKind::Copies { psn, count }, psn, count, false));
+            self.cursor.1 = at + count;
+        }
+    }
+
+    /// Whether all that could be read is no layer's.
+    fn refuse_foreign(&mut self) -> bool {
+        if let (false, (sectors @ 1.., first)) = (self.ours, self.foreign) {
+            self.error = Some(RecoveryError::Foreign { sectors, first });
+        }
+        self.error.is_some()
+    }
+
+    /// After what can be read without padding comes what cannot. Says whether that is to come.
+    fn end_look(&mut self) -> bool {
+        if self.looking {
+            (self.looking, self.phase, self.cursor) = (false, Phase::Pad, (0, 0));
+            return true;
+        }
+        false
     }
 
     /// A sector: `None` for one that cannot be read, `Some(None)` for one that is not a layer's.
@@ -675,6 +739,7 @@ impl Recovery {
         self.seen.unreadable.clear();
         self.words.fill(0);
         self.poison.clear();
+        self.looked_at.fill(0);
         self.read_everything();
     }
 
@@ -780,6 +845,16 @@ impl Recovery {
 fn words(layout: &Layout) -> Vec<u32> {
     let sectors = if layout.map_frames > 0 { 0 } else { layout.logical };
     vec![0; sectors as usize]
+}
+
+/// What of a chunk of the journal can be read as it is.
+fn without_padding(shape: &Shape, found: ChunkFound) -> ChunkFound {
+    match found {
+        ChunkFound::Written(n) if n < shape.sectors && shape.pair > 0 => {
+            ChunkFound::Closed(n.saturating_sub(shape.pair_units() * shape.unit))
+        }
+        found => found,
+    }
 }
 
 fn journal_chunk(shape: &Shape, found: Found) -> ChunkFound {

@@ -291,9 +291,14 @@ impl TestFlash {
         }
     }
 
-    /// Cuts power: programs under way may leave a torn unit, everything else is forgotten. Then
-    /// recovers the layer. `again` cuts the recovery's own padding short that often first.
+    /// Cuts power, and recovers the layer. `again` cuts the recovery's own padding short that often first.
     pub fn power_cut(&mut self, config: FtlConfig) -> Ftl {
+        self.cut();
+        self.recover(config)
+    }
+
+    /// Cuts power: programs under way may leave a torn unit, everything else is forgotten.
+    pub fn cut(&mut self) {
         self.cuts += 1;
         for pu in 0..self.queues.len() {
             // Only what a parallel unit was to do next can have begun.
@@ -323,7 +328,6 @@ impl TestFlash {
                 _ => {}
             }
         }
-        self.recover(config)
     }
 
     pub fn found(&self, chunk: u32) -> Found {

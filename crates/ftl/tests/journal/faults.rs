@@ -34,7 +34,10 @@ fn every_frame_has_two_copies_on_different_parallel_units() {
     }
     let stats = script.journal.stats();
     assert_eq!((stats.generations, stats.records, stats.copies_lost), (6, 76, 0));
-    assert_eq!((stats.frames, stats.erases), (script.flash.programs, script.flash.erases));
+    assert_eq!(stats.frames + stats.padding, script.flash.programs);
+    // Of six snapshots those that were idle behind: records cover the others.
+    assert!((1..=6 * 2 * 2).contains(&stats.padding), "{} of padding", stats.padding);
+    assert_eq!(stats.erases, script.flash.erases);
     assert!(script.flash.outstanding() == 0 && script.journal.is_idle());
 }
 

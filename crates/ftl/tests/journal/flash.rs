@@ -46,6 +46,7 @@ enum Ended {
     Read(u32, u64),
 }
 
+#[derive(Clone)]
 pub(crate) struct TestFlash {
     pub(crate) shape: Shape,
     /// The reserved chunks, by number.

@@ -619,7 +619,12 @@ impl OpenChannelDrive {
 
     /// Writes something that is not pblk's, as some other host would.
     pub fn scribble(&mut self, chunk: u32) {
-        let (psn, count) = (u64::from(chunk * self.geometry.sectors), self.geometry.sectors);
+        self.scribble_to(chunk, self.geometry.sectors);
+    }
+
+    /// The same up to a sector.
+    pub fn scribble_to(&mut self, chunk: u32, count: u32) {
+        let psn = u64::from(chunk * self.geometry.sectors);
         let range = self.range(psn, count);
         self.cells[range].fill(Cell::Written);
         self.chunks[chunk as usize].written = count;

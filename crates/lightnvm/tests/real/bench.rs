@@ -269,8 +269,17 @@ impl Bench {
 
     /// What one sector holds, or why it cannot be read.
     pub(crate) fn read(&mut self, lba: u64) -> Result<u64, Status> {
+        self.read_with(lba, &mut |_, _| {})
+    }
+
+    /// The same, and calls `each` before every poll with how many there were.
+    pub(crate) fn read_with(
+        &mut self,
+        lba: u64,
+        each: &mut dyn FnMut(&mut Bench, u64),
+    ) -> Result<u64, Status> {
         self.memory.fill(0, SECTOR, 0xee);
-        let status = self.run(Request::read(lba, 1, Payload::At(self.at), 1));
+        let status = self.run_with(Request::read(lba, 1, Payload::At(self.at), 1), each);
         if !status.is_success() {
             return Err(status);
         }

@@ -77,20 +77,28 @@ impl Watch {
         (0..b.sectors()).for_each(|lba| self.look(b, lba));
     }
 
-    /// Looks whenever something was programmed while `run` takes its time: sectors may be moved more
-    /// than once.
+    /// Looks at what can have moved since the last look: what was in the buffer may be on the medium and
+    /// in the buffer again without a program in between; the rest takes one to get to a place and away.
+    fn keep_up(&mut self, b: &mut Bench, programs: &mut u64) {
+        if b.pblk.stats().programs != *programs {
+            *programs = b.pblk.stats().programs;
+            return self.look_at_all(b);
+        }
+        for lba in 0..self.place.len() {
+            if matches!(self.place[lba], Location::Buffer(_)) {
+                self.look(b, lba as u64);
+            }
+        }
+    }
+
+    /// Keeps up while `run` takes its time: sectors may be moved more than once.
     fn while_it<T>(
         &mut self,
         b: &mut Bench,
         run: impl FnOnce(&mut Bench, &mut dyn FnMut(&mut Bench, u64)) -> T,
     ) -> T {
         let mut programs = b.pblk.stats().programs;
-        run(b, &mut |b, _| {
-            if b.pblk.stats().programs != programs {
-                programs = b.pblk.stats().programs;
-                self.look_at_all(b);
-            }
-        })
+        run(b, &mut |b, _| self.keep_up(b, &mut programs))
     }
 
     /// Overwrites at random until so many sectors were written, or one write fails.
@@ -145,13 +153,11 @@ impl Watch {
         for lba in 0..b.sectors() {
             // Garbage collection goes on while others are read.
             self.look(b, lba);
-            let programs = b.pblk.stats().programs;
-            let got = b.read(lba);
-            if b.pblk.stats().programs == programs {
-                self.look(b, lba);
-            } else {
-                self.look_at_all(b);
-            }
+            // It may move sectors more than once meanwhile.
+            let mut programs = b.pblk.stats().programs;
+            let got = b.read_with(lba, &mut |b, _| self.keep_up(b, &mut programs));
+            self.keep_up(b, &mut programs);
+            self.look(b, lba);
             match got {
                 Ok(value) => {
                     assert_eq!(value, b.model[lba as usize], "{when}: sector {lba}");

@@ -1,0 +1,99 @@
+//! What is refused stays as it is: a layer of another configuration or of another name, whenever power
+//! was cut, on flash whose paired pages can only be read after padding.
+
+mod common;
+
+use clock::Nanos;
+use common::{TestFlash, geometry};
+use ftl::journal::JournalError;
+use ftl::{Found, Ftl, FtlConfig, Recovery, RecoveryError, Shape};
+use rng::Rng;
+
+const NOW: Nanos = Nanos(0);
+
+fn shape() -> Shape {
+    Shape::of(&geometry(2, 2, 48, 64, 4, 8))
+}
+
+/// A layer that was written to at random until so many operations had ended, and was cut.
+fn cut_after(config: FtlConfig, events: u64, seed: u64) -> TestFlash {
+    let mut rng = Rng::new(seed);
+    let mut ftl = Ftl::new(shape(), config, |_| Found::Free).unwrap();
+    let mut flash = TestFlash::new(shape(), true, ftl.slots(), seed);
+    let sectors = ftl.sectors();
+    // Its journal is made.
+    ftl.kick(NOW, &mut flash);
+    flash.settle(&mut ftl);
+    let (mut tag, mut done) = (0, 0);
+    while done < events {
+        tag += 1;
+        flash.requests.insert(tag, vec![tag]);
+        match rng.below(20) {
+            0 => ftl.flush(NOW, tag, &mut flash),
+            1 => ftl.trim(tag, rng.below(sectors), 1),
+            _ => ftl.write(tag, rng.below(sectors), 1, false),
+        }
+        ftl.kick(NOW, &mut flash);
+        let mut ended = false;
+        while !ended {
+            // Nothing under way: what waits for others to fill a unit has not ended.
+            ended = !flash.step(&mut ftl);
+            done += u64::from(!ended);
+            while let Some(one) = ftl.take_done() {
+                ended |= one.tag == tag;
+            }
+        }
+        flash.requests.clear();
+    }
+    flash.cut();
+    flash
+}
+
+fn all(flash: &TestFlash) -> Vec<Found> {
+    (0..shape().total_chunks()).map(|chunk| flash.found(chunk)).collect()
+}
+
+fn refuse(flash: &mut TestFlash, config: FtlConfig) -> RecoveryError {
+    let before = all(flash);
+    let recovery = Recovery::new(shape(), config, before.clone(), shape().total_chunks()).unwrap();
+    let refused = flash.carry_out_all(recovery).map(|_| ()).unwrap_err();
+    assert_eq!(all(flash), before, "{refused}");
+    refused
+}
+
+#[test]
+fn another_configuration_or_name_is_refused_without_writing() {
+    for line_metadata in [false, true] {
+        let config = FtlConfig {
+            over_provisioning: 0.3,
+            line_metadata,
+            checkpoint_sectors: 200,
+            ..FtlConfig::default()
+        };
+        let others = [
+            FtlConfig { over_provisioning: 0.5, ..config },
+            FtlConfig { active_pus: 2, ..config },
+            FtlConfig { line_metadata: !line_metadata, ..config },
+            FtlConfig { hot_cold: false, ..config },
+        ];
+        let mut written = 0;
+        for seed in 0..120 {
+            let events = [0, 1 + seed % 40, 100 + 7 * seed][seed as usize % 3];
+            let mut flash = cut_after(config, events, seed);
+            for other in others {
+                let refused = refuse(&mut flash, other);
+                assert!(matches!(refused, RecoveryError::Changed(_)), "seed {seed}: {refused}");
+            }
+            let refused = refuse(&mut flash, FtlConfig { name: 77, ..config });
+            assert!(
+                matches!(refused, RecoveryError::Journal(JournalError::Foreign { .. })),
+                "seed {seed}: {refused}"
+            );
+            // And it is still there.
+            let ftl = flash.recover(config);
+            assert!(ftl.stats().lost == 0);
+            written += u64::from(ftl.mapped() > 0);
+        }
+        assert!(written > 50, "{written} of 120 had data");
+    }
+}
