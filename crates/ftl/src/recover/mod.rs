@@ -5,11 +5,16 @@
 //! |---|---|
 //! | `mod` | the phases, and the jobs that whoever owns the flash does for them |
 //! | [`job`](Job) | what is to be done on the flash |
+//! | [`error`](RecoveryError) | why what is there cannot be used |
+//! | `journal` | the journal, read first without padding it |
+//! | `sectors` | padding of open chunks, and out-of-band bytes |
+//! | `pages` | the pages of the map |
 //! | `given` | what the drive says when it keeps the map |
 //! | `copies` | of every sector the newest copy |
 //! | `metas` | lines that are known by their first and last metadata |
 //! | `lost` | sectors whose newest copy cannot be read |
 //! | `lines` | lines as they were, and what has become of their chunks |
+//! | `finish` | what was found becomes a layer |
 //!
 //! # What is read
 //!
@@ -41,30 +46,28 @@
 //! A recovery can itself be cut: it writes nothing but padding, at write pointers.
 
 mod copies;
+mod error;
+mod finish;
 mod given;
 mod job;
+mod journal;
 mod lines;
 mod lost;
 mod metas;
-
-use std::collections::BTreeSet;
+mod pages;
+mod sectors;
 
 use clock::Nanos;
-use nvme::Status;
 
+pub use error::RecoveryError;
 use job::JobKind;
 pub use job::{Job, JobDone, Work};
+use journal::{Jobs, journal_chunk, without_padding};
 
-use crate::checkpoint::Checkpoint;
-use crate::counting::Counting;
-use crate::drive_map::DriveMap;
 use crate::ftl::{owned, reserved};
-use crate::issued::Issued;
-use crate::journal::{ChunkFound, JournalError, JournalFlash, JournalMedia, JournalRecovery};
-use crate::journal::{Journal, Recovered};
-use crate::map_page::MapPage;
-use crate::snapshot::{Changed, LineEntry, Opened, Snapshot, Unusable};
-use crate::{CapacityError, Ftl, FtlConfig, Layout, Location, NewFtlError, Oob, Shape};
+use crate::journal::{ChunkFound, Journal, JournalRecovery};
+use crate::snapshot::{LineEntry, Snapshot};
+use crate::{CapacityError, FtlConfig, Layout, NewFtlError, Oob, Shape};
 pub(crate) use copies::Copies;
 use given::Given;
 use lost::Names;
@@ -96,68 +99,6 @@ impl Found {
             Found::Free | Found::Bad | Found::Foreign => 0,
         }
     }
-}
-
-/// Why what is on the media cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum RecoveryError {
-    /// The layer does not fit the flash.
-    #[error(transparent)]
-    New(#[from] NewFtlError),
-    /// The journal is somebody else's, or of another version.
-    #[error("the layer's journal: {0}")]
-    Journal(JournalError),
-    /// The drive, or the configuration, is not what it was.
-    #[error("{0}: open it with the geometry and configuration that it was written with")]
-    Changed(Changed),
-    /// The drive's own map cannot be: what it names was never written, or twice.
-    #[error("the drive's map has logical sector {lba} at flat sector {psn}: {what}")]
-    Map {
-        /// The logical sector.
-        lba: u32,
-        /// Where it is said to be, flat.
-        psn: u32,
-        /// What cannot be.
-        what: &'static str,
-    },
-    /// The drive's own map knows of nothing, but there is data.
-    #[error(
-        "the drive's map is empty, but flat sector {psn} holds logical sector {lba}: the map was lost, \
-         or this was written without one; restore it, or reset the chunks if what is there is not needed"
-    )]
-    MapLost {
-        /// A logical sector.
-        lba: u32,
-        /// Where it is, flat.
-        psn: u32,
-    },
-    /// Jobs have not been reported.
-    #[error("the recovery was ended before all of it was done")]
-    Unfinished,
-    /// Nothing that is written was written by a translation layer.
-    #[error(
-        "none of {sectors} readable sectors, the first of them flat sector {first}, was written by a \
-         translation layer: reset the chunks if what is there is not needed"
-    )]
-    Foreign {
-        /// Sectors.
-        sectors: u64,
-        /// The first, flat.
-        first: u32,
-    },
-    /// A sector of a layer of another size.
-    #[error(
-        "flat sector {psn} holds logical sector {lba}, but this configuration makes only {sectors}: \
-         open the drive with the over_provisioning, active_pus and streams that it was written with"
-    )]
-    OtherLayout {
-        /// The sector, flat.
-        psn: u32,
-        /// What is in it.
-        lba: u32,
-        /// Logical sectors there are, map pages included.
-        sectors: u32,
-    },
 }
 
 /// What a recovery has read.
@@ -239,36 +180,6 @@ pub struct Recovery {
     given: Option<Given>,
     /// Logical sectors that are lost.
     lost: Vec<u32>,
-}
-
-/// The journal's way to the flash: jobs.
-struct Jobs<'a> {
-    shape: Shape,
-    jobs: &'a mut Vec<Job>,
-    data: &'a [u8],
-}
-
-impl JournalFlash for Jobs<'_> {
-    fn program(&mut self, _now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
-        let (count, bytes) = (self.shape.unit, bytes.to_vec());
-        self.jobs.push(Job::pad(JobKind::Journal(op), chunk, sector, count, bytes));
-    }
-
-    fn erase(&mut self, _now: Nanos, _op: u32, _chunk: u32) {
-        // A recovery erases nothing: the journal does, once it goes on.
-    }
-}
-
-impl JournalMedia for Jobs<'_> {
-    fn read(&mut self, _now: Nanos, op: u32, chunk: u32, sector: u32, sectors: u32) {
-        let psn = self.shape.first_psn(chunk) + sector;
-        self.jobs.push(Job::read(JobKind::Journal(op), psn, sectors, true));
-    }
-
-    fn data(&mut self, _op: u32, out: &mut [u8]) {
-        let n = out.len().min(self.data.len());
-        out[..n].copy_from_slice(&self.data[..n]);
-    }
 }
 
 impl Recovery {
@@ -467,377 +378,18 @@ impl Recovery {
         }
     }
 
-    fn sectors_of(&self, data: &[u8]) -> u64 {
+    pub(super) fn sectors_of(&self, data: &[u8]) -> u64 {
         (data.len() / self.shape.sector_bytes.max(1) as usize) as u64
     }
 
-    /// The journal has been looked at, without padding: if it is not refused, it is read.
-    fn looked(&mut self, found: Recovered) {
-        let Some(journal) = self.next.take() else { return };
-        if let Some(Err(e)) = found.snapshot.as_ref().map(|bytes| self.take_snapshot(bytes)) {
-            self.error = Some(e);
-        }
-        self.phase = Phase::Journal(journal);
-    }
-
-    /// The journal has been read.
-    fn begin(&mut self, recovered: Recovered) {
-        self.journal = Some(recovered.journal);
-        let usable = match &recovered.snapshot {
-            Some(bytes) => self.take_snapshot(bytes),
-            None => Ok(None),
-        };
-        match usable {
-            Ok(snapshot) => self.snapshot = snapshot,
-            Err(e) => {
-                self.error = Some(e);
-                return;
-            }
-        }
-        self.all = self.snapshot.is_none() || recovered.truncated;
-        if self.given.is_some() {
-            return self.begin_with_map(&recovered.records);
-        }
-        if !self.all {
-            let opened = recovered.records.iter().map(|r| Opened::decode(r, &self.shape));
-            match opened.collect::<Option<Vec<Opened>>>() {
-                Some(opened) => self.lines = self.lines_with(opened),
-                None => self.all = true,
-            }
-        }
-        self.stats.from_checkpoint = !self.all;
-        if self.all {
-            return self.read_everything();
-        }
-        self.phase = Phase::Pad;
-        self.cursor = (0, 0);
-        self.choose_what_to_read();
-    }
-
-    fn take_snapshot(&mut self, bytes: &[u8]) -> Result<Option<Snapshot>, RecoveryError> {
-        let Some(counted) = Snapshot::counted(bytes) else { return Ok(None) };
-        let layout = Layout::of(&self.shape, &self.config, owned(&self.seen.found), counted);
-        let layout = layout.map_err(NewFtlError::from)?;
-        match Snapshot::decode(bytes, &self.shape, &layout) {
-            Ok(snapshot) => {
-                (self.counted, self.layout) = (counted, layout);
-                self.words = words(&layout);
-                Ok(Some(snapshot))
-            }
-            Err(Unusable::Garbled) => Ok(None),
-            Err(Unusable::Changed(changed)) => Err(RecoveryError::Changed(changed)),
-        }
-    }
-
-    /// Pads chunks that were being written.
-    fn pad_jobs(&mut self, jobs: &mut Vec<Job>) {
-        let shape = self.shape;
-        let (unit, pair) = (shape.unit, shape.pair.next_multiple_of(shape.unit));
-        while self.cursor.0 < self.to_read.len() && jobs.len() < BATCH {
-            let (chunk, written) = self.to_read[self.cursor.0];
-            self.cursor.0 += 1;
-            if !matches!(self.seen.found[chunk as usize], Found::Open(_)) || written == 0 {
-                continue;
-            }
-            let target = written.next_multiple_of(unit).saturating_add(pair).min(shape.sectors);
-            let mut at = written;
-            while at < target {
-                let count = unit - at % unit;
-                let kind = JobKind::Pad { chunk, end: at + count };
-                jobs.push(Job::pad(kind, chunk, at, count, Vec::new()));
-                at += count;
-            }
-        }
-        if jobs.is_empty() {
-            self.cursor = (0, 0);
-            if self.all {
-                self.phase = Phase::Copies;
-            } else {
-                (self.phase, self.metas) = (Phase::Lasts, Metas::default());
-            }
-        }
-    }
-
-    fn padded(&mut self, chunk: u32, end: u32, status: Status) {
-        let found = &mut self.seen.found[chunk as usize];
-        match *found {
-            Found::Open(n) if status.is_success() => {
-                *found = Found::Open(n.max(end));
-                // Whatever was there before the chunk was erased is not.
-                let first_psn = self.shape.first_psn(chunk);
-                for sector in n..end {
-                    self.seen.names.note(&self.shape, first_psn + sector, None);
-                }
-            }
-            Found::Open(n) => *found = Found::Failing(n),
-            _ => {}
-        }
-    }
-
-    fn copy_jobs(&mut self, jobs: &mut Vec<Job>) {
-        if self.given.is_some() {
-            return self.map_jobs(jobs);
-        }
-        self.oob_jobs(jobs);
-        if jobs.is_empty() && !self.refuse_foreign() && !self.end_look() {
-            self.find_pages();
-            // Of a map in frames the pages are read when they are needed.
-            let pages = if self.layout.map_frames > 0 { Phase::Done } else { Phase::Pages };
-            (self.phase, self.cursor) = (pages, (0, 0));
-        }
-    }
-
-    /// Reads the out-of-band bytes of all chunks that are to be read, as far as that goes now.
-    fn oob_jobs(&mut self, jobs: &mut Vec<Job>) {
-        while jobs.len() < BATCH {
-            let Some(&(chunk, written)) = self.to_read.get(self.cursor.0) else { break };
-            let looked_at = &mut self.looked_at[chunk as usize];
-            let end = match self.seen.found[chunk as usize] {
-                Found::Open(_) if self.looking => {
-                    let readable = written.saturating_sub(self.shape.pair);
-                    readable - readable % self.shape.unit
-                }
-                _ => written,
-            };
-            let at = self.cursor.1.max(*looked_at);
-            if at >= end {
-                if self.looking {
-                    *looked_at = end;
-                }
-                self.cursor = (self.cursor.0 + 1, 0);
-                continue;
-            }
-            let (psn, count) = (self.shape.first_psn(chunk) + at, (end - at).min(64));
-            jobs.push(Job::read(JobKind::Copies { psn, count }, psn, count, false));
-            self.cursor.1 = at + count;
-        }
-    }
-
-    /// Whether all that could be read is no layer's.
-    fn refuse_foreign(&mut self) -> bool {
-        if let (false, (sectors @ 1.., first)) = (self.ours, self.foreign) {
-            self.error = Some(RecoveryError::Foreign { sectors, first });
-        }
-        self.error.is_some()
-    }
-
-    /// After what can be read without padding comes what cannot. Says whether that is to come.
-    fn end_look(&mut self) -> bool {
-        if self.looking {
-            (self.looking, self.phase, self.cursor) = (false, Phase::Pad, (0, 0));
-            return true;
-        }
-        false
-    }
-
-    /// A sector: `None` for one that cannot be read, `Some(None)` for one that is not a layer's.
-    fn sector(&mut self, psn: u32, found: Option<Option<Oob>>) {
-        let Some(oob) = found else {
-            self.seen.unreadable.insert(psn);
-            return;
-        };
-        if self.given.is_some() {
-            return self.label(psn, oob);
-        }
-        let Some(oob) = oob else {
-            self.foreign = (self.foreign.0 + 1, self.foreign.1.min(psn));
-            return;
-        };
-        self.ours = true;
-        self.seen.names.note(&self.shape, psn, oob.lba);
-        let sectors = self.layout.logical + self.layout.meta;
-        match oob.lba {
-            Some(lba) if lba >= sectors => {
-                let error = RecoveryError::OtherLayout { psn, lba, sectors };
-                self.error.get_or_insert(error);
-            }
-            // What is older than the base is in the map's pages, or was overwritten.
-            Some(_) if oob.sequence < self.base() => {}
-            Some(lba) => self.copies.add(lba, psn, oob),
-            None => {}
-        }
-    }
-
     /// What every unit with a smaller number wrote is in the map's pages.
-    fn base(&self) -> u64 {
+    pub(super) fn base(&self) -> u64 {
         self.snapshot.as_ref().filter(|_| !self.all).map_or(0, |s| s.base)
-    }
-
-    /// Where the current pages of the map are.
-    fn find_pages(&mut self) {
-        let logical = self.layout.logical;
-        let known = self.snapshot.as_ref().map(|s| s.pages.clone()).unwrap_or_default();
-        self.to_load = (0..self.layout.meta)
-            .filter_map(|page| {
-                let from_snapshot = || known.get(page as usize)?.checked_sub(1);
-                let newest = self.copies.get(logical + page).map(|c| c.psn);
-                let base = if self.all { None } else { from_snapshot() };
-                Some((newest.or(base)?, page))
-            })
-            .collect();
-    }
-
-    fn page_jobs(&mut self, jobs: &mut Vec<Job>) {
-        while jobs.len() < BATCH {
-            let Some(&(psn, number)) = self.to_load.get(self.cursor.0) else { break };
-            jobs.push(Job::read(JobKind::Page { number }, psn, 1, true));
-            self.cursor.0 += 1;
-        }
-        if jobs.is_empty() {
-            self.phase = Phase::Done;
-        }
-    }
-
-    fn page(&mut self, number: u32, bytes: Option<&[u8]>) {
-        let page = bytes.and_then(|b| MapPage::decode(&self.shape, number, b));
-        let Some(page) = page else {
-            // Without it, what is in it must be found the long way.
-            if !self.all {
-                self.start_over();
-            }
-            return;
-        };
-        let count = MapPage::count(&self.shape);
-        let first = number * count;
-        for (i, lba) in (0..count).zip(first..self.layout.logical) {
-            let mapped = page.get(i);
-            let copy = self.copies.get(lba);
-            if copy.is_some_and(|c| c.sequence >= page.low) {
-                continue;
-            }
-            // When everything was read, a page takes back what was trimmed, and knows of what could
-            // not be read; what else it says was found.
-            let known =
-                !self.all || mapped.psn.is_some_and(|psn| self.seen.cannot_look(&self.shape, psn));
-            if known || mapped.psn.is_none() {
-                self.copies.forget(lba);
-                if mapped.psn.is_some_and(|psn| self.seen.is_stale(&self.shape, lba, psn)) {
-                    self.lose(lba);
-                    continue;
-                }
-                self.words[lba as usize] = mapped.psn.map_or(0, |psn| psn + 1);
-                if mapped.poison {
-                    self.poison.push(lba);
-                }
-            } else if mapped.psn.is_some_and(|psn| self.seen.is_stale(&self.shape, lba, psn)) {
-                self.copies.forget(lba);
-                self.lose(lba);
-            } else {
-                let found = copy.map(|c| c.psn);
-                self.stats.contradictions += u64::from(found != mapped.psn);
-            }
-        }
-    }
-
-    /// Reads everything.
-    fn start_over(&mut self) {
-        self.all = true;
-        self.stats.from_checkpoint = false;
-        self.copies = Copies::default();
-        self.seen.names = Names::default();
-        self.lost.clear();
-        self.seen.unreadable.clear();
-        self.words.fill(0);
-        self.poison.clear();
-        self.looked_at.fill(0);
-        self.read_everything();
     }
 
     /// What has been read.
     pub fn stats(&self) -> RecoveryStats {
         self.stats
-    }
-
-    /// The layer as it was, less what was not durable. If too many chunks went bad, it can be read
-    /// and trimmed, and writes fail with [`Status::CAPACITY_EXCEEDED`].
-    ///
-    /// # Errors
-    /// [`RecoveryError`].
-    pub fn finish(mut self) -> Result<Ftl, RecoveryError> {
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        let (Some(journal), Phase::Done) = (self.journal.take(), &self.phase) else {
-            return Err(RecoveryError::Unfinished);
-        };
-        self.place_lost();
-        debug_assert!(self.names_places_once(), "two sectors in one place");
-        let ftl = Ftl::empty(self.shape, self.config, self.layout, journal);
-        let mut ftl = ftl.map_err(NewFtlError::from)?;
-        let base = self.base().max(1);
-        let oldest = self.lines.iter().map(|l| l.newest).filter(|n| *n != u64::MAX);
-        let next = match self.first_number() {
-            Some(next) => next,
-            None => self.copies.next().max(base).max(oldest.max().unwrap_or(0) + 1),
-        };
-        ftl.issued = Issued::from(next);
-        let Layout { meta, checkpoint_sectors, .. } = self.layout;
-        let since = (next - base).saturating_mul(self.shape.unit.into());
-        ftl.checkpoint = Checkpoint::new(meta, checkpoint_sectors, since, base);
-        self.fill_map(&mut ftl);
-        if self.layout.map_frames > 0 {
-            self.leave_pages(&mut ftl);
-        }
-        self.adopt_lines(&mut ftl);
-        self.record_lost(&mut ftl);
-        if self.given.is_some() {
-            let map = DriveMap::new(&ftl.shape, &ftl.layout, next, &self.poison);
-            ftl.drive_map = Some(Box::new(map));
-            ftl.want_compaction();
-        } else if self.all {
-            // What there is of a journal does not say what was found.
-            ftl.want_compaction();
-            ftl.checkpoint();
-        }
-        Ok(ftl)
-    }
-
-    /// Leaves the map's pages on the media, and to the layer what is newer than they are.
-    fn leave_pages(&mut self, ftl: &mut Ftl) {
-        let (logical, count) = (self.layout.logical, MapPage::count(&self.shape));
-        let copies = std::mem::take(&mut self.copies);
-        let written = self.to_load.iter().map(|(_, page)| *page);
-        let found = copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| lba / count);
-        let to_count: BTreeSet<u32> = written.chain(found).collect();
-        let seen = Sightings {
-            found: self.seen.found.clone(),
-            names: std::mem::take(&mut self.seen.names),
-            unreadable: std::mem::take(&mut self.seen.unreadable),
-        };
-        let pages = to_count.into_iter();
-        ftl.counting = Counting::new(self.layout.meta, pages, copies, self.all, seen);
-        ftl.lines.counting = ftl.counting.is_counting();
-    }
-
-    fn fill_map(&self, ftl: &mut Ftl) {
-        let logical = self.layout.logical;
-        for (lba, word) in (0..).zip(&self.words) {
-            if let Some(psn) = word.checked_sub(1) {
-                ftl.map.set(lba, Location::Flash(psn));
-                ftl.reverse.set(psn, Some(lba), false);
-            }
-        }
-        for &lba in &self.poison {
-            match ftl.map.get(lba) {
-                Location::Flash(psn) => ftl.reverse.set(psn, Some(lba), true),
-                Location::Unmapped => {
-                    ftl.map.set(lba, Location::Lost);
-                }
-                Location::Buffer(_) | Location::Lost => {}
-            }
-        }
-        for &(psn, page) in &self.to_load {
-            ftl.map.set(logical + page, Location::Flash(psn));
-            ftl.reverse.set(psn, Some(logical + page), false);
-        }
-        if self.layout.map_frames > 0 {
-            return;
-        }
-        for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
-            ftl.map.set(lba, Location::Flash(copy.psn));
-            ftl.reverse.set(copy.psn, Some(lba), copy.poison);
-            ftl.touch_page_of(lba);
-        }
     }
 }
 
@@ -845,26 +397,4 @@ impl Recovery {
 fn words(layout: &Layout) -> Vec<u32> {
     let sectors = if layout.map_frames > 0 { 0 } else { layout.logical };
     vec![0; sectors as usize]
-}
-
-/// What of a chunk of the journal can be read as it is.
-fn without_padding(shape: &Shape, found: ChunkFound) -> ChunkFound {
-    match found {
-        ChunkFound::Written(n) if n < shape.sectors && shape.pair > 0 => {
-            ChunkFound::Closed(n.saturating_sub(shape.pair_units() * shape.unit))
-        }
-        found => found,
-    }
-}
-
-fn journal_chunk(shape: &Shape, found: Found) -> ChunkFound {
-    match found {
-        Found::Free => ChunkFound::Free,
-        Found::Open(n) if n.is_multiple_of(shape.unit) => ChunkFound::Written(n),
-        Found::Closed(n) if n == shape.sectors => ChunkFound::Written(n),
-        // Nothing that this layer writes ends inside a write unit.
-        Found::Open(n) | Found::Closed(n) => ChunkFound::Closed(n - n % shape.unit),
-        Found::Failing(n) => ChunkFound::Failed(n - n % shape.unit),
-        Found::Bad | Found::Foreign => ChunkFound::Bad,
-    }
 }
