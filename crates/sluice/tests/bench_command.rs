@@ -193,6 +193,13 @@ fn bench_direct_measures_every_part() {
         }
     }
     assert_eq!(fio, text(&out.stderr).contains("--ioengine=io_uring --fixedbufs=1"));
+    for (depth, metric) in [(1, "round_trip_p50"), (128, "iops")] {
+        let of = |way| format!("null drive {way}, 4 KB reads without data, QD {depth}");
+        let away = row(&of("in another process"), metric);
+        assert_eq!(away["reference"]["what"], "on a thread of this process");
+        assert!(row(&of("on a thread of this process"), metric)["value"].as_f64().unwrap() > 0.0);
+        assert!(away.get("verdict").is_some(), "{away}");
+    }
     for size in [4, 8, 16] {
         for looks in ["the application looks", "every 10 us", "dynamic"] {
             let left = row(&format!("{size} KB reads, QD 32, {looks}"), "iops_left");

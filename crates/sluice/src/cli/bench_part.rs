@@ -14,6 +14,8 @@ pub enum DirectPart {
     File,
     /// Polling periods: IOPS kept, CPU used (real time).
     Polling,
+    /// A drive in another process (real time).
+    Processes,
     /// Priorities and rates: whose requests are served (virtual time).
     Service,
 }
@@ -28,19 +30,22 @@ pub enum BenchPart {
 }
 
 impl BenchPart {
-    const ALL: [BenchPart; 13] = [
+    const ALL: [BenchPart; 16] = [
         BenchPart::Lightnvm(LightnvmPart::Drive),
         BenchPart::Lightnvm(LightnvmPart::Mixed),
         BenchPart::Lightnvm(LightnvmPart::Predictable),
         BenchPart::Lightnvm(LightnvmPart::Steady),
         BenchPart::Lightnvm(LightnvmPart::Recovery),
         BenchPart::Lightnvm(LightnvmPart::Errors),
+        BenchPart::Lightnvm(LightnvmPart::Active),
+        BenchPart::Lightnvm(LightnvmPart::Limiter),
         BenchPart::Lightnvm(LightnvmPart::Overhead),
         BenchPart::Lightnvm(LightnvmPart::Shards),
         BenchPart::Lightnvm(LightnvmPart::Work),
         BenchPart::Direct(DirectPart::Null),
         BenchPart::Direct(DirectPart::File),
         BenchPart::Direct(DirectPart::Polling),
+        BenchPart::Direct(DirectPart::Processes),
         BenchPart::Direct(DirectPart::Service),
     ];
 

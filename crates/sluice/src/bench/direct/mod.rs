@@ -6,6 +6,7 @@
 //! | [`null`] | nanoseconds per command through queue, handle and policies | real |
 //! | [`mod@file`] | a file of the host, beside fio's io_uring engine (figure 2) | real |
 //! | [`polling`] | polling periods: IOPS kept, CPU used (figure 3) | real |
+//! | [`processes`] | a drive in another process, beside one here | real |
 //! | [`service`] | priorities, rates: whose requests are served (figure 4) | virtual |
 //! | `load` | a closed loop over a handle | |
 //! | `bed` | closed loops over several devices of one drive, in virtual time | |
@@ -15,6 +16,7 @@ pub mod file;
 mod load;
 pub mod null;
 pub mod polling;
+pub mod processes;
 pub mod service;
 
 use super::{BenchError, Effort, Group, Sink};
@@ -27,6 +29,7 @@ const PARTS: &[(DirectPart, Group)] = &[
     (DirectPart::Null, null::run),
     (DirectPart::File, file::run),
     (DirectPart::Polling, polling::run),
+    (DirectPart::Processes, processes::run),
     (DirectPart::Service, service::run),
 ];
 
