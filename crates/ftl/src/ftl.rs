@@ -182,8 +182,9 @@ impl Ftl {
         shape: Shape,
         config: FtlConfig,
         layout: Layout,
-        journal: Journal,
+        mut journal: Journal,
     ) -> io::Result<Ftl> {
+        journal.cover_late();
         let user = WriteRing::new(&shape, layout.user_units, 0);
         let gc = WriteRing::new(&shape, layout.gc_units, user.capacity());
         let line = u64::from(layout.line_sectors);

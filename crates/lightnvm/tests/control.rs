@@ -312,6 +312,8 @@ fn what_was_left_half_written_does_not_hold_up_fewer_units() {
         };
         bed.run(load, Nanos::from_millis(ms), |_| 0, next).written()
     };
+    // The journal of a new device pads until its first snapshot can be read.
+    write(&mut bed, 20);
     let wide = write(&mut bed, 50);
     bed.pblk.set_active_pus(4).unwrap();
     write(&mut bed, 10);

@@ -30,6 +30,8 @@ pub(super) enum Place {
     Changed,
     /// Something must end first.
     Wait,
+    /// Padding makes what is there readable first.
+    Cover,
 }
 
 impl Journal {
@@ -145,6 +147,10 @@ impl Journal {
         }
         if self.pool.on_their_way() {
             return Place::Wait;
+        }
+        // What can be read must not go before what comes after it can be.
+        if !self.covers_now() && self.is_coverable(i) {
+            return Place::Cover;
         }
         if self.let_go() {
             return Place::Changed;

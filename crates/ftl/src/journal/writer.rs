@@ -39,6 +39,9 @@ pub struct Journal {
     /// The last generation of which a snapshot can be read without padding; kept until the next one can,
     /// unless its chunks are needed. 0 if there is none.
     pub(super) shown: u64,
+    /// Copies that have nothing else to write pad until their snapshot can be read, also if an older one
+    /// can be.
+    covers: bool,
     /// Which copies hold all of it that is durable.
     pub(super) copies: [bool; 2],
     /// Copies that the newest generation is to have.
@@ -127,6 +130,7 @@ impl Journal {
             ops: [None; MAX_OPS],
             committed: from.generation,
             shown: from.generation,
+            covers: true,
             copies: from.copies,
             width: capacity.copies(pool.good()) as usize,
             begun: from.generation > 0,
@@ -253,7 +257,9 @@ impl Journal {
         self.ops.iter().all(Option::is_none)
             && (self.failed.is_some() || self.pool.to_erase().is_none())
             && (blocked || self.backlog.is_empty())
-            && (self.failed.is_some() || self.lanes.iter().all(|lane| lane.uncovered == 0))
+            && (self.failed.is_some()
+                || !self.covers_now()
+                || self.lanes.iter().all(|lane| lane.uncovered == 0))
     }
 
     pub(super) fn alive(&self) -> Result<(), JournalError> {
@@ -315,7 +321,7 @@ impl Journal {
                 return moved;
             }
             let Some(segment) = self.backlog.at(lane.next) else {
-                return self.cover(i, now, flash) || moved;
+                return self.covers_now() && self.cover(i, now, flash) || moved;
             };
             let (generation, base) = (segment.generation, segment.is_base());
             let (frames, last_of_base) = (segment.frames, base && lane.next + 1 == segment.end());
@@ -328,6 +334,7 @@ impl Journal {
                     Place::Found => continue,
                     Place::Changed => moved = true,
                     Place::Wait => return moved,
+                    Place::Cover => return self.cover(i, now, flash) || moved,
                 }
                 continue;
             };
@@ -348,8 +355,25 @@ impl Journal {
         }
     }
 
-    /// Starts a program of padding in a lane that has nothing else to write, if its snapshot cannot be
-    /// read yet: one at a time, so that a record waits for no more.
+    /// Leaves it to records, and to the want of chunks, to make a snapshot readable as it is, as long as
+    /// the one before can be read: for an owner with other things to program.
+    pub(crate) fn cover_late(&mut self) {
+        self.covers = false;
+    }
+
+    pub(super) fn covers_now(&self) -> bool {
+        self.covers || self.shown == 0
+    }
+
+    /// Whether padding can make a lane's snapshot readable, which is the generation's that would be found
+    /// now.
+    pub(super) fn is_coverable(&self, i: usize) -> bool {
+        let lane = &self.lanes[i];
+        lane.live && lane.slot.is_some() && lane.generation == self.committed && lane.uncovered > 0
+    }
+
+    /// Starts a program of padding in a lane that has nothing else to write: one at a time, so that a
+    /// record waits for no more.
     fn cover(&mut self, i: usize, now: Nanos, flash: &mut impl JournalFlash) -> bool {
         let lane = self.lanes[i];
         if lane.uncovered == 0 || lane.in_flight > 0 || lane.padding {
@@ -457,15 +481,23 @@ impl Journal {
 
     /// Lets go of the generation before, once the snapshot of this one can be read as it is.
     fn show(&mut self) {
-        let committed = self.committed;
-        if self.shown != committed && self.lanes.iter().any(|lane| lane.shows(committed)) {
+        if self.shown != self.committed && self.shows() {
             self.let_go();
         }
     }
 
+    /// Whether the snapshot of the generation that would be found now can be read as it is.
+    fn shows(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.shows(self.committed))
+    }
+
     /// Lets go of the generation before the one that would be found now; says whether it was there.
     pub(super) fn let_go(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.shown, self.committed);
-        before != self.committed && self.pool.release(|of, _| of == before)
+        if self.shown == self.committed {
+            return false;
+        }
+        let now = if self.shows() { self.committed } else { 0 };
+        let before = std::mem::replace(&mut self.shown, now);
+        self.pool.release(|of, _| of == before)
     }
 }
