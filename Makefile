@@ -48,7 +48,7 @@ test-sanitizer: ## the crates with unsafe code under AddressSanitizer, where a n
 	  ASAN_OPTIONS=detect_leaks=0 `# what the kernel may still write to is leaked on purpose` \
 	    $(CARGO) +nightly test --package sluice-driver --lib --test uring --target $$host && \
 	  ASAN_OPTIONS=detect_leaks=0 \
-	    $(CARGO) +nightly test --package sluice-capi --lib --test misuse --test oracle --target $$host; \
+	    $(CARGO) +nightly test --package sluice-capi --lib --test misuse --test pieces --test oracle --target $$host; \
 	else echo "no nightly toolchain: the sanitizer is not run"; fi
 
 test-loom: ## every interleaving of the lock-free ring that steers completions between cores

@@ -102,6 +102,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "cache: %s (errno %d)\n", sluice_last_error(), -error);
     closed = sluice_handle_destroy(handle);
     sluice_queue_destroy(queue);
-    sluice_close(device);
+    closed = sluice_close(device) || closed;
     return error || closed ? 1 : 0;
 }

@@ -40,10 +40,11 @@ static int open_end(const char *what, uint32_t flags, struct end *end)
 static int close_end(struct end *end)
 {
     int error = sluice_handle_destroy(end->handle);
+    int closed;
 
     sluice_queue_destroy(end->queue);
-    sluice_close(end->device);
-    return error;
+    closed = sluice_close(end->device);
+    return error ? error : closed;
 }
 
 static int copy(struct end *from, struct end *to)

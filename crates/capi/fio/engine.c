@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "config-host.h"
 
@@ -29,6 +30,7 @@ struct sluice_fio_options {
     unsigned int wait;
     unsigned int buffered;
     unsigned int cache_bytes;
+    unsigned int queues;
 };
 
 static struct fio_option options[] = {
@@ -77,6 +79,16 @@ static struct fio_option options[] = {
         .category = FIO_OPT_C_ENGINE,
         .group = FIO_OPT_G_INVALID,
     },
+    {
+        .name = "sluice_queues",
+        .lname = "Sluice queues",
+        .type = FIO_OPT_INT,
+        .off1 = offsetof(struct sluice_fio_options, queues),
+        .help = "Queues that a scenario is opened with, at least; shards of a pblk; 0 for what it has",
+        .def = "0",
+        .category = FIO_OPT_C_ENGINE,
+        .group = FIO_OPT_G_INVALID,
+    },
     { .name = NULL },
 };
 
@@ -118,12 +130,18 @@ static const char *device_of(struct thread_data *td)
     return td->files_index ? td->files[0]->file_name : NULL;
 }
 
-/* Whether a device lives in the process that opens it. */
+/* Whether the first `length` characters end as the name of a scenario does. */
+static bool is_scenario(const char *what, size_t length)
+{
+    return length > 5 && !strncasecmp(what + length - 5, ".toml", 5);
+}
+
+/* Whether a device lives in the process that opens it: `scenario.toml`, `scenario.toml#NAME`. */
 static bool in_process(const char *what)
 {
-    const char *dot = strstr(what, ".toml");
+    const char *name = strrchr(what, '#');
 
-    return dot && (dot[5] == '\0' || dot[5] == '#');
+    return is_scenario(what, strlen(what)) || (name && is_scenario(what, (size_t)(name - what)));
 }
 
 static int fail(struct thread_data *td, int error, const char *what)
@@ -149,6 +167,7 @@ static int open_device(struct thread_data *td, const char *what, struct sluice_d
 
     memset(&open, 0, sizeof(open));
     open.size = sizeof(open);
+    open.queues = o->queues;
     if (file) {
         /* Several jobs on one block device are the point of a benchmark. */
         open.flags = SLUICE_OPEN_SHARED | (o->buffered ? SLUICE_OPEN_BUFFERED : 0);
@@ -197,7 +216,9 @@ __attribute__((destructor)) static void close_shared(void)
         struct shared *shared = shared_devices;
 
         shared_devices = shared->next;
-        sluice_close(shared->device);
+        /* fio's own log may be gone by now. */
+        if (sluice_close(shared->device))
+            fprintf(stderr, "fio: sluice: %s: %s\n", shared->what, sluice_last_error());
         free(shared->what);
         free(shared);
     }
@@ -251,8 +272,8 @@ static void fio_sluice_cleanup(struct thread_data *td)
         log_err("fio: sluice: %s\n", sluice_last_error());
     sluice_queue_destroy(job->queue);
     sluice_buffer_destroy(job->buffer);
-    if (job->own)
-        sluice_close(job->device);
+    if (job->own && sluice_close(job->device))
+        log_err("fio: sluice: %s\n", sluice_last_error());
     free(job->staged);
     free(job->came);
     free(job->events);

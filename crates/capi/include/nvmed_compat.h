@@ -148,15 +148,18 @@ static inline NVMED *nvmed_open(const char *path, int flags)
  *
  * # Returns
  *
- * 0, or `NVMED_NOENTRY` for `NULL`.
+ * 0, or `NVMED_NOENTRY` for `NULL`, or `NVMED_FAULT` if the device is closed, but not in order: see
+ * `sluice_close()`.
  */
 static inline int nvmed_close(NVMED *nvmed)
 {
+    int error;
+
     if (!nvmed)
         return nvmed_compat_fail(-EINVAL, NVMED_NOENTRY);
-    sluice_close(nvmed->device);
+    error = sluice_close(nvmed->device);
     free(nvmed);
-    return NVMED_SUCCESS;
+    return error ? nvmed_compat_fail(error, NVMED_FAULT) : NVMED_SUCCESS;
 }
 
 /**

@@ -24,6 +24,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 /**
  * Open for reading only: everything that would change the device fails with `-EROFS`.
@@ -258,18 +259,21 @@ typedef struct sluice_open_options {
     uint32_t flags;
     /**
      * Requests outstanding per queue, 1 to 65535, of a null device or of a file (up to 32768 there);
-     * 0 for 1024 and 128. A drive's queues are as deep as each is made.
+     * 0 for 1024 and 128. A drive's queues are as deep as each is made, and a target has its own depth:
+     * there so many must be possible, or opening fails.
      */
     uint32_t queue_depth;
     /**
-     * Bytes of a sector, a power of two from 512 to 65536, of a null device or of a file; 0 for 512,
-     * and what the file transfers at least. A drive has sectors of its own.
+     * Bytes of a sector of a file, a power of two from 512 to 65536; 0 for what the file transfers at
+     * least. 0 for everything else, which has sectors of its own: 512 bytes a null device.
      */
     uint32_t sector_bytes;
     /**
-     * 0.
+     * Queues that can be made, at least, 1 to 65535; 0 for what the device has: a drive as many as its
+     * controller grants, a target one, everything else any number. A `pblk` is opened in as many shards,
+     * one queue each, and its image is opened with the same number ever after.
      */
-    uint32_t reserved;
+    uint32_t queues;
 } sluice_open_options;
 
 /**
@@ -780,9 +784,16 @@ size_t sluice_buffer_size(const struct sluice_buffer *buffer);
 /**
  * Opens a device, for a header of a certain version; programs call `sluice_open()`, which fills that in.
  *
- * `what` is `null` or `null:SIZE` (a device that acknowledges everything and has no data, of `SIZE`
- * bytes with `k`, `m`, `g` or `t` for powers of 1024, 1 TiB unless said), or the path of a file or
- * block device of the host.
+ * `what` is one of:
+ *
+ * * `null`, `null:SIZE`: acknowledges everything and has no data; 1 TiB, or as large as said, in whole
+ *   sectors of 512 bytes: `null:64G`.
+ * * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario, of several the one of that name. It
+ *   lives in this process, on a thread of its own, in real time, recovered and preconditioned before the
+ *   call returns. With `[target]` the target is what is opened.
+ * * anything else: the path of a file or block device of the host; `./null` is a file.
+ *
+ * `sluice:///SOCKET` and `vfio:` are reserved.
  *
  * @param version `SLUICE_VERSION`.
  * @param what What to open.
@@ -794,10 +805,13 @@ size_t sluice_buffer_size(const struct sluice_buffer *buffer);
  * 0, or
  *
  * * `-ELIBBAD`: header and library have versions that do not fit.
- * * `-EINVAL`: an argument or option; an empty file, or one that is not whole sectors.
+ * * `-EINVAL`: an argument or option; an empty file, or one that is not whole sectors; a scenario that
+ *   is wrong, with the line in words, or has several drives and none was named.
  * * `-E2BIG`: an option of a later version.
  * * `-ENOENT`, `-EACCES`, ...: what the system says about the path; `-ENOTBLK` for a directory, a pipe or
  *   the like; `-EBUSY` for a block device in use.
+ * * `-EIO`: a scenario's drive cannot be had, such as of an image that is damaged or of another drive.
+ * * `-EOPNOTSUPP`: what is reserved.
  * * `-ENOSYS`, `-EPERM`: no io_uring here.
  *
  * # Threads
@@ -812,16 +826,25 @@ int sluice_open_version(uint32_t version,
 /**
  * Closes a device.
  *
- * Its queues, handles and buffers can still be used: the device goes when the last of them does. Nothing
- * is flushed.
+ * Its queues, handles and buffers can still be used. The device goes when its last queue does, and then it
+ * is `sluice_queue_destroy()` that waits, and returns what is said here.
+ *
+ * Nothing is flushed at a file. The drive of a scenario is shut down in order, which is waited for: what was
+ * left outstanding ends, a target is flushed and makes a checkpoint, the drive writes its buffer to its
+ * media, and its image is synced.
  *
  * @param device The device, not to be used any more; `NULL` is nothing to close.
+ *
+ * # Returns
+ *
+ * 0, or `-EIO` if the drive of a scenario was not shut down in order: what was flushed before is there, as
+ * after a power cut. The device is gone in any case.
  *
  * # Threads
  *
  * Any, once no other call uses this pointer.
  */
-void sluice_close(struct sluice_device *device);
+int sluice_close(struct sluice_device *device);
 
 /**
  * Says what a device is called: a drive's serial number, a path, `null`.
@@ -935,7 +958,8 @@ int sluice_handle_create_mq(struct sluice_queue *const *queues,
  * 0, or
  *
  * * `-EBUSY`: another call is inside of the handle, which is as it was.
- * * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache.
+ * * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache. Or this
+ *   closed the device, and not in order: see `sluice_close()`.
  * * `-ETIMEDOUT`: the device does not answer. The handle is gone; its queues and memory stay with the
  *   device.
  * * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
@@ -1051,50 +1075,6 @@ int sluice_write_zeroes(struct sluice_handle *handle,
                         uint64_t lba,
                         uint32_t sectors,
                         uint32_t flags);
-
-/**
- * Reads bytes into memory, as `pread(2)` does: what programs that used a file are changed to first.
- *
- * Memory inside of one `sluice_buffer` of the device that begins at a multiple of 512 is read into
- * directly, which takes a lock to find out; other memory is copied to.
- *
- * @param handle The handle.
- * @param memory Where to.
- * @param bytes How many, a multiple of the device's sector size.
- * @param offset Where they are on the device, in bytes, a multiple of its sector size.
- *
- * # Returns
- *
- * `bytes`, or a negative `errno` as `sluice_read()`. There are no short reads: past the end it is
- * `-ERANGE`.
- *
- * # Threads
- *
- * The handle's.
- */
-int64_t sluice_pread(struct sluice_handle *handle, void *memory, size_t bytes, uint64_t offset);
-
-/**
- * Writes bytes from memory, as `pwrite(2)` does.
- *
- * @param handle The handle.
- * @param memory Where from; see `sluice_pread()`.
- * @param bytes How many, a multiple of the device's sector size.
- * @param offset Where to on the device, in bytes, a multiple of its sector size.
- *
- * # Returns
- *
- * `bytes`, or a negative `errno` as `sluice_write()`. There are no short writes: past the end it is
- * `-ERANGE`.
- *
- * # Threads
- *
- * The handle's.
- */
-int64_t sluice_pwrite(struct sluice_handle *handle,
-                      const void *memory,
-                      size_t bytes,
-                      uint64_t offset);
 
 /**
  * Starts a thread that looks for completions of queues on behalf of the handles bound to them.
@@ -1232,7 +1212,10 @@ int sluice_queue_create(const struct sluice_device *device,
  *
  * # Returns
  *
- * 0, or `-EBUSY` while a handle is bound to it or a poller watches it: the queue is as it was.
+ * 0, or
+ *
+ * * `-EBUSY`: a handle is bound to it or a poller watches it. The queue is as it was.
+ * * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
  *
  * # Threads
  *
@@ -1422,6 +1405,100 @@ int sluice_handle_disarm(struct sluice_handle *handle);
  */
 int sluice_handle_get_stats(const struct sluice_handle *handle,
                             struct sluice_handle_stats *stats);
+
+/**
+ * Reads bytes into memory, as `pread(2)` does: what programs that used a file are changed to first.
+ *
+ * Memory inside of one `sluice_buffer` of the device that begins at a multiple of 512 is read into
+ * directly, which takes a lock to find out; other memory is copied to.
+ *
+ * @param handle The handle.
+ * @param memory Where to.
+ * @param bytes How many, a multiple of the device's sector size.
+ * @param offset Where they are on the device, in bytes, a multiple of its sector size.
+ *
+ * # Returns
+ *
+ * `bytes`, or a negative `errno` as `sluice_read()`. There are no short reads: past the end it is
+ * `-ERANGE`.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int64_t sluice_pread(struct sluice_handle *handle, void *memory, size_t bytes, uint64_t offset);
+
+/**
+ * Writes bytes from memory, as `pwrite(2)` does.
+ *
+ * @param handle The handle.
+ * @param memory Where from; see `sluice_pread()`.
+ * @param bytes How many, a multiple of the device's sector size.
+ * @param offset Where to on the device, in bytes, a multiple of its sector size.
+ *
+ * # Returns
+ *
+ * `bytes`, or a negative `errno` as `sluice_write()`. There are no short writes: past the end it is
+ * `-ERANGE`.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int64_t sluice_pwrite(struct sluice_handle *handle,
+                      const void *memory,
+                      size_t bytes,
+                      uint64_t offset);
+
+/**
+ * Reads bytes into several pieces of memory, one after the other, as `preadv(2)` does.
+ *
+ * Pieces inside of one `sluice_buffer` of the device each, that begin at a multiple of 512 and are whole
+ * sectors, are read into directly, as many in one request as the device takes; drives, files and the null
+ * device take 256, targets one. Others are copied to. Which is which is found out with a lock.
+ *
+ * @param handle The handle.
+ * @param pieces Where to: addresses and bytes. Pieces of 0 bytes are passed over.
+ * @param count How many pieces, 0 to 1024.
+ * @param offset Where the bytes are on the device, a multiple of its sector size, as is the sum of all
+ * pieces.
+ *
+ * # Returns
+ *
+ * The sum of all pieces, or a negative `errno` as `sluice_read()`. There are no short reads: past the end
+ * it is `-ERANGE`. After a failure some of the pieces may be read.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int64_t sluice_preadv(struct sluice_handle *handle,
+                      const struct iovec *pieces,
+                      int count,
+                      uint64_t offset);
+
+/**
+ * Writes bytes from several pieces of memory, one after the other, as `pwritev(2)` does.
+ *
+ * @param handle The handle.
+ * @param pieces Where from; see `sluice_preadv()`.
+ * @param count How many pieces, 0 to 1024.
+ * @param offset Where to on the device, in bytes, a multiple of its sector size, as is the sum of all
+ * pieces.
+ *
+ * # Returns
+ *
+ * The sum of all pieces, or a negative `errno` as `sluice_write()`. There are no short writes: past the
+ * end it is `-ERANGE`. After a failure some of the pieces may be written.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int64_t sluice_pwritev(struct sluice_handle *handle,
+                       const struct iovec *pieces,
+                       int count,
+                       uint64_t offset);
 
 /**
  * Says which version the library has.

@@ -12,10 +12,7 @@ use ring::Iova;
 
 use crate::device::{hand_out, object, place, sluice_device};
 use crate::error::{CallError, call, call_or};
-
-/// What tells the buffers of one device from those of another.
-#[derive(Debug, Default)]
-pub(crate) struct Owner;
+use crate::owner::Owner;
 
 /// A buffer as others find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

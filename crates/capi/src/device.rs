@@ -1,14 +1,14 @@
 //! `sluice_device`: what was opened.
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use direct::{Device, DeviceKind, Features};
 
-use crate::buffer::Owner;
 use crate::error::{CallError, call, call_or};
 use crate::open::{OpenOptions, open_device};
 use crate::options::{Versioned, give, take};
+use crate::owner::Owner;
 use crate::version;
 
 /// Open for reading only: everything that would change the device fails with `-EROFS`.
@@ -49,8 +49,12 @@ impl sluice_device {
     /// A device that a Rust program has opened in a way of its own, for C code that it calls: a pointer to
     /// it ([`Box::into_raw`]) is a `struct sluice_device *`, which `sluice_close()` takes back.
     pub fn from_device(device: Device) -> Box<sluice_device> {
+        Self::boxed(device, Owner::default())
+    }
+
+    pub(crate) fn boxed(device: Device, owner: Owner) -> Box<sluice_device> {
         let name = CString::new(device.name().replace('\0', " ")).unwrap_or_default();
-        Box::new(sluice_device { device, name, owner: Arc::default() })
+        Box::new(sluice_device { device, name, owner: Arc::new(owner) })
     }
 }
 
@@ -64,13 +68,16 @@ pub struct sluice_open_options {
     /// `SLUICE_OPEN_READ_ONLY`, `SLUICE_OPEN_BUFFERED`, `SLUICE_OPEN_SHARED`, or together.
     pub flags: u32,
     /// Requests outstanding per queue, 1 to 65535, of a null device or of a file (up to 32768 there);
-    /// 0 for 1024 and 128. A drive's queues are as deep as each is made.
+    /// 0 for 1024 and 128. A drive's queues are as deep as each is made, and a target has its own depth:
+    /// there so many must be possible, or opening fails.
     pub queue_depth: u32,
-    /// Bytes of a sector, a power of two from 512 to 65536, of a null device or of a file; 0 for 512,
-    /// and what the file transfers at least. A drive has sectors of its own.
+    /// Bytes of a sector of a file, a power of two from 512 to 65536; 0 for what the file transfers at
+    /// least. 0 for everything else, which has sectors of its own: 512 bytes a null device.
     pub sector_bytes: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Queues that can be made, at least, 1 to 65535; 0 for what the device has: a drive as many as its
+    /// controller grants, a target one, everything else any number. A `pblk` is opened in as many shards,
+    /// one queue each, and its image is opened with the same number ever after.
+    pub queues: u32,
 }
 
 // SAFETY: begins with its size; numbers of 8 + 4 * 4 bytes, no padding.
@@ -189,26 +196,34 @@ pub(crate) unsafe fn optional_text<'a>(
 fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
     let all = SLUICE_OPEN_READ_ONLY | SLUICE_OPEN_BUFFERED | SLUICE_OPEN_SHARED;
     let flags = flags(from.flags, all, "SLUICE_OPEN_READ_ONLY, _BUFFERED and _SHARED together")?;
-    reserved(from.reserved)?;
-    let depth = u16::try_from(from.queue_depth).map_err(|_| CallError::Value {
-        what: "queue_depth",
-        value: from.queue_depth.into(),
-        allowed: "1 to 65535, or 0 for the device's default",
-    })?;
+    let number = |what, value: u32| {
+        let allowed = "1 to 65535, or 0 for what the device has";
+        let number = u16::try_from(value);
+        let number = number.map_err(|_| CallError::Value { what, value: value.into(), allowed })?;
+        Ok::<_, CallError>((number > 0).then_some(number))
+    };
     Ok(OpenOptions {
         read_only: flags & SLUICE_OPEN_READ_ONLY != 0,
         buffered: flags & SLUICE_OPEN_BUFFERED != 0,
         shared: flags & SLUICE_OPEN_SHARED != 0,
-        queue_depth: (depth > 0).then_some(depth),
+        queue_depth: number("queue_depth", from.queue_depth)?,
         sector_bytes: (from.sector_bytes > 0).then_some(from.sector_bytes),
+        queues: number("queues", from.queues)?,
     })
 }
 
 /// Opens a device, for a header of a certain version; programs call `sluice_open()`, which fills that in.
 ///
-/// `what` is `null` or `null:SIZE` (a device that acknowledges everything and has no data, of `SIZE`
-/// bytes with `k`, `m`, `g` or `t` for powers of 1024, 1 TiB unless said), or the path of a file or
-/// block device of the host.
+/// `what` is one of:
+///
+/// * `null`, `null:SIZE`: acknowledges everything and has no data; 1 TiB, or as large as said, in whole
+///   sectors of 512 bytes: `null:64G`.
+/// * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario, of several the one of that name. It
+///   lives in this process, on a thread of its own, in real time, recovered and preconditioned before the
+///   call returns. With `[target]` the target is what is opened.
+/// * anything else: the path of a file or block device of the host; `./null` is a file.
+///
+/// `sluice:///SOCKET` and `vfio:` are reserved.
 ///
 /// @param version `SLUICE_VERSION`.
 /// @param what What to open.
@@ -220,10 +235,13 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
 /// 0, or
 ///
 /// * `-ELIBBAD`: header and library have versions that do not fit.
-/// * `-EINVAL`: an argument or option; an empty file, or one that is not whole sectors.
+/// * `-EINVAL`: an argument or option; an empty file, or one that is not whole sectors; a scenario that
+///   is wrong, with the line in words, or has several drives and none was named.
 /// * `-E2BIG`: an option of a later version.
 /// * `-ENOENT`, `-EACCES`, ...: what the system says about the path; `-ENOTBLK` for a directory, a pipe or
 ///   the like; `-EBUSY` for a block device in use.
+/// * `-EIO`: a scenario's drive cannot be had, such as of an image that is damaged or of another drive.
+/// * `-EOPNOTSUPP`: what is reserved.
 /// * `-ENOSYS`, `-EPERM`: no io_uring here.
 ///
 /// # Threads
@@ -244,7 +262,9 @@ pub unsafe extern "C" fn sluice_open_version(
         let what = unsafe { text("what", what) }?;
         // SAFETY: as above.
         let options = open_options(&unsafe { take(options) }?)?;
-        let opened = sluice_device::from_device(open_device(what, &options)?);
+        let (closed, hears) = mpsc::channel();
+        let opened = open_device(what, &options, Some(closed))?;
+        let opened = sluice_device::boxed(opened, Owner::hearing(hears));
         // SAFETY: accepted above.
         unsafe { hand_out(device, opened) };
         Ok(0)
@@ -253,23 +273,34 @@ pub unsafe extern "C" fn sluice_open_version(
 
 /// Closes a device.
 ///
-/// Its queues, handles and buffers can still be used: the device goes when the last of them does. Nothing
-/// is flushed.
+/// Its queues, handles and buffers can still be used. The device goes when its last queue does, and then it
+/// is `sluice_queue_destroy()` that waits, and returns what is said here.
+///
+/// Nothing is flushed at a file. The drive of a scenario is shut down in order, which is waited for: what was
+/// left outstanding ends, a target is flushed and makes a checkpoint, the drive writes its buffer to its
+/// media, and its image is synced.
 ///
 /// @param device The device, not to be used any more; `NULL` is nothing to close.
+///
+/// # Returns
+///
+/// 0, or `-EIO` if the drive of a scenario was not shut down in order: what was flushed before is there, as
+/// after a power cut. The device is gone in any case.
 ///
 /// # Threads
 ///
 /// Any, once no other call uses this pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sluice_close(device: *mut sluice_device) {
-    call_or((), || {
+pub unsafe extern "C" fn sluice_close(device: *mut sluice_device) -> c_int {
+    call(|| {
         if !device.is_null() {
             // SAFETY: made by `hand_out`, and the caller gives it up.
-            drop(unsafe { Box::from_raw(device) });
+            let device = unsafe { Box::from_raw(device) };
+            let owner = device.owner.clone();
+            owner.give_up(device)?;
         }
-        Ok(())
-    });
+        Ok(0)
+    })
 }
 
 /// Says what a device is called: a drive's serial number, a path, `null`.

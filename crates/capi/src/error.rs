@@ -13,8 +13,9 @@ use direct::served::Code;
 use direct::{DirectError, IoError, ServedError};
 use driver::{DriverError, UringError};
 use nvme::Status;
+use sluice::open::{CloseError, OpenError};
 
-use crate::open::OpenError;
+use crate::open::errno_of;
 use crate::version::{SLUICE_VERSION, Version};
 
 /// Why a call failed.
@@ -73,6 +74,9 @@ pub(crate) enum CallError {
     /// Not opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// Closed, but not in order.
+    #[error(transparent)]
+    Close(#[from] CloseError),
     /// Not set up.
     #[error(transparent)]
     Direct(#[from] DirectError),
@@ -100,7 +104,8 @@ impl CallError {
             CallError::NoBuffer => libc::ENOENT,
             CallError::Unanswered { .. } => libc::ETIMEDOUT,
             CallError::Panicked(_) | CallError::Broken => libc::ENOTRECOVERABLE,
-            CallError::Open(error) => error.errno(),
+            CallError::Open(error) => errno_of(error),
+            CallError::Close(_) => libc::EIO,
             CallError::Direct(error) => of_direct(error),
             CallError::Io(IoError::Status { status, .. }) => of_status(*status),
             CallError::Io(IoError::Busy(_)) => libc::EAGAIN,

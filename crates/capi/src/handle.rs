@@ -73,6 +73,7 @@ fn create(homes: &[Arc<Home>], options: &sluice_handle_options) -> Result<Inner,
         writes_back: cache.is_some_and(|config| config.write != WriteMode::Through),
         counts: Default::default(),
         bounce: None,
+        table: None,
     })
 }
 
@@ -216,7 +217,8 @@ fn settle(inner: &mut Inner) -> Result<(), CallError> {
 /// 0, or
 ///
 /// * `-EBUSY`: another call is inside of the handle, which is as it was.
-/// * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache.
+/// * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache. Or this
+///   closed the device, and not in order: see `sluice_close()`.
 /// * `-ETIMEDOUT`: the device does not answer. The handle is gone; its queues and memory stay with the
 ///   device.
 /// * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
@@ -245,7 +247,11 @@ pub unsafe extern "C" fn sluice_handle_destroy(handle: *mut sluice_handle) -> c_
                 std::mem::forget(inner);
                 Err(error)
             }
-            settled => settled.map(|()| 0),
+            settled => {
+                let owner = inner.owner.clone();
+                let gone = owner.give_up(inner);
+                settled.and(gone).map(|()| 0)
+            }
         }
     })
 }

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use clock::RealClock;
 use direct::{Buffer, Device, Handle, Wait};
 
-use crate::buffer::Owner;
 use crate::error::CallError;
 use crate::lane::Home;
+use crate::owner::Owner;
 use crate::stack::Stack;
 use crate::stats::Counts;
 
@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) counts: Counts,
     /// For transfers to and from memory that is no buffer.
     pub(crate) bounce: Option<Buffer>,
+    /// For transfers to and from several pieces of memory.
+    pub(crate) table: Option<Buffer>,
 }
 
 impl sluice_handle {

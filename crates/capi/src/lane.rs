@@ -11,9 +11,9 @@ use clock::{Component, Nanos, Waker};
 use direct::{Grouped, Seat, SharedQueue};
 use ring::AddressSpace;
 
-use crate::buffer::Owner;
 use crate::error::CallError;
 use crate::floor::Floor;
+use crate::owner::Owner;
 
 /// Where a queue is.
 #[derive(Debug)]

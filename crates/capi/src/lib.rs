@@ -8,11 +8,12 @@
 //! | `options` | structs that grow |
 //! | `open` | from what a caller names to a device |
 //! | `device`, `buffer` | what was opened, and memory that it may touch |
+//! | `owner` | what everything made of one device has in common |
 //! | `queue`, `floor` | a hardware queue, with a scheduler or not |
 //! | `lane` | a handle's place at a queue |
 //! | `handle`, `stack`, `inside` | a handle, what it is made of, and the one thread inside |
 //! | `policy`, `sleep` | what a handle is told, and how it waits |
-//! | `io` | one request after the other |
+//! | `io`, `vectored` | one request after the other, by sectors and by addresses of memory |
 //! | `request` | many at once |
 //! | `poller` | a thread that looks for completions |
 //! | `stats` | what a handle has done |
@@ -41,6 +42,7 @@ mod io;
 mod lane;
 mod open;
 mod options;
+mod owner;
 mod policy;
 mod poller;
 mod queue;
@@ -48,6 +50,7 @@ mod request;
 mod sleep;
 mod stack;
 mod stats;
+mod vectored;
 mod version;
 
 pub use buffer::*;
@@ -62,4 +65,5 @@ pub use queue::*;
 pub use request::*;
 pub use sleep::*;
 pub use stats::*;
+pub use vectored::*;
 pub use version::*;

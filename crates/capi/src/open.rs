@@ -1,14 +1,16 @@
-//! [`open_device`]: from what a caller names to a device.
+//! [`open_device`]: from what a caller names to a device ([`sluice::open`](mod@sluice::open)), in the words of the
+//! header.
+//!
+//! Guarantee: an option that the device cannot honour is refused by the name that it has in C.
 
-use direct::{Device, DirectError, Limits};
-use driver::UringConfig;
+use std::io;
+use std::sync::mpsc::Sender;
+
+use direct::Device;
+use sluice::open::{CloseError, FileOptions, OpenError, Target};
+use sluice::scenario::ScenarioError;
 
 use crate::error::of_direct;
-
-/// Bytes of a null device whose size is not said: 1 TiB.
-const NULL_BYTES: u64 = 1 << 40;
-/// Requests outstanding per queue of a null device, unless said otherwise.
-const NULL_DEPTH: u32 = 1024;
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,154 +25,147 @@ pub(crate) struct OpenOptions {
     pub(crate) queue_depth: Option<u16>,
     /// Bytes of a sector; `None` for the device's own.
     pub(crate) sector_bytes: Option<u32>,
+    /// Queues that can be made, at least; `None` for what the device has.
+    pub(crate) queues: Option<u16>,
 }
 
-/// Why nothing was opened.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
-    /// A size that is none.
-    #[error(
-        "`{0}`: the size of a null device is a number of bytes, with k, m, g or t for powers of 1024, \
-         at least a sector, as in null:64g"
-    )]
-    Size(String),
-    /// An option that the device does not have.
-    #[error("`{option}` of {what}: {allowed}")]
-    Option { what: String, option: &'static str, allowed: &'static str },
-    /// The host does not open it.
-    #[error(transparent)]
-    Device(#[from] DirectError),
-}
-
-impl OpenError {
-    pub(crate) fn errno(&self) -> i32 {
-        match self {
-            OpenError::Size(_) | OpenError::Option { .. } => libc::EINVAL,
-            OpenError::Device(error) => of_direct(error),
-        }
+/// How a failure reads as `errno`.
+pub(crate) fn errno_of(error: &OpenError) -> i32 {
+    let of_os = |source: &io::Error| source.raw_os_error().unwrap_or(libc::EIO);
+    match error {
+        OpenError::Missing { source, .. } | OpenError::Thread { source, .. } => of_os(source),
+        OpenError::Scenario(ScenarioError::Read { source, .. }) => of_os(source),
+        OpenError::Directory { .. } => libc::ENOTBLK,
+        OpenError::NotConnected { .. } | OpenError::Reserved { .. } => libc::EOPNOTSUPP,
+        OpenError::Device(error) => of_direct(error),
+        error if error.is_usage() => libc::EINVAL,
+        _ => libc::EIO,
     }
 }
 
-/// Bytes that a text like `64g` says.
-fn size(text: &str) -> Option<u64> {
-    let unit = text.chars().last()?.to_ascii_lowercase();
-    let shift = match unit {
-        'k' => 10,
-        'm' => 20,
-        'g' => 30,
-        't' => 40,
-        _ => 0,
-    };
-    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-    let number: u64 = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()))?;
-    number.checked_mul(1 << shift)
+/// What only files and block devices have, as the header calls it.
+fn of_files(options: &OpenOptions) -> Option<(&'static str, String)> {
+    let OpenOptions { read_only, buffered, shared, sector_bytes, .. } = *options;
+    let flags = [
+        (read_only, "SLUICE_OPEN_READ_ONLY"),
+        (buffered, "SLUICE_OPEN_BUFFERED"),
+        (shared, "SLUICE_OPEN_SHARED"),
+    ];
+    let flag = flags.into_iter().find(|(set, _)| *set).map(|(_, name)| ("flags", name.to_owned()));
+    flag.or_else(|| sector_bytes.map(|bytes| ("sector_bytes", bytes.to_string())))
 }
 
-/// Opens `null`, `null:SIZE`, or a file or block device of the host by its path.
-pub(crate) fn open_device(what: &str, options: &OpenOptions) -> Result<Device, OpenError> {
-    let null = match what.split_once(':') {
-        Some(("null", text)) => Some(size(text).ok_or_else(|| OpenError::Size(text.to_owned()))?),
-        _ => (what == "null").then_some(NULL_BYTES),
-    };
-    match null {
-        Some(bytes) => open_null(what, bytes, options),
-        None => open_file(what, options),
+/// Opens whatever [`sluice::open`](fn@sluice::open) opens. A drive that cannot be closed in order says so to `closed`.
+pub(crate) fn open_device(
+    what: &str,
+    options: &OpenOptions,
+    closed: Option<Sender<CloseError>>,
+) -> Result<Device, OpenError> {
+    let target: Target = what.parse()?;
+    if !matches!(target, Target::File(_))
+        && let Some((option, value)) = of_files(options)
+    {
+        let allowed = "0: only files and block devices are opened so".into();
+        return Err(OpenError::Option { option, value, what: what.into(), allowed });
     }
-}
-
-fn open_null(what: &str, bytes: u64, options: &OpenOptions) -> Result<Device, OpenError> {
-    let refused =
-        |option, allowed| Err(OpenError::Option { what: what.to_owned(), option, allowed });
-    if options.read_only || options.buffered || options.shared {
-        return refused("flags", "a null device has no data to protect or to keep: 0");
-    }
-    let sector_bytes = options.sector_bytes.unwrap_or(512);
-    if !sector_bytes.is_power_of_two() || !(512..=65_536).contains(&sector_bytes) {
-        return refused("sector_bytes", "a power of two from 512 to 65536");
-    }
-    if options.queue_depth == Some(0) {
-        return refused("queue_depth", "1 to 65535");
-    }
-    let sectors = bytes / u64::from(sector_bytes);
-    if sectors == 0 {
-        return Err(OpenError::Size(what.to_owned()));
-    }
-    Ok(Device::null(Limits {
+    let OpenOptions { read_only, buffered, shared, queue_depth, sector_bytes, queues } = *options;
+    let file = FileOptions {
         sector_bytes,
-        sectors,
-        max_sectors: (1 << 20) / sector_bytes,
-        optimal_sectors: (4096 / sector_bytes).max(1),
-        queue_depth: options.queue_depth.map_or(NULL_DEPTH, u32::from),
-        volatile_cache: false,
-    }))
-}
-
-fn open_file(what: &str, options: &OpenOptions) -> Result<Device, OpenError> {
-    let default = UringConfig::default();
-    let config = UringConfig {
-        depth: options.queue_depth.unwrap_or(default.depth),
-        sector_bytes: options.sector_bytes,
-        direct: !options.buffered,
-        read_only: options.read_only,
-        exclusive: !options.shared,
-        ..default
+        direct: !buffered,
+        exclusive: !shared,
+        ..FileOptions::default()
     };
-    Ok(Device::file(what, config)?)
+    let options = sluice::open::OpenOptions {
+        depth: queue_depth,
+        queues,
+        read_only,
+        file,
+        closed,
+        ..Default::default()
+    };
+    sluice::open::open_target(&target, &options).map_err(|error| match error {
+        OpenError::Option { option: "depth", value, what, allowed } => {
+            OpenError::Option { option: "queue_depth", value, what, allowed }
+        }
+        error => error,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn sizes_are_numbers_with_a_unit() {
-        for (text, bytes) in [
-            ("0", Some(0)),
-            ("4096", Some(4096)),
-            ("3k", Some(3072)),
-            ("2M", Some(2 << 20)),
-            ("64g", Some(64 << 30)),
-            ("1T", Some(1 << 40)),
-            ("", None),
-            ("k", None),
-            ("+1", None),
-            ("-1", None),
-            ("1.5g", None),
-            ("1kb", None),
-            ("99999999999999999999", None),
-            ("99999999999t", None),
-            ("1é", None),
-        ] {
-            assert_eq!(size(text), bytes, "{text}");
-        }
+    fn open(what: &str) -> Result<Device, OpenError> {
+        open_device(what, &OpenOptions::default(), None)
+    }
+
+    fn refused(what: &str, options: OpenOptions) -> String {
+        let error = open_device(what, &options, None).unwrap_err();
+        assert_eq!(errno_of(&error), libc::EINVAL, "{what}: {error}");
+        error.to_string()
     }
 
     #[test]
     fn a_null_device_is_as_large_as_it_was_asked_to_be() {
-        let open = |what: &str| open_device(what, &OpenOptions::default());
-        assert_eq!(open("null").unwrap().limits().bytes(), NULL_BYTES);
+        assert_eq!(open("null").unwrap().limits().bytes(), 1 << 40);
         assert_eq!(open("null:1m").unwrap().limits().bytes(), 1 << 20);
         for what in ["null:", "null:x", "null:0", "null:100"] {
             let error = open(what).unwrap_err();
-            assert_eq!(error.errno(), libc::EINVAL, "{what}: {error}");
+            assert_eq!(errno_of(&error), libc::EINVAL, "{what}: {error}");
+            assert!(error.to_string().contains("null:64G"), "{error}");
         }
-        let odd = OpenOptions { sector_bytes: Some(1000), ..OpenOptions::default() };
-        assert_eq!(open_device("null", &odd).unwrap_err().errno(), libc::EINVAL);
-        let shallow = OpenOptions { queue_depth: Some(0), ..OpenOptions::default() };
-        assert_eq!(open_device("null", &shallow).unwrap_err().errno(), libc::EINVAL);
-        let flags = OpenOptions { read_only: true, ..OpenOptions::default() };
-        let error = open_device("null", &flags).unwrap_err();
-        assert!(error.to_string().contains("`flags` of null"), "{error}");
     }
 
     #[test]
-    fn a_file_that_cannot_be_opened_says_why_as_the_system_does() {
-        let open = |what: &str| open_device(what, &OpenOptions::default()).unwrap_err();
-        assert_eq!(open("/nonexistent/file").errno(), libc::ENOENT);
-        assert_eq!(open("/").errno(), libc::ENOTBLK);
+    fn what_only_files_have_is_refused_elsewhere_by_its_name() {
+        let plain = OpenOptions::default();
+        for (options, says) in [
+            (OpenOptions { read_only: true, ..plain }, "flags = SLUICE_OPEN_READ_ONLY for null:"),
+            (OpenOptions { buffered: true, ..plain }, "flags = SLUICE_OPEN_BUFFERED for null:"),
+            (OpenOptions { shared: true, ..plain }, "flags = SLUICE_OPEN_SHARED for null:"),
+            (OpenOptions { sector_bytes: Some(512), ..plain }, "sector_bytes = 512 for null:"),
+            (OpenOptions { queue_depth: Some(0), ..plain }, "queue_depth = 0"),
+        ] {
+            let said = refused("null", options);
+            assert!(said.contains(says), "{said} does not say {says}");
+        }
+    }
+
+    #[test]
+    fn a_drive_of_a_scenario_has_depths_and_queues_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("drive.toml");
+        let text = "[drive]\nname = \"d\"\npreset = \"nvme-null\"\ncapacity = \"64M\"\n";
+        std::fs::write(&file, text).unwrap();
+        let what = file.to_str().unwrap();
+        assert_eq!(open(what).unwrap().name(), "d");
+        let plain = OpenOptions::default();
+        let said = refused(what, OpenOptions { queue_depth: Some(u16::MAX), ..plain });
+        assert!(said.contains("queue_depth = 65535 for drive d"), "{said}");
+        let said = refused(what, OpenOptions { queues: Some(u16::MAX), ..plain });
+        assert!(said.contains("queues = 65535 for drive d"), "{said}");
+        let said = refused(what, OpenOptions { shared: true, ..plain });
+        assert!(said.contains("SLUICE_OPEN_SHARED"), "{said}");
+    }
+
+    #[test]
+    fn what_cannot_be_opened_reads_as_the_system_says_it() {
+        let errno = |what: &str| errno_of(&open(what).unwrap_err());
+        assert_eq!(errno("/nonexistent/file"), libc::ENOENT);
+        assert_eq!(errno("/nonexistent/drive.toml#a"), libc::ENOENT);
+        assert_eq!(errno("/"), libc::ENOTBLK);
+        assert_eq!(errno("sluice:///run/x.sock"), libc::EOPNOTSUPP);
+        assert_eq!(errno("vfio:0000:01:00.0"), libc::EOPNOTSUPP);
+        assert_eq!(errno("nbd://host/x"), libc::EINVAL);
+        assert_eq!(errno(""), libc::EINVAL);
         let empty = tempfile::NamedTempFile::new().unwrap();
-        let error = open(empty.path().to_str().unwrap());
-        assert_eq!(error.errno(), libc::EINVAL);
+        let error = open(empty.path().to_str().unwrap()).unwrap_err();
+        assert_eq!(errno_of(&error), libc::EINVAL);
         assert!(error.to_string().contains("is empty"), "{error}");
+        let wrong = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+        std::fs::write(wrong.path(), "[drive]\npreset = \"no such\"\n").unwrap();
+        let error = open(wrong.path().to_str().unwrap()).unwrap_err();
+        assert_eq!(errno_of(&error), libc::EINVAL);
+        assert!(error.to_string().contains(":2:"), "the place is named: {error}");
     }
 }

@@ -258,7 +258,10 @@ pub unsafe extern "C" fn sluice_queue_create(
 ///
 /// # Returns
 ///
-/// 0, or `-EBUSY` while a handle is bound to it or a poller watches it: the queue is as it was.
+/// 0, or
+///
+/// * `-EBUSY`: a handle is bound to it or a poller watches it. The queue is as it was.
+/// * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
 ///
 /// # Threads
 ///
@@ -281,8 +284,9 @@ pub unsafe extern "C" fn sluice_queue_destroy(queue: *mut sluice_queue) -> c_int
             ));
         }
         drop(state);
+        let owner = home.owner.clone();
         // SAFETY: made by `hand_out`, and the caller gives it up.
-        drop(unsafe { Box::from_raw(queue) });
+        owner.give_up((unsafe { Box::from_raw(queue) }, home))?;
         Ok(0)
     })
 }
@@ -347,7 +351,7 @@ mod tests {
 
     #[test]
     fn only_a_drive_has_queues_of_any_depth() {
-        let null = open_device("null", &OpenOptions::default()).unwrap();
+        let null = open_device("null", &OpenOptions::default(), None).unwrap();
         assert!(depth_of(&null, 0, false).is_ok());
         assert!(depth_of(&null, 1024, false).is_ok());
         let error = depth_of(&null, 7, false).unwrap_err();

@@ -7,10 +7,11 @@ use block::{Completion, Op, Payload, Request};
 use clock::Nanos;
 use direct::IoError;
 
-use crate::buffer::{Owner, sluice_buffer};
+use crate::buffer::sluice_buffer;
 use crate::device::object;
 use crate::error::{CallError, call, of_status};
 use crate::inside::{Inner, Inside, sluice_handle};
+use crate::owner::Owner;
 
 /// Sectors to memory.
 pub const SLUICE_OP_READ: u32 = 1;

@@ -113,6 +113,57 @@ fn a_file_is_verified_by_processes_and_by_threads() {
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
+/// A scenario of a small drive with an image.
+fn scenario(folder: &Path, keys: &str, rest: &str) -> String {
+    let file = folder.join("drive.toml");
+    let text = format!(
+        "[drive]\nname = \"d0\"\npreset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+         geometry = {{ channels = 2, pus = 4, chunks = 60, pages = 64 }}\n{keys}\
+         data = \"file\"\npath = \"drive.img\"\n{rest}"
+    );
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// The drive that fio's threads share, managed by itself and by the host; the next fio finds what this one
+/// wrote, and processes are refused.
+#[test]
+#[ignore = "fetches fio's source package: make test-fio"]
+fn a_scenario_is_verified_by_threads_and_again_by_the_next_fio() {
+    let Some(engine) = engine() else { return };
+    let pblk = "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";
+    let open_channel = "personality = \"open-channel\"\n";
+    for (keys, rest, more) in [
+        ("", "", &[][..]),
+        ("", "", &["--sluice_wait=event", "--fsync=16"]),
+        (open_channel, pblk, &["--sluice_queues=2"]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let what = scenario(folder.path(), keys, rest);
+        let device = format!("--sluice_device={what}");
+        let common = [
+            device.as_str(),
+            "--rw=randwrite",
+            "--bs=4k",
+            "--size=2m",
+            "--offset_increment=2m",
+            "--numjobs=2",
+            "--iodepth=16",
+            "--verify=crc32c",
+            "--verify_fatal=1",
+        ];
+        let refused = fio(engine, &[&common[..], more].concat());
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("use --thread"), "{said}");
+
+        let threads = [&common[..], more, &["--thread"]].concat();
+        let wrote = jobs(engine, &threads);
+        assert_eq!((total(&wrote, "read"), total(&wrote, "write")), (1024, 1024), "{keys}{more:?}");
+        let read = jobs(engine, &[&threads[..], &["--verify_only"]].concat());
+        assert_eq!(total(&read, "read"), 1024, "{keys}{more:?}");
+    }
+}
+
 #[test]
 #[ignore = "fetches fio's source package: make test-fio"]
 fn trims_and_flushes_are_counted_and_damage_is_found() {
@@ -140,9 +191,11 @@ fn what_cannot_be_is_refused_in_words() {
     let Some(engine) = engine() else { return };
     for (arguments, says) in [
         (&["--filename=/nonexistent/file", "--rw=read"][..], "/nonexistent/file: No such file"),
-        (&["--sluice_device=null:x", "--rw=read"], "k, m, g or t"),
+        (&["--sluice_device=null:x", "--rw=read"], "null:64G"),
         (&["--sluice_device=drive.toml", "--rw=read"], "--thread"),
         (&["--sluice_device=drive.toml#two", "--rw=read"], "--thread"),
+        (&["--sluice_device=a.toml.d/drive.TOML#two", "--rw=read"], "--thread"),
+        (&["--sluice_device=/nonexistent/a.toml", "--thread", "--rw=read"], "/nonexistent/a.toml"),
         (&["--filename=one:two", "--rw=read"], "one device"),
         (&["--sluice_device=null:1g", "--rw=read", "--bs=100"], "whole sectors of 512"),
         (&["--sluice_device=null:1g", "--rw=read", "--bs=4m"], "2048 at most"),

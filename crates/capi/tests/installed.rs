@@ -227,6 +227,53 @@ fn a_program_of_another_version_is_refused() {
     assert!(says.contains("0.77.0") && says.contains(library), "{says}");
 }
 
+/// A scenario of a small drive with an image, beside which it lies.
+fn scenario(folder: &Path, keys: &str, rest: &str) -> PathBuf {
+    let file = folder.join("drive.toml");
+    let text = format!(
+        "[drive]\nname = \"d0\"\npreset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+         geometry = {{ channels = 2, pus = 4, chunks = 40, pages = 16 }}\n{keys}\
+         data = \"file\"\npath = \"drive.img\"\n{rest}"
+    );
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+const PBLK: (&str, &str) =
+    ("personality = \"open-channel\"\n", "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n");
+
+/// A drive of a scenario, by the name of its file, in a C program: what is written is there when it is
+/// opened again, by that process or by the next.
+#[test]
+fn a_scenario_keeps_what_was_written_whoever_manages_its_flash() {
+    let kept = "kept: 64 of 64 records are there\n";
+    let records = example("records");
+    for (keys, rest) in [("", ""), PBLK] {
+        let folder = tempfile::tempdir().unwrap();
+        let what = scenario(folder.path(), keys, rest);
+        for _ in 0..2 {
+            assert_eq!(run(&records, &[&what]), kept, "{keys}");
+        }
+        let named = PathBuf::from(format!("{}#d0", what.display()));
+        assert_eq!(run(&records, &[&named]), kept, "{keys}");
+
+        let other = PathBuf::from(format!("{}#d1", what.display()));
+        let output = Command::new(&records).arg(&other).output().unwrap();
+        let says = text(&output.stderr);
+        assert!(says.contains("no drive \"d1\"") && says.contains("errno 22"), "{says}");
+
+        // An image of something else is never used.
+        std::fs::write(folder.path().join("drive.img"), vec![7; 1 << 20]).unwrap();
+        let output = Command::new(&records).arg(&what).output().unwrap();
+        let says = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{says}");
+        assert!(says.contains("records: open: ") && says.contains("drive.img"), "{says}");
+    }
+    let file = NamedTempFile::new().unwrap();
+    file.as_file().set_len(4 << 20).unwrap();
+    assert_eq!(run(&records, &[file.path()]), kept);
+}
+
 /// Under valgrind, where it is installed: nothing is read that was not written, nothing is lost.
 #[test]
 fn valgrind_finds_nothing() {
@@ -234,7 +281,10 @@ fn valgrind_finds_nothing() {
         eprintln!("valgrind is not installed: not run");
         return;
     }
-    for (name, device) in [("cache", "null:1g"), ("async_read", "null:4m")] {
+    let folder = tempfile::tempdir().unwrap();
+    let target = scenario(folder.path(), PBLK.0, PBLK.1);
+    let target = target.to_str().unwrap();
+    for (name, device) in [("cache", "null:1g"), ("async_read", "null:4m"), ("records", target)] {
         let mut command = Command::new("timeout");
         command.args(["120", "valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full"]);
         command.args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"]);

@@ -59,6 +59,11 @@ fn null_is_refused_where_it_is_not_allowed_and_nothing_to_give_back() {
     expect!(sluice_write_zeroes(null_mut(), 0, 1, 0), EINVAL, "`handle`");
     expect!(sluice_pread(handle, null_mut(), 512, 0), EINVAL, "`memory`");
     expect!(sluice_pwrite(null_mut(), null(), 512, 0), EINVAL, "`handle`");
+    expect!(sluice_preadv(null_mut(), null(), 0, 0), EINVAL, "`handle`");
+    expect!(sluice_preadv(handle, null(), 1, 0), EINVAL, "`pieces`");
+    expect!(sluice_pwritev(handle, null(), 1, 0), EINVAL, "`pieces`");
+    let nowhere = libc::iovec { iov_base: null_mut(), iov_len: 512 };
+    expect!(sluice_pwritev(handle, &nowhere, 1, 0), EINVAL, "`memory`");
     expect!(sluice_submit(handle, null(), 1), EINVAL, "`requests`");
     expect!(sluice_reap(handle, null_mut(), 1), EINVAL, "`completions`");
     expect!(sluice_wait(handle, null_mut(), 1, 1, 0), EINVAL, "`completions`");
@@ -73,13 +78,16 @@ fn null_is_refused_where_it_is_not_allowed_and_nothing_to_give_back() {
         assert!(sluice_buffer_data(null()).is_null());
         assert_eq!(sluice_buffer_size(null()), 0);
         sluice_buffer_destroy(null_mut());
-        sluice_close(null_mut());
+        assert_eq!(sluice_close(null_mut()), 0);
         assert_eq!(sluice_queue_destroy(null_mut()), 0);
         assert_eq!(sluice_handle_destroy(null_mut()), 0);
         assert_eq!(sluice_poller_destroy(null_mut()), 0);
         assert_eq!(sluice_submit(handle, null(), 0), 0);
         assert_eq!(sluice_reap(handle, null_mut(), 0), 0);
         assert_eq!(sluice_pread(handle, null_mut(), 0, 0), 0);
+        assert_eq!(sluice_preadv(handle, null(), 0, 0), 0);
+        let empty = libc::iovec { iov_base: null_mut(), iov_len: 0 };
+        assert_eq!(sluice_pwritev(handle, &empty, 1, 0), 0);
     }
 }
 
@@ -98,11 +106,29 @@ fn options_that_make_no_sense_are_refused() {
     answered!(open(options!(sluice_open_options { flags: 8 }), null), EINVAL, "flags = 8");
     answered!(open(options!(sluice_open_options { queue_depth: 65_536 }), null), EINVAL, "65535");
     answered!(
-        open(options!(sluice_open_options { sector_bytes: 513 }), null),
+        open(options!(sluice_open_options { sector_bytes: 512 }), null),
         EINVAL,
-        "power of two"
+        "only files"
     );
-    answered!(open(options!(sluice_open_options { reserved: 1 }), null), EINVAL, "reserved = 1");
+    for (set, name) in [
+        (SLUICE_OPEN_READ_ONLY, "SLUICE_OPEN_READ_ONLY"),
+        (SLUICE_OPEN_BUFFERED, "SLUICE_OPEN_BUFFERED"),
+        (SLUICE_OPEN_SHARED, "SLUICE_OPEN_SHARED"),
+    ] {
+        answered!(open(options!(sluice_open_options { flags: set }), null), EINVAL, name);
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();
+    answered!(open(options!(sluice_open_options { sector_bytes: 513 }), &path), EINVAL, "513");
+    answered!(
+        open(options!(sluice_open_options { queues: 65_536 }), null),
+        EINVAL,
+        "queues = 65536"
+    );
+    answered!(open(options!(sluice_open_options {}), c"null:x"), EINVAL, "null:64G");
+    answered!(open(options!(sluice_open_options {}), c"vfio:0000:01:00.0"), EOPNOTSUPP, "reserved");
+    answered!(open(options!(sluice_open_options {}), c"/nonexistent/a.toml"), ENOENT, "a.toml");
     answered!(open(options!(sluice_open_options { size: 4 }), null), EINVAL, "sizeof");
     answered!(open(options!(sluice_open_options { size: 1 << 20 }), null), E2BIG, "first 24 bytes");
     answered!(open(options!(sluice_open_options {}), c"null:\xff"), EINVAL, "UTF-8");
@@ -243,10 +269,18 @@ fn requests_that_make_no_sense_are_refused() {
     expect!(sluice_pread(handle, into, 512, 100), EINVAL, "sector size");
     expect!(sluice_pread(handle, into, 1024, (1 << 20) - 512), ERANGE, "out of range");
     expect!(sluice_pwrite(handle, into, 512, u64::MAX - 511), ERANGE, "out of range");
+    let pieces = [100, 412, 1 << 9].map(|iov_len| libc::iovec { iov_base: into, iov_len });
+    expect!(sluice_preadv(handle, pieces.as_ptr(), 1, 0), EINVAL, "sector size");
+    expect!(sluice_preadv(handle, pieces.as_ptr(), 2, 100), EINVAL, "sector size");
+    expect!(sluice_preadv(handle, pieces.as_ptr(), -1, 0), EINVAL, "0 to 1024");
+    expect!(sluice_preadv(handle, pieces.as_ptr(), 1025, 0), EINVAL, "0 to 1024");
+    expect!(sluice_preadv(handle, pieces.as_ptr(), 3, (1 << 20) - 512), ERANGE, "out of range");
+    let huge = [usize::MAX, 513].map(|iov_len| libc::iovec { iov_base: into, iov_len });
+    expect!(sluice_pwritev(handle, huge.as_ptr(), 2, 0), EINVAL, "below 2^63");
     expect!(sluice_wait(handle, null_mut(), 0, 1, 0), EINVAL, "room = 0");
     let mut stats = options!(sluice_handle_stats {});
     ok!(sluice_handle_get_stats(handle, &mut stats));
-    assert_eq!(stats.errors, 7, "those that the device refused");
+    assert_eq!(stats.errors, 8, "those that the device refused");
 }
 
 #[test]
@@ -344,8 +378,7 @@ fn one_thread_is_in_a_handle_at_a_time() {
 #[test]
 fn objects_may_be_given_back_in_any_order() {
     let Stand { device, queue, handle, buffer } = *std::mem::ManuallyDrop::new(Stand::new());
-    // SAFETY: nothing uses the device's pointer any more.
-    unsafe { sluice_close(device) };
+    ok!(sluice_close(device));
     ok!(sluice_write(handle, 0, 16, buffer, 0, SLUICE_FUA));
     ok!(sluice_handle_destroy(handle));
     ok!(sluice_handle_create(queue, null(), &mut { null_mut() }));

@@ -8,11 +8,11 @@
 mod rig;
 
 use std::ffi::{CStr, CString, c_void};
-use std::ptr::{null, null_mut};
+use std::path::Path;
+use std::ptr::null_mut;
 
 use rng::Rng;
 use sluice_c::*;
-use tempfile::NamedTempFile;
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 512;
@@ -42,10 +42,25 @@ macro_rules! sized {
     }};
 }
 
+/// What is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    File,
+    Drive,
+    /// A `pblk` in two shards, of a scenario with an image.
+    Target,
+}
+
+const SCENARIO: &str = "[drive]\npreset = \"femu-default\"\ncell = \"mlc\"\npair_distance = 2\n\
+    geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n\
+    personality = \"open-channel\"\ndata = \"file\"\npath = \"drive.img\"\n\
+    [target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";
+
 struct Run {
     rng: Rng,
     device: *mut sluice_device,
-    drive: bool,
+    on: On,
+    path: CString,
     queues: Vec<*mut sluice_queue>,
     poller: *mut sluice_poller,
     handle: *mut sluice_handle,
@@ -67,44 +82,78 @@ const BUFFER_BLOCKS: usize = 64;
 /// Depths of queues, 0 for the device's own.
 const DEPTHS: [u32; 4] = [0, 1, 7, 300];
 
+/// Where a piece of a transfer is.
+#[derive(Clone, Copy, Debug)]
+enum Piece {
+    Buffer { at: usize, len: usize },
+    Memory { at: usize, len: usize },
+}
+
+fn vector(buffer: *mut u8, memory: &mut [u8], pieces: &[Piece]) -> Vec<libc::iovec> {
+    let pieces = pieces.iter().map(|piece| match *piece {
+        Piece::Buffer { at, len } => (buffer.wrapping_add(at), len),
+        Piece::Memory { at, len } => (memory.as_mut_ptr().wrapping_add(at), len),
+    });
+    pieces.map(|(at, iov_len)| libc::iovec { iov_base: at.cast(), iov_len }).collect()
+}
+
 impl Run {
-    /// A run on a file, or on a drive.
-    fn new(seed: u64, path: Option<&str>) -> Run {
-        let mut rng = Rng::new(seed);
-        let mut device = null_mut();
-        match path {
-            Some(path) => {
-                let mut options = sized!(sluice_open_options);
-                if rng.chance(0.2) {
-                    options.flags = SLUICE_OPEN_BUFFERED;
-                }
-                options.queue_depth = DEPTHS[rng.below(4) as usize];
-                let path = CString::new(path).unwrap();
-                ok!(sluice_open_version(SLUICE_VERSION, path.as_ptr(), &options, &mut device));
-            }
-            None => device = Box::into_raw(sluice_device::from_device(rig::block())),
-        }
-        let mut info = sized!(sluice_device_info);
-        ok!(sluice_device_get_info(device, &mut info));
-        assert!(info.sectors * u64::from(info.sector_bytes) >= BLOCKS * BLOCK as u64);
-        let kind = if path.is_some() { SLUICE_KIND_FILE } else { SLUICE_KIND_DRIVE };
-        assert_eq!(info.kind, kind);
-        let mut buffer = null_mut();
-        ok!(sluice_buffer_create(device, BUFFER_BLOCKS * BLOCK, &mut buffer));
+    /// A run on what `path` names, or on a drive of its own.
+    fn new(seed: u64, on: On, path: &Path) -> Run {
         let mut run = Run {
-            rng,
-            device,
-            drive: path.is_none(),
+            rng: Rng::new(seed),
+            device: null_mut(),
+            on,
+            path: CString::new(path.to_str().unwrap()).unwrap(),
             queues: Vec::new(),
             poller: null_mut(),
             handle: null_mut(),
-            buffer,
-            sector: info.sector_bytes.into(),
+            buffer: null_mut(),
+            sector: 0,
             model: vec![0; BLOCKS as usize * BLOCK],
             asked: Box::new(0),
         };
+        run.open();
         run.make();
         run
+    }
+
+    fn open(&mut self) {
+        let mut options = sized!(sluice_open_options);
+        match self.on {
+            On::File => {
+                if self.rng.chance(0.2) {
+                    options.flags = SLUICE_OPEN_BUFFERED;
+                }
+                options.queue_depth = DEPTHS[self.rng.below(4) as usize];
+            }
+            On::Target => options.queues = 2,
+            On::Drive => {}
+        }
+        if self.on == On::Drive {
+            self.device = Box::into_raw(sluice_device::from_device(rig::block()));
+        } else {
+            let path = self.path.as_ptr();
+            ok!(sluice_open_version(SLUICE_VERSION, path, &options, &mut self.device));
+        }
+        let mut info = sized!(sluice_device_info);
+        ok!(sluice_device_get_info(self.device, &mut info));
+        assert!(info.sectors * u64::from(info.sector_bytes) >= BLOCKS * BLOCK as u64);
+        let kind = match self.on {
+            On::File => SLUICE_KIND_FILE,
+            On::Drive => SLUICE_KIND_DRIVE,
+            On::Target => SLUICE_KIND_TARGET,
+        };
+        assert_eq!(info.kind, kind);
+        self.sector = info.sector_bytes.into();
+        ok!(sluice_buffer_create(self.device, BUFFER_BLOCKS * BLOCK, &mut self.buffer));
+    }
+
+    /// Closes the device, of which there is nothing else.
+    fn close(&mut self) {
+        ok!(sluice_close(self.device));
+        // SAFETY: nothing uses it any more.
+        unsafe { sluice_buffer_destroy(self.buffer) };
     }
 
     /// Queues and a handle over them, of whatever kind.
@@ -120,11 +169,12 @@ impl Run {
         group.weight = if scheduler == Some(c"fair") { 200 } else { 0 };
         group.priority = if scheduler == Some(c"priority") { 2 } else { 0 };
         group.writes_per_sec = if rng.chance(0.3) { 100_000 } else { 0 };
-        let silent = self.drive && rng.chance(0.3);
-        for _ in 0..1 + rng.below(3) {
+        let silent = self.on == On::Drive && rng.chance(0.3);
+        let most = if self.on == On::Target { 2 } else { 3 };
+        for _ in 0..1 + rng.below(most) {
             let mut options = sized!(sluice_queue_options);
             options.flags = if shared { SLUICE_QUEUE_SHARED } else { 0 };
-            if self.drive {
+            if self.on == On::Drive {
                 options.flags |= if silent { SLUICE_QUEUE_NO_INTERRUPTS } else { 0 };
                 options.depth = DEPTHS[rng.below(3) as usize];
             }
@@ -231,7 +281,7 @@ impl Run {
         let range = self.bytes(lba, sectors);
         let at = 512 * self.rng.below(64) as usize;
         let (count, offset) = (sectors as u32, range.start as u64);
-        match self.rng.below(8) {
+        match self.rng.below(10) {
             0 => {
                 self.fill(0, 0);
                 ok!(sluice_read(self.handle, lba, count, self.buffer, at as u64));
@@ -271,6 +321,37 @@ impl Run {
                 self.model[range].copy_from_slice(&bytes);
             }
             6 => {
+                let (mut memory, pieces) = self.pieces(range.len());
+                let vector = vector(self.data(), &mut memory, &pieces);
+                ok!(sluice_preadv(self.handle, vector.as_ptr(), vector.len() as i32, offset));
+                let mut read = Vec::new();
+                for piece in &pieces {
+                    match *piece {
+                        Piece::Buffer { at, len } => read.extend(self.buffered(at, len)),
+                        Piece::Memory { at, len } => read.extend(&memory[at..at + len]),
+                    }
+                }
+                assert!(read == self.model[range], "sluice_preadv {pieces:?}");
+            }
+            7 => {
+                let (mut memory, pieces) = self.pieces(range.len());
+                let mut written = Vec::new();
+                for piece in &pieces {
+                    match *piece {
+                        Piece::Buffer { at, len } => written.extend(self.fill(at, len)),
+                        Piece::Memory { at, len } => {
+                            memory[at..at + len].fill(self.rng.next_u64() as u8);
+                            written.extend(&memory[at..at + len]);
+                        }
+                    }
+                }
+                let vector = vector(self.data(), &mut memory, &pieces);
+                let count = vector.len() as i32;
+                let done = ok!(sluice_pwritev(self.handle, vector.as_ptr(), count, offset));
+                assert_eq!(done as usize, range.len());
+                self.model[range].copy_from_slice(&written);
+            }
+            8 => {
                 ok!(sluice_discard(self.handle, lba, count));
                 self.model[range].fill(0);
             }
@@ -280,6 +361,33 @@ impl Run {
                 self.model[range].fill(0);
             }
         }
+    }
+
+    /// Pieces of so many bytes in all, in the buffer and in memory that is handed out with them: sectors
+    /// where the device reaches them, and whatever it does not.
+    fn pieces(&mut self, bytes: usize) -> (Vec<u8>, Vec<Piece>) {
+        let mut pieces = Vec::new();
+        let (mut left, mut used, mut begun) = (bytes, 0, 0);
+        while left > 0 {
+            let len = match self.rng.below(4) {
+                0 => 1 + self.rng.below(700) as usize,
+                1 => self.sector as usize,
+                2 => 0,
+                _ => self.sector as usize * (1 + self.rng.below(40) as usize),
+            };
+            let len = len.min(left);
+            let gap = if self.rng.chance(0.5) { 0 } else { 512 };
+            let at = used + gap + if self.rng.chance(0.1) { 8 } else { 0 };
+            if self.rng.chance(0.7) && at + len <= BUFFER_BLOCKS * BLOCK {
+                pieces.push(Piece::Buffer { at, len });
+                used = (at + len).next_multiple_of(512);
+            } else {
+                pieces.push(Piece::Memory { at: begun, len });
+                begun += len;
+            }
+            left -= len;
+        }
+        (vec![0; begun], pieces)
     }
 
     /// Up to as many requests as there are places in the buffer, none overlapping another.
@@ -348,11 +456,18 @@ impl Run {
     }
 }
 
-fn case(seed: u64, on_drive: bool) {
-    let file = NamedTempFile::new().unwrap();
-    file.as_file().set_len(BLOCKS * BLOCK as u64).unwrap();
-    let path = file.path().to_str().unwrap().to_owned();
-    let mut run = Run::new(seed, (!on_drive).then_some(path.as_str()));
+fn case(seed: u64, on: On) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = match on {
+        On::File | On::Drive => folder.path().join("file.img"),
+        On::Target => folder.path().join("drive.toml"),
+    };
+    match on {
+        On::File => std::fs::File::create(&path).unwrap().set_len(BLOCKS * BLOCK as u64).unwrap(),
+        On::Target => std::fs::write(&path, SCENARIO).unwrap(),
+        On::Drive => {}
+    }
+    let mut run = Run::new(seed, on, &path);
     for _ in 0..6 {
         for _ in 0..25 {
             match run.rng.below(4) {
@@ -368,8 +483,12 @@ fn case(seed: u64, on_drive: bool) {
         assert!(stats.reads > 0 && stats.writes > 0 && stats.errors == 0 && stats.outstanding == 0);
         run.take_apart();
         // Nothing was only in the handle.
-        if !on_drive {
+        if on == On::File {
             assert!(std::fs::read(&path).unwrap() == run.model, "what the file has");
+        }
+        if on == On::Target {
+            run.close();
+            run.open();
         }
         run.make();
         let mut all = vec![0u8; run.model.len()];
@@ -377,22 +496,17 @@ fn case(seed: u64, on_drive: bool) {
         assert!(all == run.model, "what the next handle reads");
     }
     run.take_apart();
-    // SAFETY: nothing uses them any more.
-    unsafe {
-        sluice_close(run.device);
-        sluice_buffer_destroy(run.buffer);
-        assert_eq!(sluice_queue_create(null(), null(), null_mut()), -libc::EINVAL);
-    }
+    run.close();
 }
 
-fn cases(on_drive: bool) {
+fn cases(on: On) {
     let number = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 1..number("SLUICE_CASES").unwrap_or(6) + 1,
     };
     for seed in seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| case(seed, on_drive)) {
+        if let Err(panic) = std::panic::catch_unwind(|| case(seed, on)) {
             eprintln!("seed {seed} fails; replay it with SLUICE_SEED={seed}");
             std::panic::resume_unwind(panic);
         }
@@ -401,10 +515,15 @@ fn cases(on_drive: bool) {
 
 #[test]
 fn what_is_read_is_what_was_written_last_on_a_file() {
-    cases(false);
+    cases(On::File);
 }
 
 #[test]
 fn what_is_read_is_what_was_written_last_on_a_drive() {
-    cases(true);
+    cases(On::Drive);
+}
+
+#[test]
+fn what_is_read_is_what_was_written_last_on_a_target_that_is_opened_again() {
+    cases(On::Target);
 }

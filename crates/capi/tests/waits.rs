@@ -59,7 +59,7 @@ fn a_descriptor_becomes_readable_when_something_has_come() {
     // SAFETY: nothing uses them any more.
     unsafe {
         sluice_buffer_destroy(buffer);
-        sluice_close(device);
+        assert_eq!(sluice_close(device), 0);
     }
 }
 

@@ -15,7 +15,7 @@ macro_rules! answered {
     ($answer:expr, $errno:ident, $says:expr) => {{
         let answer = $answer;
         let says = $crate::support::last_error();
-        assert_eq!(answer, -libc::$errno as _, "{}: {says}", stringify!($answer));
+        assert_eq!(i64::from(answer), -i64::from(libc::$errno), "{}: {says}", stringify!($answer));
         assert!(says.contains($says), "{}: {says}", stringify!($answer));
     }};
 }
@@ -75,7 +75,7 @@ impl Drop for Stand {
         // SAFETY: nothing uses them any more.
         unsafe {
             sluice_buffer_destroy(self.buffer);
-            sluice_close(self.device);
+            assert_eq!(sluice_close(self.device), 0);
         }
     }
 }

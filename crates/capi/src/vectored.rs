@@ -1,0 +1,350 @@
+//! Transfers by addresses of memory, in one piece or several (`preadv(2)`; an SGL of NVMe 1.2, section 4.4).
+//!
+//! Pieces that are registered, and begin and end where the device can reach them, are given to the device as
+//! they are, as many in one request as it takes. Others are copied through a buffer of the handle's.
+
+use std::ffi::{c_int, c_void};
+
+use block::{Limits, Payload, Segment};
+use direct::Buffer;
+use libc::iovec;
+use ring::Iova;
+
+use crate::buffer::registered;
+use crate::error::{CallError, call};
+use crate::inside::{Inner, Inside, sluice_handle};
+
+/// Bytes of what is copied through at a time.
+const BOUNCE_BYTES: usize = 256 << 10;
+/// Pieces of one call at most, as `preadv(2)` has it (`IOV_MAX`).
+const PIECES_MAX: c_int = 1024;
+/// Pieces of one request at most: a page of table.
+const SEGMENTS_MAX: u16 = 256;
+
+/// Where in a caller's memory a transfer has come to.
+#[derive(Clone, Copy)]
+struct Cursor<'a> {
+    pieces: &'a [iovec],
+    /// Bytes of the first piece that are done.
+    offset: usize,
+}
+
+impl Cursor<'_> {
+    /// What is left of the piece that it is in; empty pieces are passed over.
+    fn piece(&mut self) -> Option<(*mut u8, usize)> {
+        while let Some((first, rest)) = self.pieces.split_first() {
+            if self.offset < first.iov_len {
+                let memory = first.iov_base.cast::<u8>().wrapping_add(self.offset);
+                return Some((memory, first.iov_len - self.offset));
+            }
+            (self.pieces, self.offset) = (rest, 0);
+        }
+        None
+    }
+
+    /// Goes on by no more bytes than are left of the piece.
+    fn advance(&mut self, bytes: usize) {
+        self.offset += bytes;
+    }
+}
+
+impl Inner {
+    fn sector(&self) -> usize {
+        self.handle.limits().sector_bytes as usize
+    }
+
+    /// Moves bytes between the device and memory anywhere in this process.
+    ///
+    /// # Safety
+    /// The pieces are memory, to be written to unless `write`.
+    unsafe fn by_pieces(
+        &mut self,
+        write: bool,
+        pieces: &[iovec],
+        offset: u64,
+    ) -> Result<i64, CallError> {
+        let sector = self.sector();
+        let mut bytes = 0usize;
+        for piece in pieces {
+            let sum = bytes.checked_add(piece.iov_len).filter(|sum| *sum <= i64::MAX as usize);
+            let (what, allowed) = ("bytes", "below 2^63 in all");
+            let value = piece.iov_len as u64;
+            bytes = sum.ok_or(CallError::Value { what, value, allowed })?;
+        }
+        for (what, value) in [("bytes", bytes as u64), ("offset", offset)] {
+            if !value.is_multiple_of(sector as u64) {
+                let allowed = "a multiple of the device's sector size";
+                return Err(CallError::Value { what, value, allowed });
+            }
+        }
+        if pieces.iter().any(|piece| piece.iov_base.is_null() && piece.iov_len > 0) {
+            return Err(CallError::Null("memory"));
+        }
+        let mut cursor = Cursor { pieces, offset: 0 };
+        let mut done = 0;
+        while done < bytes {
+            let lba = offset.saturating_add(done as u64) / sector as u64;
+            done += match self.reachable(&mut cursor) {
+                Some(_) => self.straight(write, lba, &mut cursor)?,
+                // SAFETY: by the caller's promise.
+                None => unsafe { self.bounced(write, lba, &mut cursor) }?,
+            };
+        }
+        Ok(bytes as i64)
+    }
+
+    /// The rest of a piece as the device finds it, if it does: registered, from a multiple of 512 on, and
+    /// whole sectors.
+    fn reachable(&self, cursor: &mut Cursor<'_>) -> Option<(Iova, usize)> {
+        let (memory, bytes) = cursor.piece()?;
+        let whole = (memory as usize).is_multiple_of(512) && bytes.is_multiple_of(self.sector());
+        let at = whole.then(|| registered(&self.owner, memory as usize, bytes))??;
+        Some((at, bytes))
+    }
+
+    /// One request of as many pieces as the device reaches and takes, at least one. Returns its bytes.
+    fn straight(
+        &mut self,
+        write: bool,
+        lba: u64,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<usize, CallError> {
+        let Limits { max_sectors, .. } = *self.handle.limits();
+        let sector = self.sector();
+        let most = sector * (max_sectors as usize).min((u32::MAX as usize) / sector);
+        let segments_max = self.device.features().segments.clamp(1, SEGMENTS_MAX);
+        let mut data = None;
+        let (mut bytes, mut segments) = (0, 0);
+        while bytes < most
+            && segments < segments_max
+            && let Some((at, left)) = self.reachable(cursor)
+        {
+            let count = left.min(most - bytes);
+            // `most` has 32 bits.
+            let segment = Segment { at: Some(at), bytes: count as u32 };
+            data = Some(match data {
+                None => Payload::At(at),
+                Some(Payload::At(first)) => {
+                    let first = Segment { at: Some(first), bytes: bytes as u32 };
+                    self.note(0, first)?;
+                    self.note(1, segment)?
+                }
+                Some(_) => self.note(segments, segment)?,
+            });
+            cursor.advance(count);
+            bytes += count;
+            segments += 1;
+        }
+        if let Some(data) = data {
+            self.transfer(write, lba, (bytes / sector) as u32, data, false)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Writes a segment into the handle's table, which stays until the next request of this kind. Returns the
+    /// table up to there.
+    fn note(&mut self, index: u16, segment: Segment) -> Result<Payload, CallError> {
+        if self.table.is_none() {
+            self.table = Some(self.device.buffer(usize::from(SEGMENTS_MAX) * Segment::BYTES)?);
+        }
+        let Some(table) = &self.table else { return Err(CallError::Broken) };
+        for (word, value) in segment.encode().iter().enumerate() {
+            table.write(usize::from(index) * Segment::BYTES + 8 * word, &value.to_le_bytes());
+        }
+        Ok(Payload::Scattered { table: table.at(), segments: index + 1 })
+    }
+
+    /// Whole sectors through the handle's own buffer, until it is full or the device reaches the next piece.
+    /// Returns their bytes.
+    ///
+    /// # Safety
+    /// As for [`by_pieces`](Inner::by_pieces).
+    unsafe fn bounced(
+        &mut self,
+        write: bool,
+        lba: u64,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<usize, CallError> {
+        let sector = self.sector();
+        let most = (BOUNCE_BYTES / sector).max(1) * sector;
+        let bounce: Buffer = match self.bounce.take() {
+            Some(bounce) => bounce,
+            None => self.device.buffer(most)?,
+        };
+        let start = *cursor;
+        let mut bytes = 0;
+        while bytes < most
+            && let Some((memory, left)) = cursor.piece()
+        {
+            let at_sector = bytes > 0 && bytes.is_multiple_of(sector);
+            if at_sector && self.reachable(cursor).is_some() {
+                break;
+            }
+            let count = left.min(most - bytes);
+            if write {
+                // SAFETY: the piece has these bytes and the buffer `most`; the caller's are no part of
+                // this buffer, which nobody is told of.
+                unsafe { bounce.pointer().add(bytes).copy_from_nonoverlapping(memory, count) };
+            }
+            cursor.advance(count);
+            bytes += count;
+        }
+        let sectors = (bytes / sector) as u32;
+        let done = self.transfer(write, lba, sectors, bounce.payload(), false);
+        if done.is_ok() && !write {
+            let (mut back, mut copied) = (start, 0);
+            while copied < bytes
+                && let Some((memory, left)) = back.piece()
+            {
+                let count = left.min(bytes - copied);
+                // SAFETY: as above.
+                unsafe { memory.copy_from_nonoverlapping(bounce.pointer().add(copied), count) };
+                back.advance(count);
+                copied += count;
+            }
+        }
+        self.bounce = Some(bounce);
+        done.map(|()| bytes)
+    }
+}
+
+/// The pieces of a call.
+///
+/// # Safety
+/// `pieces` is `NULL`, or there are `count` of them.
+unsafe fn pieces_of<'a>(pieces: *const iovec, count: c_int) -> Result<&'a [iovec], CallError> {
+    if !(0..=PIECES_MAX).contains(&count) {
+        // Negative ones as the caller wrote them, in two's complement.
+        let value = i64::from(count) as u64;
+        return Err(CallError::Value { what: "count", value, allowed: "0 to 1024" });
+    }
+    match (pieces.is_null(), count) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(CallError::Null("pieces")),
+        // SAFETY: not NULL, and as many by the caller's promise.
+        (false, count) => Ok(unsafe { std::slice::from_raw_parts(pieces, count as usize) }),
+    }
+}
+
+/// Reads bytes into memory, as `pread(2)` does: what programs that used a file are changed to first.
+///
+/// Memory inside of one `sluice_buffer` of the device that begins at a multiple of 512 is read into
+/// directly, which takes a lock to find out; other memory is copied to.
+///
+/// @param handle The handle.
+/// @param memory Where to.
+/// @param bytes How many, a multiple of the device's sector size.
+/// @param offset Where they are on the device, in bytes, a multiple of its sector size.
+///
+/// # Returns
+///
+/// `bytes`, or a negative `errno` as `sluice_read()`. There are no short reads: past the end it is
+/// `-ERANGE`.
+///
+/// # Threads
+///
+/// The handle's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_pread(
+    handle: *mut sluice_handle,
+    memory: *mut c_void,
+    bytes: usize,
+    offset: u64,
+) -> i64 {
+    call(|| {
+        let piece = iovec { iov_base: memory, iov_len: bytes };
+        // SAFETY: the pointers are as the header demands.
+        unsafe { Inside::enter(handle)?.by_pieces(false, &[piece], offset) }
+    })
+}
+
+/// Writes bytes from memory, as `pwrite(2)` does.
+///
+/// @param handle The handle.
+/// @param memory Where from; see `sluice_pread()`.
+/// @param bytes How many, a multiple of the device's sector size.
+/// @param offset Where to on the device, in bytes, a multiple of its sector size.
+///
+/// # Returns
+///
+/// `bytes`, or a negative `errno` as `sluice_write()`. There are no short writes: past the end it is
+/// `-ERANGE`.
+///
+/// # Threads
+///
+/// The handle's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_pwrite(
+    handle: *mut sluice_handle,
+    memory: *const c_void,
+    bytes: usize,
+    offset: u64,
+) -> i64 {
+    call(|| {
+        let piece = iovec { iov_base: memory.cast_mut(), iov_len: bytes };
+        // SAFETY: the pointers are as the header demands; what is written from is only read.
+        unsafe { Inside::enter(handle)?.by_pieces(true, &[piece], offset) }
+    })
+}
+
+/// Reads bytes into several pieces of memory, one after the other, as `preadv(2)` does.
+///
+/// Pieces inside of one `sluice_buffer` of the device each, that begin at a multiple of 512 and are whole
+/// sectors, are read into directly, as many in one request as the device takes; drives, files and the null
+/// device take 256, targets one. Others are copied to. Which is which is found out with a lock.
+///
+/// @param handle The handle.
+/// @param pieces Where to: addresses and bytes. Pieces of 0 bytes are passed over.
+/// @param count How many pieces, 0 to 1024.
+/// @param offset Where the bytes are on the device, a multiple of its sector size, as is the sum of all
+/// pieces.
+///
+/// # Returns
+///
+/// The sum of all pieces, or a negative `errno` as `sluice_read()`. There are no short reads: past the end
+/// it is `-ERANGE`. After a failure some of the pieces may be read.
+///
+/// # Threads
+///
+/// The handle's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_preadv(
+    handle: *mut sluice_handle,
+    pieces: *const iovec,
+    count: c_int,
+    offset: u64,
+) -> i64 {
+    call(|| {
+        // SAFETY: the pointers are as the header demands.
+        unsafe { Inside::enter(handle)?.by_pieces(false, pieces_of(pieces, count)?, offset) }
+    })
+}
+
+/// Writes bytes from several pieces of memory, one after the other, as `pwritev(2)` does.
+///
+/// @param handle The handle.
+/// @param pieces Where from; see `sluice_preadv()`.
+/// @param count How many pieces, 0 to 1024.
+/// @param offset Where to on the device, in bytes, a multiple of its sector size, as is the sum of all
+/// pieces.
+///
+/// # Returns
+///
+/// The sum of all pieces, or a negative `errno` as `sluice_write()`. There are no short writes: past the
+/// end it is `-ERANGE`. After a failure some of the pieces may be written.
+///
+/// # Threads
+///
+/// The handle's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_pwritev(
+    handle: *mut sluice_handle,
+    pieces: *const iovec,
+    count: c_int,
+    offset: u64,
+) -> i64 {
+    call(|| {
+        // SAFETY: the pointers are as the header demands; what is written from is only read.
+        unsafe { Inside::enter(handle)?.by_pieces(true, pieces_of(pieces, count)?, offset) }
+    })
+}
