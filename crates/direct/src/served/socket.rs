@@ -96,10 +96,13 @@ pub fn receive(socket: impl AsFd, most: usize, flags: RecvFlags) -> io::Result<R
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; MAX_BYTES + 1];
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let mut reset = false;
     let received = loop {
         let mut into = [IoSliceMut::new(&mut bytes)];
         match rustix::net::recvmsg(socket.as_fd(), &mut into, &mut control, flags) {
             Err(rustix::io::Errno::INTR) => {}
+            // It has closed without reading all that it was sent; what it said before comes next.
+            Err(rustix::io::Errno::CONNRESET) if !reset => reset = true,
             Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
             received => break received?,
         }

@@ -134,11 +134,7 @@ impl Rig {
         let full = BenchError::Thread("a full device");
         stack.device.submit(self.now, request).map_err(|_| full)?;
         for _ in 0..PATIENCE {
-            // What takes long moves sectors more than once, and programs units in between.
-            if self.programs() != programs {
-                programs = self.programs();
-                (0..self.model.len()).try_for_each(|lba| self.look(lba))?;
-            }
+            self.keep_up(&mut programs)?;
             let stack = &mut self.bed.stack;
             let moved = stack.device.poll(self.now) | stack.drive.poll(self.now);
             if let Some(done) = stack.device.reap() {
@@ -150,6 +146,19 @@ impl Rig {
             }
         }
         Err(setup(format_args!("{request:?} never ends")))
+    }
+
+    /// Looks at what can have moved since the last look: what was in the buffer may be on the medium and
+    /// in the buffer again without a program in between; the rest takes one to get to a place and away.
+    fn keep_up(&mut self, programs: &mut u64) -> Result<(), BenchError> {
+        let any = self.programs() != *programs;
+        *programs = self.programs();
+        for lba in 0..self.model.len() {
+            if any || matches!(self.place[lba], Location::Buffer(_)) {
+                self.look(lba)?;
+            }
+        }
+        Ok(())
     }
 
     fn programs(&self) -> u64 {
@@ -164,15 +173,24 @@ impl Rig {
         }
         let before = self.value;
         self.value += u64::from(WRITE);
-        let status = self.request(Request::write(lba, WRITE, Payload::At(self.at), 0))?;
         let area = lba as usize..(lba + u64::from(WRITE)) as usize;
+        let gone = self.gone[area.clone()].to_vec();
+        self.gone[area.clone()].fill(false);
+        let status = self.request(Request::write(lba, WRITE, Payload::At(self.at), 0))?;
         if status.is_success() {
             for (i, sector) in area.clone().enumerate() {
                 self.model[sector] = before + 1 + i as u64;
             }
-            self.gone[area.clone()].fill(false);
+            // One that waits long for space may have been written and lost before its last sector was
+            // taken.
+            for sector in area.clone() {
+                self.gone[sector] = self.gone[sector] && self.read(sector as u64)?.is_err();
+            }
             self.place[area].fill(Location::Unmapped);
         } else {
+            for (now, before) in self.gone[area.clone()].iter_mut().zip(gone) {
+                *now |= before;
+            }
             // It may have been taken in part.
             for sector in area {
                 match self.read(sector as u64)? {
