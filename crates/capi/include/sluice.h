@@ -62,6 +62,11 @@
 #define SLUICE_KIND_TARGET 3
 
 /**
+ * A drive, or a part of one, that another process serves.
+ */
+#define SLUICE_KIND_SERVED 4
+
+/**
  * Completed writes need a flush to be durable.
  */
 #define SLUICE_HAS_VOLATILE_CACHE 1
@@ -285,7 +290,8 @@ typedef struct sluice_device_info {
      */
     size_t size;
     /**
-     * `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE` or `SLUICE_KIND_TARGET`.
+     * `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE`, `SLUICE_KIND_TARGET` or
+     * `SLUICE_KIND_SERVED`.
      */
     uint32_t kind;
     /**

@@ -36,7 +36,7 @@ pub(crate) fn errno_of(error: &OpenError) -> i32 {
         OpenError::Missing { source, .. } | OpenError::Thread { source, .. } => of_os(source),
         OpenError::Scenario(ScenarioError::Read { source, .. }) => of_os(source),
         OpenError::Directory { .. } => libc::ENOTBLK,
-        OpenError::NotConnected { .. } | OpenError::Reserved { .. } => libc::EOPNOTSUPP,
+        OpenError::Reserved { .. } => libc::EOPNOTSUPP,
         OpenError::Device(error) => of_direct(error),
         error if error.is_usage() => libc::EINVAL,
         _ => libc::EIO,
