@@ -221,9 +221,11 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
 /// * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario, of several the one of that name. It
 ///   lives in this process, on a thread of its own, in real time, recovered and preconditioned before the
 ///   call returns. With `[target]` the target is what is opened.
+/// * `sluice:///SOCKET`, `sluice:///SOCKET#PARTITION`, `sluice:///SOCKET#DEVICE/PARTITION`: a part of a
+///   drive that another process serves (`sluice serve --socket`).
 /// * anything else: the path of a file or block device of the host; `./null` is a file.
 ///
-/// `sluice:///SOCKET` and `vfio:` are reserved.
+/// `vfio:` is reserved.
 ///
 /// @param version `SLUICE_VERSION`.
 /// @param what What to open.
@@ -240,6 +242,8 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
 /// * `-E2BIG`: an option of a later version.
 /// * `-ENOENT`, `-EACCES`, ...: what the system says about the path; `-ENOTBLK` for a directory, a pipe or
 ///   the like; `-EBUSY` for a block device in use.
+/// * `-EACCES`, `-EUSERS`, `-EBUSY`: a server refuses the user, more queues or connections, or has given the
+///   partition to others; `-ECONNREFUSED`, `-ECONNRESET`: there is none, or it goes.
 /// * `-EIO`: a scenario's drive cannot be had, such as of an image that is damaged or of another drive.
 /// * `-EOPNOTSUPP`: what is reserved.
 /// * `-ENOSYS`, `-EPERM`: no io_uring here.
