@@ -12,7 +12,7 @@ use crate::{Ftl, Layout, Location, NewFtlError};
 
 impl Recovery {
     /// The layer as it was, less what was not durable. If too many chunks went bad, it can be read
-    /// and trimmed, and writes fail with [`Status::CAPACITY_EXCEEDED`].
+    /// and trimmed, and writes fail with [`Status::CAPACITY_EXCEEDED`](nvme::Status::CAPACITY_EXCEEDED).
     ///
     /// # Errors
     /// [`RecoveryError`].

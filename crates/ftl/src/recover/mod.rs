@@ -188,7 +188,7 @@ impl Recovery {
     /// because the capacity must not change; a snapshot knows better.
     ///
     /// # Errors
-    /// As [`Ftl::new`].
+    /// As [`Ftl::new`](crate::Ftl::new).
     pub fn new(
         shape: Shape,
         config: FtlConfig,
@@ -203,7 +203,7 @@ impl Recovery {
     /// `newest` is the largest number. Nothing is read but the journal, and open chunks are padded.
     ///
     /// # Errors
-    /// As [`Ftl::new`]. Entries that cannot be are reported by [`finish`](Recovery::finish).
+    /// As [`Ftl::new`](crate::Ftl::new). Entries that cannot be are reported by [`finish`](Recovery::finish).
     pub fn from_map(
         shape: Shape,
         config: FtlConfig,
