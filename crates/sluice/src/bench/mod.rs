@@ -161,6 +161,20 @@ impl From<BenchError> for Failure {
 /// Measures one group.
 pub type Group = fn(Effort, &mut Sink<'_>) -> Result<(), BenchError>;
 
+/// Measures the parts of a group that are named, or all of them if none is.
+fn run_parts<P: PartialEq>(
+    all: &[(P, Group)],
+    named: &[P],
+    effort: Effort,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let wanted = all.iter().filter(|(part, _)| named.is_empty() || named.contains(part));
+    for (_, measure) in wanted {
+        measure(effort, sink)?;
+    }
+    Ok(())
+}
+
 const GROUPS: &[(BenchGroup, Group)] = &[
     (BenchGroup::Sim, sim::run),
     (BenchGroup::Live, live::run),

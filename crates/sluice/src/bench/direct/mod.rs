@@ -50,12 +50,7 @@ pub fn run_parts(
     effort: Effort,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    for (part, measure) in PARTS {
-        if parts.is_empty() || parts.contains(part) {
-            measure(effort, sink)?;
-        }
-    }
-    Ok(())
+    super::run_parts(PARTS, parts, effort, sink)
 }
 
 /// Whatever a part of the stack refuses to be set up with.
