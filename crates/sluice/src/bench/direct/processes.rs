@@ -16,6 +16,7 @@ use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, in_tur
 use super::load::Load;
 use super::{BENCH, setup};
 use crate::open::OpenOptions;
+use crate::scenario::Scenario;
 
 const SCENARIO: &str = "[drive]\npreset = \"nvme-null\"\nnull = { latency = 0, bandwidth = 0 }\n\
                         [[share]]\npartition = \"all\"\nfirst = 0\nsectors = 1048576\n";
@@ -87,7 +88,11 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         })?;
         thread.join().map_err(|_| BenchError::Thread("the server"))?
     })?;
-    let rows = cores.on_first(|| measure(effort, &server))?;
+    // Opened here: a thread that may use one CPU only would give its drive the same.
+    let scenario = Scenario::parse("null.toml".as_ref(), SCENARIO).map_err(setup)?;
+    let options = OpenOptions { drive_core: Some(1), ..OpenOptions::default() };
+    let (device, _) = crate::open::open_scenario(&scenario, None, &options).map_err(setup)?;
+    let rows = cores.on_first(|| measure(effort, &server, &device))?;
     rows.into_iter().try_for_each(|row| sink.push(row))
 }
 
@@ -107,10 +112,11 @@ impl Way {
     }
 }
 
-fn measure(effort: Effort, server: &Server) -> Result<Vec<Measurement>, BenchError> {
-    let scenario =
-        crate::scenario::Scenario::parse("null.toml".as_ref(), SCENARIO).map_err(setup)?;
-    let options = OpenOptions { drive_core: Some(1), ..OpenOptions::default() };
+fn measure(
+    effort: Effort,
+    server: &Server,
+    device: &Device,
+) -> Result<Vec<Measurement>, BenchError> {
     let clock = RealClock::start();
     let served = crate::open(&server.name(), &OpenOptions::default()).map_err(setup)?;
     let connected = clock.now();
@@ -119,8 +125,7 @@ fn measure(effort: Effort, server: &Server) -> Result<Vec<Measurement>, BenchErr
     let time = effort.choose(Nanos::from_millis(20), Nanos::from_millis(2));
     // A drive here and the server share a CPU: while one is measured the other sleeps, as nobody asks
     // anything of it; each is given time to wake.
-    let (device, _) = crate::open::open_scenario(&scenario, None, &options).map_err(setup)?;
-    let mut here = Way::new(&device)?;
+    let mut here = Way::new(device)?;
     let mut round_trips = in_turns(rounds, 2, |which| {
         let way = if which == 0 { &mut away } else { &mut here };
         way.single.run(&mut way.handle, count / 10)?;
