@@ -118,7 +118,7 @@ impl Ftl {
                     let room = left.min(slots);
                     let n = match self.spares_while_kept_back(free) {
                         Some(spare) if !idle => room.min(spare),
-                        _ => self.limiter.admits(room, free, idle),
+                        _ => self.limiter.admits(room, free, idle).max(room.min(self.granted)),
                     };
                     let n = match n {
                         0 => 0,
@@ -135,10 +135,13 @@ impl Ftl {
                         }
                     }
                     self.limiter.spend(n, free);
+                    self.stats.reserve_writes += u64::from(n.min(self.granted));
+                    self.granted = self.granted.saturating_sub(n);
                     (free, slots) = (free.saturating_sub(n.into()), slots - n);
                     self.stats.user_writes += u64::from(n);
                     if n > 0 {
                         self.collector.renew();
+                        self.checkpoint.renew();
                     }
                     n
                 }
@@ -182,6 +185,7 @@ impl Ftl {
     fn trim_words(&mut self, lba: u32, sectors: u32) -> u32 {
         if sectors > 0 {
             self.collector.renew();
+            self.checkpoint.renew();
         }
         let page = MapPage::count(&self.shape);
         let mut at = lba;
@@ -209,8 +213,8 @@ impl Ftl {
     }
 
     /// Fails what can never go on: writes without space and flushes of data without space, when
-    /// nothing is under way that would give any back. Returns whether a trim that waited behind
-    /// failed writes can go on now.
+    /// nothing is under way that would give any back, and writes are not let in out of the reserve. Returns
+    /// whether they are, or a trim that waited behind failed writes can go on now.
     pub(crate) fn fail_if_full(&mut self) -> bool {
         if self.pending.is_empty() && self.urgent == 0 {
             return false;
@@ -224,6 +228,12 @@ impl Ftl {
             || self.drive_map.as_ref().is_some_and(|m| m.is_telling());
         if under_way {
             return false;
+        }
+        let is_write = |p: &Pending| !matches!(p.kind, PendingKind::Trim);
+        let granted = std::mem::take(&mut self.granted);
+        if granted == 0 && self.pending.front().is_some_and(is_write) && self.spares_for_users() {
+            self.granted = self.shape.unit;
+            return true;
         }
         let mut failed = false;
         while let Some(p) = self.pending.front() {

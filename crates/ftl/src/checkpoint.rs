@@ -18,7 +18,7 @@ use crate::ftl::{STREAMS, USER};
 use crate::journal::{Journal, JournalFlash, MAX_OPS, Position};
 use crate::lines::{Last, Line, LineState};
 use crate::snapshot::{LineEntry, Snapshot};
-use crate::{Entry, Flash, Ftl, OpId, Shape, WriteUnit};
+use crate::{Entry, Flash, Ftl, FtlConfig, Layout, OpId, Shape, WriteUnit};
 
 /// How far a checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +42,17 @@ pub(crate) struct Checkpoint {
     /// The pages that the checkpoint under way writes, and how many there were.
     sweep: Box<[u64]>,
     pages: u64,
-    /// Sectors of the users' ring between the beginnings of two checkpoints, without pages of a map in
-    /// frames.
+    /// Sectors that are written between the beginnings of two checkpoints, without pages of the map; and
+    /// whether those that are moved count.
     interval: u64,
-    /// Position of the users' ring when the checkpoint under way began, or the last one, and pages
-    /// of a map in frames put there since; and how much of the interval had passed before.
+    counts_moved: bool,
+    /// The number of the next write unit when the checkpoint under way began, or the last one, and sectors
+    /// in units since that do not count.
     began: u64,
-    earlier: u64,
+    beside: u64,
+    /// Somebody has changed something since then: what a checkpoint itself brings on, padding and moves
+    /// among it, brings on no other.
+    changed: bool,
     /// The base of the last snapshot that is durable, and of the checkpoint under way.
     base: u64,
     next_base: u64,
@@ -70,8 +74,9 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// None, `earlier` sectors after the last one, whose base is `base`.
-    pub(crate) fn new(pages: u32, interval: u64, earlier: u64, base: u64) -> Checkpoint {
+    /// None; the base of the last one is `base`.
+    pub(crate) fn new(layout: &Layout, config: &FtlConfig, base: u64) -> Checkpoint {
+        let (pages, interval) = (layout.meta, layout.checkpoint_sectors);
         let words = vec![0; (pages as usize).div_ceil(64)];
         Checkpoint {
             phase: Phase::Idle,
@@ -79,8 +84,10 @@ impl Checkpoint {
             sweep: words.into(),
             pages: 0,
             interval,
-            began: 0,
-            earlier,
+            counts_moved: config.checkpoint_sectors > 0,
+            began: base,
+            beside: 0,
+            changed: true,
             base,
             next_base: base,
             asked: false,
@@ -131,6 +138,18 @@ impl Checkpoint {
     /// The same: it was refused, for ever if the journal has failed.
     pub(crate) fn give_up(&mut self, for_ever: bool) {
         self.asked &= !for_ever;
+    }
+
+    /// Users have written or trimmed, or somebody has data moved.
+    #[inline]
+    pub(crate) fn renew(&mut self) {
+        self.changed = true;
+    }
+
+    /// A unit of so many moved sectors was numbered.
+    #[inline]
+    pub(crate) fn note_moved(&mut self, sectors: u32) {
+        self.beside += if self.counts_moved { 0 } else { u64::from(sectors) };
     }
 
     /// What a page says has become untrue.
@@ -229,7 +248,7 @@ impl Ftl {
         let mut moved = if self.drive_map.is_some() {
             self.go_on_with_numbers()
         } else {
-            self.advance_checkpoint(flash)
+            self.advance_checkpoint()
         };
         if !self.journal.is_still() {
             self.checkpoint.wanted = self.journal.wants_snapshot();
@@ -242,13 +261,14 @@ impl Ftl {
         self.journal.kick(now, way) | moved
     }
 
-    fn advance_checkpoint(&mut self, flash: &mut impl Flash) -> bool {
+    fn advance_checkpoint(&mut self) -> bool {
         match self.checkpoint.phase {
             Phase::Idle => {
+                let written = self.written_since_checkpoint();
                 let c = &mut self.checkpoint;
-                let position = self.rings[USER].position();
                 let lost = c.losses > c.losses_begun;
-                if !c.asked && !lost && position - c.began + c.earlier < c.interval {
+                let due = c.changed && written >= c.interval;
+                if !c.asked && !lost && !due {
                     return false;
                 }
                 // Pages that were not looked at may lack what is in units before the base.
@@ -260,11 +280,13 @@ impl Ftl {
                 std::mem::swap(&mut c.dirty, &mut c.sweep);
                 c.dirty.fill(0);
                 c.pages = c.sweep.iter().map(|w| u64::from(w.count_ones())).sum();
-                (c.began, c.earlier, c.next_base) = (position, 0, self.issued.low());
+                (c.began, c.beside, c.changed) = (self.issued.next(), 0, false);
+                c.next_base = self.issued.low();
                 c.phase = Phase::Sweep { next: 0, written: 0 };
                 true
             }
-            Phase::Sweep { next, written } => self.sweep(next, written, flash),
+            // Goes on before users are admitted.
+            Phase::Sweep { .. } => false,
             Phase::Settle(position) if self.rings[USER].durable() >= position => {
                 let Ok(at) = self.journal.snapshot(self.snapshot(self.checkpoint.next_base)) else {
                     return false;
@@ -286,12 +308,29 @@ impl Ftl {
         }
     }
 
+    /// Writes the pages that are due: before users are admitted, who would take every slot of the ring
+    /// that becomes free as long as there are enough of them, and put the checkpoint off for ever.
+    #[inline]
+    pub(crate) fn sweep_due(&mut self, flash: &mut impl Flash) -> bool {
+        match self.checkpoint.phase {
+            Phase::Sweep { next, written } => self.sweep(next, written, flash),
+            Phase::Idle | Phase::Settle(_) | Phase::Commit(_) => false,
+        }
+    }
+
+    /// Sectors that count in write units numbered since the checkpoint under way began, or the last one.
+    fn written_since_checkpoint(&self) -> u64 {
+        let c = &self.checkpoint;
+        let written = (self.issued.next() - c.began) * u64::from(self.shape.unit);
+        written.saturating_sub(c.beside)
+    }
+
     /// Writes pages, as many as are due.
     fn sweep(&mut self, from: u32, mut written: u64, flash: &mut impl Flash) -> bool {
         let mut next = from;
         let c = &self.checkpoint;
         // In half of the interval, so that the other half covers what goes wrong.
-        let sectors = self.rings[USER].position() - c.began;
+        let sectors = self.written_since_checkpoint();
         let fast = self.hurries_checkpoint();
         let due = if fast { u64::MAX } else { c.pages * 2 * sectors / c.interval.max(1) + 1 };
         while written < due {
@@ -300,7 +339,7 @@ impl Ftl {
                 self.checkpoint.phase = Phase::Settle(self.pages_at);
                 return true;
             };
-            let room = self.rings[USER].free() > self.shape.unit
+            let room = self.rings[USER].free() > 0
                 && (fast || self.limiter.share(self.free_sectors()) > 0.0);
             if !room {
                 break;
@@ -373,9 +412,9 @@ impl Ftl {
         flash.store(slot, &bytes);
         self.paging.made = bytes;
         self.pages_at = self.rings[USER].position();
-        // Pages of a map in frames, which go all the time, bring on no checkpoint: else those of one
-        // would bring on the next, while garbage collection changes more of them to make room.
-        self.checkpoint.began += u64::from(self.map.frames.is_some());
+        // Pages bring on no checkpoint: else those of one would bring on the next, while garbage
+        // collection changes more of them to make room.
+        self.checkpoint.beside += 1;
         self.stats.metadata += 1;
     }
 

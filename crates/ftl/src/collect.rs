@@ -157,13 +157,11 @@ impl Ftl {
             && self.collector.reading() == 0
             && !self.spares_a_unit();
         let unit = u64::from(self.shape.unit);
-        let promised = self.rings[USER].unmapped().next_multiple_of(unit)
-            + self.rings[GC].unmapped().next_multiple_of(unit)
-            + unit;
+        let promised = self.promised() + self.unplaced(GC).next_multiple_of(unit) + unit;
         let room = self.space(self.lines.free_chunks()).saturating_sub(promised);
         // When users wait, what is still to be written counts as gone: else one victim at a time would
         // be padded to its end, and give nothing back if it has no more to give than the padding takes.
-        let waiting = if free <= self.limiter.levels().0 { self.rings[GC].unmapped() } else { 0 };
+        let waiting = if free <= self.limiter.levels().0 { self.unplaced(GC) } else { 0 };
         let collects = self.limiter.collects((free + coming).saturating_sub(waiting));
         if !hurt
             && !stuck
@@ -180,7 +178,7 @@ impl Ftl {
         }
         // A further victim only if its data fits beside what is on its way: else the space would be
         // spread over victims none of which gets done.
-        let on_its_way = self.rings[GC].unmapped() + u64::from(self.layout.line_sectors);
+        let on_its_way = self.unplaced(GC) + u64::from(self.layout.line_sectors);
         if self.collector.draining > 0 && free < on_its_way && !stuck {
             return false;
         }

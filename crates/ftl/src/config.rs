@@ -85,8 +85,11 @@ pub struct FtlConfig {
     /// Sectors of the users' write buffer; at least, and with 0 just, what the geometry needs: for
     /// every active parallel unit the write units that wait for their pair, and three more.
     pub buffer_sectors: u32,
-    /// Sectors that are written between the beginnings of two checkpoints of the map; 0 for as many
-    /// as keep the pages of the map below one part in 64 of what is written.
+    /// Sectors that are written between the beginnings of two checkpoints of the map, by users and by
+    /// garbage collection, without the map's pages: recovery looks at one and a half times as many, the
+    /// open lines and the pages at most. 0 for as many of the users' as keep the pages below one part in
+    /// 64 of what users write; what recovery looks at is then as many times more as is written for each of
+    /// theirs.
     pub checkpoint_sectors: u32,
     /// Memory for the map, in sectors' worth: each holds one page of the map. 0 for all of the map in
     /// memory; else pages come from the media when they are asked for and go when others need the

@@ -79,6 +79,8 @@ pub struct Ftl {
     pub(crate) stats: FtlStats,
     pub(crate) issued: Issued,
     pub(crate) pending: VecDeque<Pending>,
+    /// Sectors that users may write out of the reserve.
+    pub(crate) granted: u32,
     /// Of them, those in front whose map words have been looked at.
     pub(crate) looked_at: usize,
     pub(crate) reads: Vec<UserRead>,
@@ -182,9 +184,8 @@ impl Ftl {
         shape: Shape,
         config: FtlConfig,
         layout: Layout,
-        mut journal: Journal,
+        journal: Journal,
     ) -> io::Result<Ftl> {
-        journal.cover_late();
         let user = WriteRing::new(&shape, layout.user_units, 0);
         let gc = WriteRing::new(&shape, layout.gc_units, user.capacity());
         let line = u64::from(layout.line_sectors);
@@ -212,7 +213,7 @@ impl Ftl {
             active: layout.active,
             limiter: RateLimiter::new(low, high, user.capacity(), config.rate_limiter),
             journal,
-            checkpoint: Checkpoint::new(layout.meta, layout.checkpoint_sectors, 0, 1),
+            checkpoint: Checkpoint::new(&layout, &config, 1),
             metadata: Metadata::new(&layout),
             drive_map: None,
             rings: [user, gc],
@@ -223,6 +224,7 @@ impl Ftl {
             stats: FtlStats::default(),
             issued: Issued::from(1),
             pending: VecDeque::new(),
+            granted: 0,
             looked_at: 0,
             reads: Vec::new(),
             free_reads: Vec::new(),
@@ -342,7 +344,14 @@ impl Ftl {
     #[inline]
     pub(crate) fn free_sectors(&self) -> u64 {
         let chunks = self.lines.free_chunks() + self.lines.erasing;
-        self.space(chunks).saturating_sub(self.rings[USER].unmapped())
+        self.space(chunks).saturating_sub(self.unplaced(USER))
+    }
+
+    /// Sectors of a ring that wait for a place on the media, for the first time or again.
+    #[inline]
+    pub(crate) fn unplaced(&self, ring: usize) -> u64 {
+        let again = self.retry.iter().filter(|(of, _)| *of == ring).count() as u64;
+        self.rings[ring].unmapped() + again * u64::from(self.shape.unit)
     }
 
     /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.
@@ -359,9 +368,25 @@ impl Ftl {
     /// Whether garbage collection may place a write unit: not in the space that users' admitted
     /// data needs, because lines that are drained already may wait for that data to be durable.
     pub(crate) fn spares_a_unit(&self) -> bool {
+        self.space(self.lines.free_chunks()) >= self.promised() + u64::from(self.shape.unit)
+    }
+
+    /// Sectors of free chunks and open lines that are not to be had: for what was admitted, padded to
+    /// whole write units, and for the map pages of trims that drained lines may wait for.
+    pub(crate) fn promised(&self) -> u64 {
         let unit = u64::from(self.shape.unit);
-        let promised = self.rings[USER].unmapped().next_multiple_of(unit) + unit;
-        self.space(self.lines.free_chunks()) >= promised
+        let pages = u64::from(self.layout.page_reserve(self.drive_map.is_some()));
+        self.unplaced(USER).next_multiple_of(unit) + pages.next_multiple_of(unit)
+    }
+
+    /// Whether users may write one unit more although the limiter lets them wait. What was overwritten
+    /// in lines that are still open cannot be won back before they are full; when space is short with
+    /// all of the rest won back, to write on is what makes there be more. A line, and half of what is
+    /// held for power cuts, stays garbage collection's.
+    pub(crate) fn spares_for_users(&self) -> bool {
+        let unit = u64::from(self.shape.unit);
+        let kept = u64::from(self.layout.line_sectors) + u64::from(self.layout.slack / 2);
+        self.space(self.lines.free_chunks()) >= self.promised() + unit + kept
     }
 
     pub(crate) fn in_range(&self, lba: u64, sectors: u32) -> bool {
@@ -423,7 +448,8 @@ impl Ftl {
         loop {
             let kept = self.yielding.keeps();
             let fetched = self.end_fetches(now, flash);
-            let admitted = self.admit_pending(now, flash);
+            let swept = self.sweep_due(flash);
+            let admitted = self.admit_pending(now, flash) || swept;
             if self.pads() {
                 self.complete_durable(now, flash);
                 self.pad(flash);

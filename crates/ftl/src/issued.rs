@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// them are on the media.
 #[derive(Debug)]
 pub(crate) struct Issued {
-    /// Whether each unit from `low` on is on the media; the first is not.
+    /// Whether each unit from `low` on is on the media, or never will be; the first is neither.
     ended: VecDeque<bool>,
     low: u64,
 }
@@ -37,7 +37,7 @@ impl Issued {
         number
     }
 
-    /// A unit is on the media.
+    /// A unit is on the media, or will get another number before it is.
     #[inline]
     pub(crate) fn end(&mut self, number: u64) {
         self.ended[(number - self.low) as usize] = true;

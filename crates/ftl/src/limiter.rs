@@ -2,8 +2,8 @@
 //! "a PID controlled rate limiter, whose feedback loop is based on the total number of free blocks
 //! available").
 //!
-//! Guarantees, whichever kind: with `high` free sectors or more users write freely; with `low` or
-//! fewer they wait; in between every moved sector earns them something, so that one victim's worth of
+//! Guarantees, whichever kind: with `high` free sectors or more users write freely, but never leave
+//! fewer than `low`; with `low` or fewer they wait; in between every moved sector earns them something, so that one victim's worth of
 //! moved sectors never leaves them without any, and what was earned ahead is bounded; when nothing is
 //! moved that could earn, they do not wait for it. The same calls give the same answers (rule R3).
 
@@ -93,13 +93,13 @@ impl RateLimiter {
         }
     }
 
-    /// How many of `wanted` sectors users may write now.
+    /// How many of `wanted` sectors users may write now: none of those that leave fewer than `low`.
     #[inline]
     pub(crate) fn admits(&self, wanted: u32, free: u64, idle: bool) -> u32 {
+        let above = free.saturating_sub(self.low);
+        let wanted = if above < u64::from(wanted) { above as u32 } else { wanted };
         if free >= self.high {
             wanted
-        } else if free <= self.low {
-            0
         } else if idle {
             // Nothing is being moved that could earn quota; what is left may be used.
             wanted
@@ -216,7 +216,12 @@ mod tests {
         l.spend(10, 150);
         assert_eq!(l.admits(100, 150, false), 20);
         assert_eq!(l.admits(100, 100, true), 0, "the reserve is not the users'");
-        assert_eq!(l.admits(100, 101, true), 100, "nothing to wait for");
+        assert_eq!(
+            l.admits(100, 110, true),
+            10,
+            "nothing to wait for, but the reserve is not theirs"
+        );
+        assert_eq!(l.admits(200, 250, false), 150);
         l.moved(1_000, 199);
         assert_eq!(l.admits(1_000, 199, false), 64, "bounded burst");
     }

@@ -34,12 +34,18 @@ impl Ftl {
         let mut moved = self.begin_lines(now, flash);
         // One per parallel unit at most: users have the other program that it takes.
         moved |= self.finish_lines(now, flash);
-        while let Some(&(ring, unit)) = self.retry.front() {
-            if !self.program_unit(now, ring, unit, flash) {
+        let mut at = 0;
+        while let Some(&(ring, unit)) = self.retry.get(at) {
+            if self.program_unit(now, ring, unit, flash) {
+                self.retry.remove(at);
+                moved = true;
+            } else if ring == GC {
+                // Moved data that finds no place holds nobody up: what it came from is still there, and
+                // space for it may come from what users' units make durable.
+                at += 1;
+            } else {
                 return self.finish_lines(now, flash) || moved;
             }
-            self.retry.pop_front();
-            moved = true;
         }
         // Users first: what they may write has been limited on admission, and victims may wait for
         // it to be durable.
@@ -101,8 +107,11 @@ impl Ftl {
         self.lines.chunks[chunk as usize].last = name;
         let u = &mut self.rings[ring].units[unit as usize];
         if u.state == UnitState::Filling {
-            // One that is written again after a failure keeps its number, and so its age.
+            // A users' one that is written again after a failure keeps its number, and so its age.
             u.sequence = self.issued.begin();
+            if ring == GC {
+                self.checkpoint.note_moved(self.shape.unit);
+            }
         }
         (u.state, u.chunk, u.sector, u.next) = (UnitState::Mapped, chunk, sector, NONE);
         let sequence = u.sequence;
@@ -296,6 +305,21 @@ impl Ftl {
             if one || room >= end || self.open[stream].len() >= 2 && room > 0 {
                 return None;
             }
+            // With no line to spare, room in any open line comes first: what was overwritten in it cannot
+            // be won back before it is full.
+            if self.lines.free_chunks() < 2 * self.layout.active {
+                let mut left = room;
+                for other in (0..STREAMS).filter(|other| *other != stream) {
+                    let (placed, room) = self.place_in_open(other);
+                    if placed.is_some() {
+                        return placed;
+                    }
+                    left += room;
+                }
+                if left > 0 && self.programs > 0 {
+                    return None;
+                }
+            }
             // A line is opened narrower than it should be only when no chunk is on its way back.
             if self.lines.free_chunks() < self.layout.active && self.lines.erasing > 0 {
                 return None;
@@ -421,6 +445,7 @@ impl Ftl {
             }
             if !padding {
                 self.write_again(name, chunk);
+                self.renumber_if_moved(name);
             }
         }
         self.release_readable(chunk);
@@ -480,6 +505,21 @@ impl Ftl {
             list.strike(self.lines.chunks[chunk as usize].place, sector);
         }
         self.retry.push_back(parts(name));
+    }
+
+    /// Takes the number of a unit of moved data back that is not on the media, as if it had never been
+    /// given a place: nobody who trims waits for it until it has one again, and what has been overwritten
+    /// or trimmed by then becomes padding.
+    fn renumber_if_moved(&mut self, name: u32) {
+        if parts(name).0 != GC {
+            return;
+        }
+        let unit = self.unit_mut(name);
+        if unit.state == UnitState::Mapped {
+            unit.state = UnitState::Filling;
+            let sequence = unit.sequence;
+            self.issued.end(sequence);
+        }
     }
 
     pub(crate) fn unlink(&mut self, name: u32, chunk: u32) {

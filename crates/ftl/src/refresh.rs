@@ -196,7 +196,10 @@ impl Ftl {
             return None;
         }
         let (line, levels) = match self.lines.take_refresh() {
-            Some(line) => (line, false),
+            Some(line) => {
+                self.checkpoint.renew();
+                (line, false)
+            }
             // It may want a line of its own.
             None if room >= 2 * line => (self.take_cold()?, true),
             None => return None,

@@ -234,7 +234,7 @@ pub struct Layout {
     pub snapshot_bytes: u64,
     /// Bytes of records between two snapshots.
     pub record_bytes: u64,
-    /// Sectors that users write between the beginnings of two checkpoints.
+    /// Sectors that are written between the beginnings of two checkpoints.
     pub checkpoint_sectors: u64,
     /// Parallel units written at the same time: chunks per line.
     pub active: u32,
@@ -272,6 +272,12 @@ impl Layout {
         let Layout { snapshot_bytes, record_bytes, .. } = *self;
         let owner = if drive_map { self.owner ^ OWNER ^ OWNER_DRIVE_MAP } else { self.owner };
         JournalConfig { owner, snapshot_bytes, record_bytes }
+    }
+
+    /// Sectors that garbage collection leaves for the map pages of trims: those of all pages, but no more
+    /// than a quarter of what is held for padding.
+    pub(crate) fn page_reserve(&self, drive_map: bool) -> u32 {
+        if drive_map { 0 } else { self.meta.min(self.slack / 4) }
     }
 
     /// The layout for `counted` usable chunks of the `owned` ones that are the layer's.

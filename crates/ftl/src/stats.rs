@@ -5,6 +5,8 @@
 pub struct FtlStats {
     /// Sectors that users wrote.
     pub user_writes: u64,
+    /// Of them, those let in out of the reserve, because there was nothing to win back.
+    pub reserve_writes: u64,
     /// Sectors that users read.
     pub user_reads: u64,
     /// Reads served from the write buffer.
@@ -93,6 +95,7 @@ impl FtlStats {
     pub fn plus(&self, other: &FtlStats) -> FtlStats {
         FtlStats {
             user_writes: self.user_writes + other.user_writes,
+            reserve_writes: self.reserve_writes + other.reserve_writes,
             user_reads: self.user_reads + other.user_reads,
             buffer_hits: self.buffer_hits + other.buffer_hits,
             unmapped_reads: self.unmapped_reads + other.unmapped_reads,
@@ -135,6 +138,7 @@ impl FtlStats {
     pub fn since(&self, earlier: &FtlStats) -> FtlStats {
         FtlStats {
             user_writes: self.user_writes - earlier.user_writes,
+            reserve_writes: self.reserve_writes - earlier.reserve_writes,
             user_reads: self.user_reads - earlier.user_reads,
             buffer_hits: self.buffer_hits - earlier.buffer_hits,
             unmapped_reads: self.unmapped_reads - earlier.unmapped_reads,

@@ -26,11 +26,11 @@
 //! on different parallel units where the chunks allow it. What [`Journal::durable`] has reached
 //! comes back after a power cut, as long as one copy of every frame can be read.
 //!
-//! Where paired pages must be programmed before a unit can be read, a copy that has nothing else to write
-//! pads until all of its snapshot can be; until then the generation before is kept, unless its chunks
-//! are needed. An owner with other things to program has it pad only if there is none before, or when the
-//! chunks of that are needed. So a journal can be told from others, and its owner sees what it was made for,
-//! without writing anything. The padding takes no room that was announced: where none is left there is less.
+//! Where paired pages must be programmed before a unit can be read, the records behind a snapshot make it
+//! readable; until then the generation before is kept. When there is none before, or when its chunks are
+//! needed, a copy that has nothing else to write pads instead. So a journal can be told from others, and its
+//! owner sees what it was made for, without writing anything. The padding takes no room that was announced:
+//! where none is left there is less.
 //!
 //! # Why recovery finds the same however often it is cut
 //!

@@ -149,7 +149,7 @@ impl Journal {
             return Place::Wait;
         }
         // What can be read must not go before what comes after it can be.
-        if !self.covers_now() && self.is_coverable(i) {
+        if !self.covers() && self.is_coverable(i) {
             return Place::Cover;
         }
         if self.let_go() {

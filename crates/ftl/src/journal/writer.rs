@@ -39,9 +39,6 @@ pub struct Journal {
     /// The last generation of which a snapshot can be read without padding; kept until the next one can,
     /// unless its chunks are needed. 0 if there is none.
     pub(super) shown: u64,
-    /// Copies that have nothing else to write pad until their snapshot can be read, also if an older one
-    /// can be.
-    covers: bool,
     /// Which copies hold all of it that is durable.
     pub(super) copies: [bool; 2],
     /// Copies that the newest generation is to have.
@@ -130,7 +127,6 @@ impl Journal {
             ops: [None; MAX_OPS],
             committed: from.generation,
             shown: from.generation,
-            covers: true,
             copies: from.copies,
             width: capacity.copies(pool.good()) as usize,
             begun: from.generation > 0,
@@ -258,7 +254,7 @@ impl Journal {
             && (self.failed.is_some() || self.pool.to_erase().is_none())
             && (blocked || self.backlog.is_empty())
             && (self.failed.is_some()
-                || !self.covers_now()
+                || !self.covers()
                 || self.lanes.iter().all(|lane| lane.uncovered == 0))
     }
 
@@ -321,7 +317,7 @@ impl Journal {
                 return moved;
             }
             let Some(segment) = self.backlog.at(lane.next) else {
-                return self.covers_now() && self.cover(i, now, flash) || moved;
+                return self.covers() && self.cover(i, now, flash) || moved;
             };
             let (generation, base) = (segment.generation, segment.is_base());
             let (frames, last_of_base) = (segment.frames, base && lane.next + 1 == segment.end());
@@ -355,14 +351,10 @@ impl Journal {
         }
     }
 
-    /// Leaves it to records, and to the want of chunks, to make a snapshot readable as it is, as long as
-    /// the one before can be read: for an owner with other things to program.
-    pub(crate) fn cover_late(&mut self) {
-        self.covers = false;
-    }
-
-    pub(super) fn covers_now(&self) -> bool {
-        self.covers || self.shown == 0
+    /// Whether copies that have nothing else to write pad until their snapshot can be read: only when no
+    /// older one can be. Otherwise it is left to records, and to the want of chunks.
+    pub(super) fn covers(&self) -> bool {
+        self.shown == 0
     }
 
     /// Whether padding can make a lane's snapshot readable, which is the generation's that would be found

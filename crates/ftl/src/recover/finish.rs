@@ -8,7 +8,7 @@ use crate::counting::Counting;
 use crate::drive_map::DriveMap;
 use crate::issued::Issued;
 use crate::map_page::MapPage;
-use crate::{Ftl, Layout, Location, NewFtlError};
+use crate::{Ftl, Location, NewFtlError};
 
 impl Recovery {
     /// The layer as it was, less what was not durable. If too many chunks went bad, it can be read
@@ -34,9 +34,7 @@ impl Recovery {
             None => self.copies.next().max(base).max(oldest.max().unwrap_or(0) + 1),
         };
         ftl.issued = Issued::from(next);
-        let Layout { meta, checkpoint_sectors, .. } = self.layout;
-        let since = (next - base).saturating_mul(self.shape.unit.into());
-        ftl.checkpoint = Checkpoint::new(meta, checkpoint_sectors, since, base);
+        ftl.checkpoint = Checkpoint::new(&self.layout, &self.config, base.min(next));
         self.fill_map(&mut ftl);
         if self.layout.map_frames > 0 {
             self.leave_pages(&mut ftl);

@@ -8,7 +8,12 @@ use crate::Oob;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobKind {
     /// The journal.
-    Journal(u32),
+    Journal {
+        /// The journal's own name for it.
+        op: u32,
+        /// Of a read, the first sector, flat.
+        first: u32,
+    },
     /// Padding of a chunk up to this sector.
     Pad {
         /// The chunk.

@@ -57,12 +57,10 @@ mod metas;
 mod pages;
 mod sectors;
 
-use clock::Nanos;
-
 pub use error::RecoveryError;
 use job::JobKind;
 pub use job::{Job, JobDone, Work};
-use journal::{Jobs, journal_chunk, without_padding};
+use journal::{Known, journal_chunk, without_padding};
 
 use crate::ftl::{owned, reserved};
 use crate::journal::{ChunkFound, Journal, JournalRecovery};
@@ -118,6 +116,10 @@ pub struct RecoveryStats {
     pub oob_sectors: u64,
     /// Sectors that were read with their data: the journal's, the map's, and metadata of lines.
     pub data_sectors: u64,
+    /// Of these, those of the journal, each once.
+    pub journal_sectors: u64,
+    /// Of these, pages of the map.
+    pub page_sectors: u64,
     /// Write units of padding.
     pub padding_units: u64,
     /// Map pages that said something else than what was found; 0, or something is wrong.
@@ -155,6 +157,8 @@ pub struct Recovery {
     snapshot: Option<Snapshot>,
     /// The recovery of the journal, while it is only looked at.
     next: Option<Box<JournalRecovery>>,
+    /// What has been read of the journal, until it has all been.
+    known: Known,
     /// Lines as the journal knows them; without one, every chunk is a line.
     lines: Vec<LineEntry>,
     copies: Copies,
@@ -249,6 +253,7 @@ impl Recovery {
         Ok(Recovery {
             phase: Phase::Journal(Box::new(journal)),
             next,
+            known: Known::new(),
             journal: None,
             snapshot: None,
             lines: Vec::new(),
@@ -283,20 +288,8 @@ impl Recovery {
     pub fn jobs(&mut self) -> Vec<Job> {
         let mut jobs = Vec::new();
         while jobs.is_empty() && self.error.is_none() {
-            match &mut self.phase {
-                Phase::Journal(journal) => {
-                    let way = &mut Jobs { shape: self.shape, jobs: &mut jobs, data: &[] };
-                    journal.kick(Nanos::ZERO, way);
-                    if let Some(result) = journal.finish() {
-                        match result {
-                            Ok(recovered) if self.next.is_some() => self.looked(recovered),
-                            Ok(recovered) => self.begin(recovered),
-                            Err(e) => self.error = Some(RecoveryError::Journal(e)),
-                        }
-                    } else if jobs.is_empty() {
-                        self.error = Some(RecoveryError::Unfinished);
-                    }
-                }
+            match self.phase {
+                Phase::Journal(_) => self.journal_jobs(&mut jobs),
                 Phase::Firsts => self.first_jobs(&mut jobs),
                 Phase::Pad => self.pad_jobs(&mut jobs),
                 Phase::Lasts => self.last_jobs(&mut jobs),
@@ -318,20 +311,14 @@ impl Recovery {
     pub fn done(&mut self, id: u32, done: JobDone<'_>) {
         let Some(&kind) = self.kinds.get(id as usize) else { return };
         match (kind, done) {
-            (JobKind::Journal(op), JobDone::Padded(status)) => {
+            (JobKind::Journal { op, .. }, JobDone::Padded(status)) => {
                 if let Phase::Journal(journal) = &mut self.phase {
                     journal.program_done(op, status);
                     self.stats.padding_units += 1;
                 }
             }
-            (JobKind::Journal(op), JobDone::Read { failed, data, .. }) => {
-                if let Phase::Journal(journal) = &mut self.phase {
-                    let mut none = Vec::new();
-                    let way = &mut Jobs { shape: self.shape, jobs: &mut none, data };
-                    journal.read_done(op, failed, way);
-                    self.stats.data_sectors +=
-                        (data.len() / self.shape.sector_bytes.max(1) as usize) as u64;
-                }
+            (JobKind::Journal { op, first }, JobDone::Read { failed, data, .. }) => {
+                self.journal_read(op, first, failed, data);
             }
             (JobKind::Pad { chunk, end }, JobDone::Padded(status)) => {
                 self.stats.padding_units += 1;
@@ -360,6 +347,7 @@ impl Recovery {
             }
             (JobKind::Page { number }, JobDone::Read { failed, data, .. }) => {
                 self.stats.data_sectors += 1;
+                self.stats.page_sectors += 1;
                 // One that could not be read may have sent the others of its batch round again.
                 if matches!(self.phase, Phase::Pages) {
                     self.page(number, (failed == 0).then_some(data));

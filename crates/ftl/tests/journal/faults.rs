@@ -35,8 +35,8 @@ fn every_frame_has_two_copies_on_different_parallel_units() {
     let stats = script.journal.stats();
     assert_eq!((stats.generations, stats.records, stats.copies_lost), (6, 76, 0));
     assert_eq!(stats.frames + stats.padding, script.flash.programs);
-    // Of six snapshots those that were idle behind: records cover the others.
-    assert!((1..=6 * 2 * 2).contains(&stats.padding), "{} of padding", stats.padding);
+    // Records cover all snapshots; padding would be for the first, if it were idle behind that.
+    assert!(stats.padding <= 2 * 2, "{} of padding", stats.padding);
     assert_eq!(stats.erases, script.flash.erases);
     assert!(script.flash.outstanding() == 0 && script.journal.is_idle());
 }
@@ -164,6 +164,32 @@ fn any_copy_can_be_unreadable_and_what_is_lost_in_both_ends_the_records() {
     }
 }
 
+/// Cuts until a unit is torn; `None` if that is the first one of its chunk, which is erased before it is
+/// used, or if the generation has no room before.
+fn torn_behind_others(seed: u64) -> Option<Script> {
+    let mut script = Script::new(seed);
+    assert!(script.run(1, u64::MAX));
+    for i in 0.. {
+        if script.journal.wants_snapshot() {
+            break;
+        }
+        script.append(i);
+        script.journal.flush();
+        script.journal.kick(Nanos(0), &mut script.flash);
+        script.flash.power_cut();
+        let (content, recovered) = script.recover();
+        assert!(script.model.allows(&content));
+        script.journal = recovered.journal;
+        if script.flash.torn > 0 {
+            assert_eq!(recovered.unreadable, script.flash.torn);
+            return script.journal.wants_snapshot().then_some(script);
+        }
+        script.model = Model::of(&content);
+        script.model.durable = 0;
+    }
+    None
+}
+
 #[test]
 fn after_a_clean_stop_the_generation_goes_on_and_after_a_torn_unit_a_snapshot_is_due() {
     let mut script = Script::new(5);
@@ -188,25 +214,7 @@ fn after_a_clean_stop_the_generation_goes_on_and_after_a_torn_unit_a_snapshot_is
         script.model.durable = script.model.len();
     }
 
-    let mut script = Script::new(6);
-    assert!(script.run(1, u64::MAX));
-    // Cut until a unit is torn.
-    for i in 0.. {
-        script.append(i);
-        script.journal.flush();
-        script.journal.kick(Nanos(0), &mut script.flash);
-        script.flash.power_cut();
-        let (content, recovered) = script.recover();
-        assert!(script.model.allows(&content));
-        script.journal = recovered.journal;
-        if script.flash.torn > 0 {
-            assert_eq!(recovered.unreadable, script.flash.torn);
-            break;
-        }
-        script.model = Model::of(&content);
-        script.model.durable = 0;
-    }
-    assert!(script.journal.wants_snapshot());
+    let mut script = (6..20).find_map(torn_behind_others).expect("a seed that tears such a unit");
     let needed = JournalError::SnapshotNeeded { frames: 1, room: 0 };
     assert_eq!(script.journal.append(b"x"), Err(needed));
     script.journal.snapshot(b"fresh".to_vec()).unwrap();
@@ -239,8 +247,9 @@ fn with_every_erase_failing_the_journal_ends_and_what_it_held_is_still_there() {
             widths.push(copies(&script.flash)[&0].len());
         }
     }
-    // Two chunks are lost with each, until the second copy of the old one is given up in vain.
-    assert_eq!(widths, [2, 2, 2]);
+    // Two chunks are lost with each, and those of the one before are kept until it can be read: the
+    // second copy is given up for the next, and then there is none.
+    assert_eq!(widths, [2, 1]);
     let Some(JournalError::WornOut { reserved: 8, good, frames: 2 }) =
         script.journal.failed().cloned()
     else {

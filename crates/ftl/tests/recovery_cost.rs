@@ -1,0 +1,155 @@
+//! What a recovery reads is bounded by the distance of two checkpoints, whatever the size of the flash
+//! (LightNVM paper section 4.2.2): flash of two sizes, everything else equal, overwritten at random by
+//! many writers at once and cut at different moments between two checkpoints.
+
+mod common;
+
+use clock::Nanos;
+use common::{TestFlash, geometry};
+use ftl::{Found, Ftl, FtlConfig, Layout, RecoveryStats, Shape};
+use rng::Rng;
+
+/// Sectors between two checkpoints.
+const INTERVAL: u32 = 2_048;
+/// Write units of a page of four sectors, and of a chunk.
+const UNIT: u32 = 4;
+const UNITS: u32 = 16;
+/// Writes under way at once.
+const WRITERS: usize = 32;
+/// Moments at which power is cut.
+const PHASES: u32 = 16;
+
+struct Bed {
+    ftl: Ftl,
+    flash: TestFlash,
+    config: FtlConfig,
+    rng: Rng,
+    free: Vec<u64>,
+}
+
+impl Bed {
+    fn new(chunks: u32, pair_units: u32, config: FtlConfig) -> Bed {
+        let mut geometry = geometry(2, 4, chunks, UNIT * UNITS, UNIT, pair_units * UNIT);
+        geometry.sector_bytes = 4096;
+        let shape = Shape::of(&geometry);
+        let ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+        let mut flash = TestFlash::new(shape, true, ftl.slots(), 3);
+        for tag in 0..WRITERS as u64 {
+            flash.requests.insert(tag, vec![tag; 64]);
+        }
+        Bed { ftl, flash, config, rng: Rng::new(9), free: (0..WRITERS as u64).collect() }
+    }
+
+    /// Writes requests of `n` sectors at the places that `next` says, as fast as it goes.
+    fn write(&mut self, n: u32, mut next: impl FnMut(&mut Rng) -> Option<u64>) {
+        let mut more = true;
+        while more || self.free.len() < WRITERS {
+            while more && let Some(tag) = self.free.pop() {
+                match next(&mut self.rng) {
+                    Some(lba) => self.ftl.write(tag, lba, n, false),
+                    None => {
+                        self.free.push(tag);
+                        more = false;
+                    }
+                }
+            }
+            self.ftl.kick(Nanos(0), &mut self.flash);
+            let before = self.free.len();
+            while let Some(done) = self.ftl.take_done() {
+                assert!(done.status.is_success());
+                self.free.push(done.tag);
+            }
+            if self.free.len() == before && !self.flash.step(&mut self.ftl) {
+                assert!(self.free.len() == WRITERS, "stuck: {}", self.ftl.debug_state());
+            }
+        }
+    }
+
+    /// Writes all sectors, one after the other.
+    fn fill(&mut self) {
+        let (mut at, all) = (0, self.ftl.sectors() / 64 * 64);
+        self.write(64, |_| {
+            at += 64;
+            (at <= all).then(|| at - 64)
+        });
+    }
+
+    /// Overwrites so many sectors at random, `n` at a time.
+    fn overwrite(&mut self, sectors: u32, n: u32) {
+        let all = self.ftl.sectors();
+        let mut left = sectors;
+        self.write(n, |rng| {
+            left = left.checked_sub(n)?;
+            Some(rng.below(all - u64::from(n)))
+        });
+    }
+
+    fn cut(&mut self) -> RecoveryStats {
+        self.flash.cut();
+        self.ftl = self.flash.recover(self.config);
+        *self.flash.recoveries.last().unwrap()
+    }
+}
+
+/// The most that recoveries have read, of each kind.
+fn most(chunks: u32, pair_units: u32, config: FtlConfig, sectors: u32) -> (RecoveryStats, Layout) {
+    let mut bed = Bed::new(chunks, pair_units, config);
+    bed.fill();
+    let mut most = RecoveryStats::default();
+    for phase in 0..PHASES {
+        bed.overwrite(2 * INTERVAL + phase * INTERVAL / PHASES, sectors);
+        let r = bed.cut();
+        assert!(r.from_checkpoint && r.contradictions == 0, "{r:?}");
+        most.oob_sectors = most.oob_sectors.max(r.oob_sectors);
+        most.journal_sectors = most.journal_sectors.max(r.journal_sectors);
+        most.page_sectors = most.page_sectors.max(r.page_sectors);
+        most.data_sectors = most.data_sectors.max(r.data_sectors);
+        most.padding_units = most.padding_units.max(r.padding_units);
+        most.lines_read = most.lines_read.max(r.lines_read);
+        assert_eq!(r.data_sectors, r.journal_sectors + r.page_sectors, "there is nothing else");
+    }
+    (most, *bed.ftl.layout())
+}
+
+/// The interval counts what is moved too, so that amplification does not matter: a checkpoint is durable
+/// half an interval after it began, at the latest, so that the last one began at most one and a half ago.
+/// Beside that: the map's pages of two checkpoints, what is under way, and what was in the lines that were
+/// open then, two of each of two streams.
+fn bound(layout: &Layout) -> u64 {
+    let under_way = (layout.user_units + layout.gc_units) * UNIT;
+    u64::from(INTERVAL * 3 / 2 + 2 * layout.meta + under_way + 4 * layout.line_sectors)
+}
+
+#[test]
+fn what_is_read_depends_on_the_interval_and_not_on_the_size() {
+    let config = FtlConfig {
+        over_provisioning: 0.25,
+        checkpoint_sectors: INTERVAL,
+        line_metadata: false,
+        ..FtlConfig::default()
+    };
+    for (pair_units, sectors) in [(0, 1), (7, 1), (0, 64)] {
+        let mut smallest: Option<RecoveryStats> = None;
+        for chunks in [32, 128, 384] {
+            let (most, layout) = most(chunks, pair_units, config, sectors);
+            println!(
+                "{} sectors, pairs of {pair_units} units, writes of {sectors}: {} out of band of {} \
+                 lines, bound {}; journal {}, pages {}, padding {} units",
+                layout.logical,
+                most.oob_sectors,
+                most.lines_read,
+                bound(&layout),
+                most.journal_sectors,
+                most.page_sectors,
+                most.padding_units
+            );
+            assert!(most.oob_sectors <= bound(&layout), "{most:?} {layout:?}");
+            assert_eq!(most.page_sectors, u64::from(layout.meta));
+            // Twelve times the size, and at most a quarter more but for the pages of two checkpoints.
+            let first = *smallest.get_or_insert(most);
+            let pages = 2 * u64::from(layout.meta);
+            assert!(most.oob_sectors <= first.oob_sectors * 5 / 4 + pages, "{most:?} {first:?}");
+            assert!(most.padding_units <= first.padding_units + 4 * u64::from(layout.active));
+        }
+    }
+}
