@@ -64,8 +64,9 @@ bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
 	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || exit 1; \
 	done
 
-instructions: ## count what pblk does per request, instruction by instruction; fails over a bound
+instructions: ## count what pblk and user-level I/O do per request, instruction by instruction; fails over a bound
 	$(CARGO) bench --package sluice-lightnvm --bench instructions
+	$(CARGO) bench --package sluice-direct --bench instructions
 
 plots: ## measure the LightNVM paper's evaluation in virtual time, and draw docs/lightnvm/*.svg
 	$(CARGO) build --release --package sluice --bin sluice

@@ -4,7 +4,7 @@ use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
-use crate::{Completion, Limits, Op, Request};
+use crate::{Completion, Limits, Op, Request, Rest};
 
 /// The device takes no further request now; try again after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +51,19 @@ pub trait Device: Component {
 
     /// Whom the drive wakes when something completes while the submitter's runner is parked.
     fn set_waker(&mut self, waker: Waker);
+
+    /// Whether a submitter can [`rest`](Device::rest) in the device instead of parking.
+    fn rests(&self) -> bool {
+        false
+    }
+
+    /// Gives the drive what was submitted and sleeps until there is something to reap, or for `timeout`
+    /// at most ([`Nanos::MAX`]: without limit), all in one step: for a submitter with nothing else to
+    /// wait for. After [`Rest::Unable`] nothing has happened: it polls, and parks.
+    fn rest(&mut self, timeout: Nanos) -> Rest {
+        let _ = timeout;
+        Rest::Unable
+    }
 }
 
 impl<D: Device + ?Sized> Device for &mut D {
@@ -69,6 +82,12 @@ impl<D: Device + ?Sized> Device for &mut D {
     fn set_waker(&mut self, waker: Waker) {
         (**self).set_waker(waker);
     }
+    fn rests(&self) -> bool {
+        (**self).rests()
+    }
+    fn rest(&mut self, timeout: Nanos) -> Rest {
+        (**self).rest(timeout)
+    }
 }
 
 impl<D: Device + ?Sized> Device for Box<D> {
@@ -86,5 +105,11 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn set_waker(&mut self, waker: Waker) {
         (**self).set_waker(waker);
+    }
+    fn rests(&self) -> bool {
+        (**self).rests()
+    }
+    fn rest(&mut self, timeout: Nanos) -> Rest {
+        (**self).rest(timeout)
     }
 }

@@ -58,7 +58,7 @@ pub use config::{BlockError, Config, Layout, PerWhat, Topology};
 pub use device::{Busy, Device, refusal};
 pub use dispatch::{REMOVED, Timeouts};
 pub use driver::{
-    Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Segment,
+    Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Rest, Segment,
 };
 pub use layer::{BlockLayer, Opened};
 pub use merge::MergerError;

@@ -4,7 +4,6 @@
 //! touch: a command with data in several places has a table of segments, which the submitter keeps
 //! in registered memory of its own, one table per request, so nobody else's memory is written.
 
-use std::io;
 use std::sync::Arc;
 
 use ring::{AddressSpace, Iova, Region, RegisterError};
@@ -49,9 +48,8 @@ impl Merger {
         let segments = features.segments.clamp(1, MOST_SEGMENTS);
         let tables = if segments > 1 {
             let bytes = requests as usize * usize::from(segments) * Segment::BYTES;
-            let region = Region::anonymous(bytes)?;
-            let at = memory.register(&region)?;
-            Some((region, at))
+            // Memory that the device can reach, if that is in another process.
+            Some(memory.provide(bytes)?)
         } else {
             None
         };
@@ -168,10 +166,7 @@ impl Merger {
 /// Why there is no memory for tables of segments.
 #[derive(Debug, thiserror::Error)]
 pub enum MergerError {
-    /// No memory.
-    #[error("memory for tables of segments: {0}")]
-    Memory(#[from] io::Error),
-    /// No registration left.
+    /// No memory, or no registration left.
     #[error("registering memory for tables of segments: {0}")]
     Register(#[from] RegisterError),
 }

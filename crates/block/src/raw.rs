@@ -14,7 +14,7 @@ use nvme::Status;
 use ring::{AddressSpace, Port};
 
 use crate::device::refusal;
-use crate::{Busy, Completion, Device, Limits, Request};
+use crate::{Busy, Completion, Device, Limits, Request, Rest};
 
 /// A block device that is one hardware queue.
 #[derive(Debug)]
@@ -141,6 +141,19 @@ impl<Q: HardwareQueue> Device for Raw<Q> {
 
     fn set_waker(&mut self, waker: Waker) {
         self.queue.set_waker(waker);
+    }
+
+    fn rests(&self) -> bool {
+        self.queue.rests()
+    }
+
+    #[inline]
+    fn rest(&mut self, timeout: Nanos) -> Rest {
+        // What can be reaped now must not wait.
+        match self.found.is_some() || !self.refused.is_empty() {
+            true => Rest::Unable,
+            false => self.queue.rest(timeout),
+        }
     }
 }
 

@@ -138,7 +138,7 @@
 #define SLUICE_CACHE_NO_READ_AHEAD 4
 
 /**
- * It sleeps until something may have come, by what requests of the kind and size took lately.
+ * It sleeps until enough may have come, by how fast requests ended lately.
  */
 #define SLUICE_PERIOD_DYNAMIC 0
 

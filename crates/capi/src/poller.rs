@@ -12,7 +12,7 @@ use crate::lane::{Home, Place};
 use crate::options::{Versioned, give, take};
 use crate::queue::sluice_queue;
 
-/// It sleeps until something may have come, by what requests of the kind and size took lately.
+/// It sleeps until enough may have come, by how fast requests ended lately.
 pub const SLUICE_PERIOD_DYNAMIC: u32 = 0;
 /// It sleeps `period_ns` between two looks.
 pub const SLUICE_PERIOD_FIXED: u32 = 1;

@@ -27,7 +27,7 @@ mod wake;
 pub use component::Component;
 pub use link::{Flag, Link, Sight};
 pub use nanos::Nanos;
-pub use real::{RealClock, thread_cpu};
+pub use real::{RealClock, sleep_exactly, thread_cpu};
 pub use real_run::{Idle, RealRunner, Stopper};
 pub use timer::TimerQueue;
 pub use virtual_run::{Stalled, VirtualRunner};

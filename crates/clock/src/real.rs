@@ -1,37 +1,61 @@
 //! [`RealClock`]: monotonic wall time.
 
-use std::time::Instant;
+use rustix::time::ClockId;
 
 use crate::Nanos;
 
 /// Monotonic time since the clock was made. Copies agree with each other.
 #[derive(Clone, Copy, Debug)]
 pub struct RealClock {
-    start: Instant,
+    start: Nanos,
+}
+
+#[inline]
+fn read(clock: ClockId) -> Nanos {
+    let time = rustix::time::clock_gettime(clock);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 impl RealClock {
     /// A clock that starts now.
     pub fn start() -> RealClock {
-        RealClock { start: Instant::now() }
+        RealClock { start: read(ClockId::Monotonic) }
     }
 
     /// Time since the start. About 20 ns on x86-64 (vDSO).
     #[inline]
     pub fn now(&self) -> Nanos {
-        Nanos(self.start.elapsed().as_nanos() as u64)
+        read(ClockId::Monotonic).since(self.start)
     }
 }
 
 /// Time that the calling thread has had a CPU: what others do on the machine does not count.
 pub fn thread_cpu() -> Nanos {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    read(ClockId::ThreadCPUTime)
+}
+
+/// Lets timed sleeps of the calling thread end when they are due, as far as the kernel can: Linux ends
+/// those of other threads up to 50 us later, to wake several sleepers at once (prctl(2),
+/// `PR_SET_TIMERSLACK`). Threads that it starts are like it. Refused, sleeps stay as late as they were.
+pub fn sleep_exactly() {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exact_sleeps_are_asked_for_by_the_thread_that_sleeps() {
+        let slack = || rustix::thread::current_timer_slack().unwrap();
+        let others = slack();
+        let exact = std::thread::spawn(move || {
+            sleep_exactly();
+            slack()
+        });
+        assert_eq!(exact.join().unwrap(), 1);
+        assert_eq!(slack(), others, "others' sleeps are their own");
+    }
 
     #[test]
     fn never_runs_backwards() {

@@ -16,6 +16,7 @@ use ring::AddressSpace;
 
 use crate::DirectError;
 use crate::buffer::{Buffer, Pool};
+use crate::drive_queues::DriveQueues;
 use crate::queue::{Borrowed, Hardware, Queue};
 use crate::served::{Served, ServedQueue, pump};
 
@@ -329,6 +330,32 @@ impl Device {
         Ok(queue)
     }
 
+    /// Makes `count` hardware queues for layers that are put on a drive as a kernel does it
+    /// ([`block::BlockLayer`], [`block::Blocking`]), wherever the drive is.
+    ///
+    /// # Errors
+    /// [`DirectError::NoDrive`] on anything but a drive; [`DirectError`] for a queue that is refused,
+    /// or for `count` of zero.
+    pub fn drive_queues(
+        &self,
+        count: u16,
+        config: QueueConfig,
+    ) -> Result<DriveQueues, DirectError> {
+        let opened = &self.opened;
+        let Way::Drive(way) = &opened.way else {
+            return Err(DirectError::NoDrive { device: opened.name.clone() });
+        };
+        if count == 0 {
+            return Err(DirectError::Config {
+                key: "count",
+                value: 0,
+                allowed: "one queue or more",
+            });
+        }
+        let queues = (0..count).map(|_| opened.awaiting(|pump| way.queue(config, pump)));
+        DriveQueues::new(opened.clone(), queues.collect::<Result<_, _>>()?)
+    }
+
     /// Makes a queue for vector commands: reads, writes, resets and copies of physical addresses.
     ///
     /// # Errors
@@ -441,6 +468,14 @@ impl Opened {
 
     pub(crate) fn features(&self) -> Features {
         self.features
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn memory(&self) -> &AddressSpace {
+        &self.memory
     }
 
     /// Gives a queue pair for vector commands back to its drive. One that does not answer keeps its

@@ -31,6 +31,12 @@ pub enum DirectError {
         /// The device.
         device: String,
     },
+    /// What is asked for, only the queues of a drive have.
+    #[error("{device} is no drive: it has no hardware queues to hand out")]
+    NoDrive {
+        /// The device.
+        device: String,
+    },
     /// All queues of a target have been handed out.
     #[error("{device} has {queues} queues, and all are in use")]
     NoQueueLeft {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use block::{Busy, Completion, Device, Limits, Payload, Request, Segment};
+use block::{Busy, Completion, Device, Limits, Payload, Request, Rest, Segment};
 use clock::{Nanos, Parker, RealClock};
 use nvme::Status;
 
@@ -31,6 +31,10 @@ pub struct Handle<D> {
     ready: VecDeque<Completion>,
     outstanding: u32,
     next_own: u64,
+    /// It sleeps in the device.
+    rests: bool,
+    /// The device knows whom to wake.
+    woken: bool,
 }
 
 impl<D: Device> Handle<D> {
@@ -50,6 +54,8 @@ impl<D: Device> Handle<D> {
             ready: VecDeque::new(),
             outstanding: 0,
             next_own: OWN,
+            rests: false,
+            woken: false,
         })
     }
 
@@ -63,11 +69,21 @@ impl<D: Device> Handle<D> {
             let (key, value) = ("wait", self.outstanding.into());
             return Err(DirectError::Config { key, value, allowed: "with nothing outstanding" });
         }
-        if wait == Wait::Event {
-            self.device.set_waker(self.waiter.parker().waker());
+        self.rests = wait == Wait::Event && self.device.rests();
+        self.woken = false;
+        if wait == Wait::Event && !self.rests {
+            self.ask_to_be_woken();
         }
         self.waiter.set(wait);
         Ok(())
+    }
+
+    /// Tells the device whom to wake: not before somebody sleeps elsewhere, because some pay for it with
+    /// every completion.
+    fn ask_to_be_woken(&mut self) {
+        if !std::mem::replace(&mut self.woken, true) {
+            self.device.set_waker(self.waiter.parker().waker());
+        }
     }
 
     /// What the device can do.
@@ -152,11 +168,11 @@ impl<D: Device> Handle<D> {
     /// Waits for a completion, as it was told to; `None` if nothing is outstanding.
     pub fn wait(&mut self) -> Option<Completion> {
         while self.outstanding > 0 {
-            self.poll();
+            let rested = self.advance(Nanos::MAX);
             if let Some(completion) = self.reap() {
                 return Some(completion);
             }
-            self.pause();
+            self.pause(rested, Nanos::MAX);
         }
         None
     }
@@ -165,14 +181,14 @@ impl<D: Device> Handle<D> {
     /// until `limit` at most; `None` also when nothing has come by then.
     pub fn wait_until(&mut self, limit: Nanos) -> Option<Completion> {
         while self.outstanding > 0 {
-            self.poll();
+            let rested = self.advance(limit);
             if let Some(completion) = self.reap() {
                 return Some(completion);
             }
             if self.clock.now() >= limit {
                 return None;
             }
-            self.pause_until(limit);
+            self.pause(rested, limit);
         }
         None
     }
@@ -180,19 +196,50 @@ impl<D: Device> Handle<D> {
     /// Waits until everything outstanding has ended, which is then to be reaped.
     pub fn drain(&mut self) {
         while self.ready.len() < self.outstanding as usize {
-            self.poll();
+            let rested = self.advance(Nanos::MAX);
             match self.take() {
                 Some(completion) => self.ready.push_back(completion),
-                None => self.pause(),
+                None => self.pause(rested, Nanos::MAX),
             }
         }
     }
 
-    fn pause(&mut self) {
-        self.pause_until(Nanos::MAX);
+    /// Gives the device what was submitted and looks for completions; sleeps until there is one, or
+    /// `limit`, if that is done in the device. Whether it was.
+    #[inline]
+    fn advance(&mut self, limit: Nanos) -> bool {
+        let rested = self.rests && self.ready.is_empty() && self.rest(limit);
+        if !rested {
+            self.poll();
+        }
+        rested
     }
 
-    fn pause_until(&mut self, limit: Nanos) {
+    fn rest(&mut self, limit: Nanos) -> bool {
+        let (begin, deadline) = (self.clock.now(), self.device.deadline().min(limit));
+        let timeout = match deadline {
+            Nanos::MAX => Nanos::MAX,
+            deadline => deadline.since(begin),
+        };
+        match self.device.rest(timeout) {
+            Rest::Unable => return false,
+            Rest::Found => {}
+            Rest::Slept => {
+                self.waiter.slept += self.clock.now().since(begin);
+                self.waiter.sleeps += 1;
+            }
+        }
+        true
+    }
+
+    /// Nothing has come: waits as it was told to, until `limit` at most, unless it has `rested`.
+    fn pause(&mut self, rested: bool, limit: Nanos) {
+        if rested {
+            return;
+        }
+        if self.rests {
+            self.ask_to_be_woken();
+        }
         let (clock, device) = (self.clock, &mut self.device);
         let deadline = device.deadline().min(limit);
         self.waiter.pause(|| clock.now(), deadline, || device.poll(clock.now()));
@@ -208,14 +255,21 @@ impl<D: Device> Handle<D> {
         let request = Request { tag: own, ..request };
         // Full of what the caller has submitted: those end first, and wait to be reaped.
         while self.push(request).is_err() {
+            // What has come for the caller makes room without a sleep.
             self.poll();
             match self.take() {
                 Some(completion) => self.ready.push_back(completion),
-                None => self.pause(),
+                None => {
+                    let rested = self.rests && self.rest(Nanos::MAX);
+                    self.pause(rested, Nanos::MAX);
+                }
             }
         }
         loop {
-            self.poll();
+            let rested = self.rests && self.rest(Nanos::MAX);
+            if !rested {
+                self.poll();
+            }
             while let Some(completion) = self.take() {
                 if completion.tag == own {
                     self.outstanding -= 1;
@@ -226,7 +280,7 @@ impl<D: Device> Handle<D> {
                 }
                 self.ready.push_back(completion);
             }
-            self.pause();
+            self.pause(rested, Nanos::MAX);
         }
     }
 
@@ -342,6 +396,9 @@ impl<D: Device> Handle<D> {
     /// Before sleeping on the handle's descriptor: arms it, and says whether to sleep. When it returns
     /// `false` something has come already, and nothing is armed.
     pub fn prepare(&mut self) -> bool {
+        if self.rests {
+            self.ask_to_be_woken();
+        }
         self.waiter.parker().prepare();
         if !self.ready.is_empty() || self.poll() {
             self.waiter.parker().unpark();

@@ -34,9 +34,11 @@
 mod buffer;
 mod cache;
 mod device;
+mod drive_queues;
 mod error;
 mod handle;
 mod lanes;
+mod pace;
 mod poller;
 mod queue;
 mod scheduled;
@@ -44,10 +46,11 @@ pub mod served;
 mod shared;
 mod wait;
 
-pub use block::{Busy, Completion, Features, Group, Limits, Op, Payload, Request, Segment};
+pub use block::{Busy, Completion, Features, Group, Limits, Op, Payload, Request, Rest, Segment};
 pub use buffer::Buffer;
 pub use cache::{Cache, CacheConfig, CacheStats, Replace, WriteMode};
 pub use device::{Device, DeviceKind, QueueConfig};
+pub use drive_queues::DriveQueues;
 pub use error::{DirectError, IoError};
 pub use handle::Handle;
 pub use lanes::{ChooseLane, Lanes, Selector};

@@ -1,11 +1,13 @@
 //! [`Poller`]: a thread that looks for completions on others' behalf, of one queue or of several
 //! (NVMeDirect section 3.2: the I/O completion thread).
 //!
-//! Between two looks it sleeps: a fixed time, or until the oldest request on its way may have ended, by
-//! what requests of its kind and size took lately. How late this machine wakes sleepers bounds what can
-//! be slept through: what is shorter is looked for all the time. With nothing on its way it sleeps until
-//! somebody submits.
+//! Between two looks it sleeps: a fixed time, or until enough should have ended for a look to be worth it
+//! while the device still has enough to do ([`crate::pace`]). It asks the kernel not to wake it later than
+//! it must ([`clock::sleep_exactly`]) and measures how late that is; what is shorter is not slept through:
+//! it looks all the time then, but lets others have its core in between. With nothing on its way it
+//! sleeps until somebody submits.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +18,9 @@ use clock::{Nanos, Parker, RealClock, Waker};
 use crate::scheduled::Grouped;
 use crate::{DirectError, SharedQueue};
 
+/// The least that a sleep may be found to be late at once, in nanoseconds.
+const LATE_STEP: u64 = 10_000;
+
 /// How long the thread sleeps between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
@@ -23,9 +28,9 @@ pub enum Period {
     Busy,
     /// So long, and longer by how late it wakes.
     Fixed(Nanos),
-    /// Until something may have come.
+    /// Until a third of what is on its way should have ended.
     Dynamic {
-        /// How late a sleeper wakes on this machine (`sluice calibrate`).
+        /// How late a sleeper wakes on this machine, at first: it measures that itself.
         late: Nanos,
         /// The longest sleep while something is on its way.
         most: Nanos,
@@ -59,19 +64,10 @@ pub struct PollerStats {
     pub cpu: Nanos,
 }
 
-/// The oldest request on its way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Oldest {
-    /// When it was submitted.
-    pub(crate) since: Nanos,
-    /// What it is expected to take, by what its like took lately; nothing if that is not known.
-    pub(crate) time: Nanos,
-}
-
 /// A queue as the thread sees it.
 trait Watched: Send {
     fn turn(&self, now: Nanos) -> usize;
-    fn oldest(&self) -> Option<Oldest>;
+    fn due(&self, hint: Nanos) -> Option<Nanos>;
     fn same(&self, other: *const ()) -> bool;
 }
 
@@ -80,8 +76,8 @@ impl<D: Grouped + Send + 'static> Watched for SharedQueue<D> {
         SharedQueue::turn(self, now)
     }
 
-    fn oldest(&self) -> Option<Oldest> {
-        SharedQueue::oldest(self)
+    fn due(&self, hint: Nanos) -> Option<Nanos> {
+        SharedQueue::due(self, hint)
     }
 
     fn same(&self, other: *const ()) -> bool {
@@ -135,7 +131,11 @@ impl Poller {
         let parker = Parker::new().map_err(none)?;
         let waker = parker.waker();
         let shared = Arc::new(Shared::default());
-        let look = Look { shared: shared.clone(), parker, clock, period: config.period };
+        let late = match config.period {
+            Period::Dynamic { late, .. } => Cell::new(late),
+            _ => Cell::default(),
+        };
+        let look = Look { shared: shared.clone(), parker, clock, period: config.period, late };
         let thread = std::thread::Builder::new().name("completions".into());
         let thread = thread.spawn(move || look.run()).map_err(none)?;
         Ok(Poller { shared, waker, thread: Some(thread) })
@@ -196,10 +196,13 @@ struct Look {
     parker: Parker,
     clock: RealClock,
     period: Period,
+    /// How much longer than asked for its sleeps take: a mean that forgets an eighth with each.
+    late: Cell<Nanos>,
 }
 
 impl Look {
     fn run(self) {
+        clock::sleep_exactly();
         while !self.shared.stop.load(Ordering::Relaxed) {
             if let Some(next) = self.look() {
                 self.nap(next);
@@ -217,7 +220,7 @@ impl Look {
         self.note_cpu();
     }
 
-    /// Looks at all queues. Returns when the first request on its way may end.
+    /// Looks at all queues. Returns when the next look is due, if something is on its way.
     fn look(&self) -> Option<Nanos> {
         let hint = Nanos(self.shared.hint.load(Ordering::Relaxed));
         let queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,9 +229,8 @@ impl Look {
         let mut found = 0;
         for queue in queues.iter() {
             found += queue.turn(now) as u64;
-            if let Some(Oldest { since, time }) = queue.oldest() {
-                let ends = since + if hint > Nanos::ZERO { hint } else { time };
-                next = Some(next.map_or(ends, |next: Nanos| next.min(ends)));
+            if let Some(due) = queue.due(hint) {
+                next = Some(next.map_or(due, |next: Nanos| next.min(due)));
             }
         }
         let looks = self.shared.looks.fetch_add(1, Ordering::Relaxed);
@@ -240,18 +242,22 @@ impl Look {
     }
 
     fn nap(&self, next: Nanos) {
+        let begin = self.clock.now();
         let time = match self.period {
-            Period::Busy => Nanos::ZERO,
+            Period::Busy => return std::hint::spin_loop(),
             Period::Fixed(period) => period,
-            Period::Dynamic { late, most } => {
-                Nanos(next.since(self.clock.now()).0.saturating_sub(late.0)).min(most)
-            }
+            Period::Dynamic { most, .. } => next.since(begin + self.late.get()).min(most),
         };
         if time == Nanos::ZERO {
-            return std::hint::spin_loop();
+            // Whoever is to submit may need this core.
+            return std::thread::yield_now();
         }
         self.shared.naps.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_nanos(time.0));
+        let (late, old) = (self.clock.now().since(begin + time), self.late.get());
+        // One that was kept from its core for long says little of the next.
+        let late = late.0.min(4 * old.0 + LATE_STEP);
+        self.late.set(Nanos(old.0 - old.0 / 8 + late / 8));
     }
 
     fn note_cpu(&self) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{Busy, Completion, Device as BlockDevice, Group, Limits, Raw, Request};
+use block::{Busy, Completion, Device as BlockDevice, Group, Limits, Raw, Request, Rest};
 use clock::{Component, Nanos, Waker};
 use driver::{EmulatedQueue, NullQueue, UringQueue};
 use ring::AddressSpace;
@@ -116,6 +116,19 @@ impl BlockDevice for Queue {
 
     fn set_waker(&mut self, waker: Waker) {
         on!(self, queue => queue.set_waker(waker), ());
+    }
+
+    /// In a file's queue: the kernel does both in one system call.
+    fn rests(&self) -> bool {
+        matches!(&self.hardware, Hardware::File(queue) if queue.rests())
+    }
+
+    #[inline]
+    fn rest(&mut self, timeout: Nanos) -> Rest {
+        match &mut self.hardware {
+            Hardware::File(queue) => queue.rest(timeout),
+            _ => Rest::Unable,
+        }
     }
 }
 

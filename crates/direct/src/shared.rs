@@ -8,14 +8,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::{Busy, Completion, Device, Group, Limits, Op, Request};
+use block::{Busy, Completion, Device, Group, Limits, Request};
 use clock::{Component, Nanos, Waker};
 use ring::AddressSpace;
 
 use crate::Queue;
-use crate::poller::Oldest;
+use crate::pace::Pace;
 use crate::scheduled::Grouped;
-use crate::wait::Expected;
 
 /// A queue that several handles use. Clones are the same queue; it is destroyed with the last clone and
 /// the last seat.
@@ -46,17 +45,15 @@ struct State<D> {
     seats: Vec<Option<Mail>>,
     /// A thread that looks for everybody.
     watcher: Option<Waker>,
-    /// What it needs to know of the future: with it, requests in order of arrival.
+    /// What it needs to know of the future: with it, requests in order of arrival, and how fast they end.
     flights: VecDeque<(u32, Nanos)>,
-    expected: Expected,
+    pace: Pace,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     seat: u32,
     tag: u64,
-    op: Op,
-    sectors: u32,
     since: Nanos,
     busy: bool,
 }
@@ -93,7 +90,7 @@ impl<D: Grouped> SharedQueue<D> {
             seats: Vec::new(),
             watcher: None,
             flights: VecDeque::new(),
-            expected: Expected::default(),
+            pace: Pace::default(),
         };
         SharedQueue { inner: Arc::new(Inner { state: Mutex::new(state), limits, memory }) }
     }
@@ -126,8 +123,7 @@ impl<D: Grouped> SharedQueue<D> {
 
     /// Requests on their way.
     pub fn outstanding(&self) -> u32 {
-        let state = self.inner.lock();
-        (state.slots.len() - state.free.len()) as u32
+        self.inner.lock().outstanding()
     }
 
     /// Moves everything on, for all seats, and wakes those for which something has come: what a thread
@@ -136,9 +132,10 @@ impl<D: Grouped> SharedQueue<D> {
         self.inner.lock().turn(now)
     }
 
-    /// The oldest request on its way.
-    pub(crate) fn oldest(&self) -> Option<Oldest> {
-        self.inner.lock().oldest()
+    /// When a watcher should look, if anything is on its way: when enough should have ended, or the oldest
+    /// has taken as long as the `hint` says, if there is one.
+    pub(crate) fn due(&self, hint: Nanos) -> Option<Nanos> {
+        self.inner.lock().due(hint)
     }
 
     /// What tells one queue from another.
@@ -151,6 +148,7 @@ impl<D: Grouped> SharedQueue<D> {
     pub(crate) fn watch(&self, watcher: Option<Waker>) {
         let mut state = self.inner.lock();
         state.flights.clear();
+        state.pace = Pace::default();
         state.watcher = watcher;
     }
 }
@@ -171,11 +169,8 @@ impl<D: Device> State<D> {
             // The device returns what it was given: places in the table.
             let slot = &mut self.slots[completion.tag as usize];
             slot.busy = false;
-            let Slot { seat, tag, op, sectors, since, .. } = *slot;
+            let Slot { seat, tag, .. } = *slot;
             self.free.push(completion.tag as u32);
-            if self.watcher.is_some() {
-                self.expected.took(op, sectors, now.since(since));
-            }
             let place = &mut self.seats[seat as usize];
             let Some(mail) = place else { continue };
             mail.outstanding -= 1;
@@ -190,18 +185,34 @@ impl<D: Device> State<D> {
                 waker.wake();
             }
         }
+        if self.watcher.is_some() {
+            self.pace.looked(now, count as u64, self.outstanding());
+        }
         count
     }
 
-    fn oldest(&mut self) -> Option<Oldest> {
+    fn outstanding(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// The oldest request on its way: when it was submitted.
+    fn oldest(&mut self) -> Option<Nanos> {
         while let Some(&(slot, since)) = self.flights.front() {
-            let Slot { op, sectors, since: began, busy, .. } = self.slots[slot as usize];
+            let Slot { since: began, busy, .. } = self.slots[slot as usize];
             if busy && began == since {
-                return Some(Oldest { since, time: self.expected.of(op, sectors) });
+                return Some(since);
             }
             self.flights.pop_front();
         }
         None
+    }
+
+    fn due(&mut self, hint: Nanos) -> Option<Nanos> {
+        let oldest = self.oldest()?;
+        Some(match hint {
+            Nanos::ZERO => self.pace.due(self.outstanding()),
+            hint => oldest + hint,
+        })
     }
 }
 
@@ -213,8 +224,7 @@ impl<D: Grouped> Device for Seat<D> {
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
         let mut state = self.inner.lock();
         let state = &mut *state;
-        let Request { op, sectors, tag, .. } = request;
-        let slot = Slot { seat: self.seat, tag, op, sectors, since: now, busy: true };
+        let slot = Slot { seat: self.seat, tag: request.tag, since: now, busy: true };
         let name = state.free.pop().unwrap_or(state.slots.len() as u32);
         match state.slots.get_mut(name as usize) {
             Some(place) => *place = slot,
@@ -236,6 +246,9 @@ impl<D: Grouped> Device for Seat<D> {
         }
         if let Some(watcher) = &state.watcher {
             state.flights.push_back((name, now));
+            if state.slots.len() - state.free.len() == 1 {
+                state.pace.begins(now);
+            }
             watcher.wake();
         }
         Ok(())

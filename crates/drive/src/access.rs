@@ -206,6 +206,11 @@ impl Rights {
         self.access.queue_depth.into()
     }
 
+    /// Whether commands of a queue are paid for with tokens.
+    pub(crate) fn is_metered(&self, admin: bool) -> bool {
+        admin || self.io.is_some()
+    }
+
     /// From when on a command may be fetched.
     pub(crate) fn ready_at(&self, admin: bool) -> Nanos {
         match &self.io {
@@ -216,6 +221,7 @@ impl Rights {
     }
 
     /// A command has been fetched that is about so many bytes.
+    #[inline]
     pub(crate) fn charge(&mut self, now: Nanos, bytes: u64) {
         if let Some([commands, transfers]) = &mut self.io {
             commands.take(now, 1);
@@ -243,13 +249,22 @@ impl Rights {
     ///
     /// # Errors
     /// The status to complete the command with.
-    #[inline(never)]
-    pub(crate) fn admit(&self, mut io: IoCommand) -> Result<IoCommand, Status> {
+    #[inline]
+    pub(crate) fn admit(&self, io: &mut IoCommand) -> Result<(), Status> {
+        if let IoCommand::Read { slba, nlb, .. } = io {
+            *slba = self.place(*slba, *nlb)?;
+            return Ok(());
+        }
+        self.admit_other(io)
+    }
+
+    /// Everything but plain reads, which need no right but a place.
+    fn admit_other(&self, io: &mut IoCommand) -> Result<(), Status> {
         let (mut vector, mut writes) = (false, false);
         match io {
             IoCommand::Flush | IoCommand::Read { .. } | IoCommand::LbaStatus { .. } => {}
             IoCommand::Write { .. } | IoCommand::WriteZeroes { .. } => writes = true,
-            IoCommand::DatasetManagement { deallocate, .. } => writes = deallocate,
+            IoCommand::DatasetManagement { deallocate, .. } => writes = *deallocate,
             IoCommand::VectorRead { .. } => vector = true,
             IoCommand::VectorWrite { .. }
             | IoCommand::VectorReset { .. }
@@ -263,18 +278,19 @@ impl Rights {
         if writes && !self.access.write {
             return Err(Status::WRITE_PROTECTED.do_not_retry());
         }
-        match &mut io {
+        match io {
             IoCommand::Read { slba, nlb, .. }
             | IoCommand::Write { slba, nlb, .. }
             | IoCommand::WriteZeroes { slba, nlb, .. }
             | IoCommand::LbaStatus { slba, nlb, .. } => *slba = self.place(*slba, *nlb)?,
             _ => {}
         }
-        Ok(io)
+        Ok(())
     }
 
     /// Where a run of the host's sectors is on the drive. On an open-channel drive, where it says:
     /// there each address is checked when it has been taken apart.
+    #[inline]
     fn place(&self, slba: u64, nlb: u32) -> Result<u64, Status> {
         let Some(sectors) = &self.sectors else { return Ok(slba) };
         match slba.checked_add(nlb.into()) {
@@ -341,11 +357,17 @@ mod tests {
                 IoCommand::WriteZeroes { slba, nlb, deallocate, fua },
                 IoCommand::LbaStatus { slba, nlb, max_descriptors: 9 },
             ] {
-                let admitted = rights.admit(io);
+                let mut placed = io;
+                let admitted = rights.admit(&mut placed);
                 assert_eq!(admitted.err(), expected.err(), "{io:?}");
-                if let (Ok(IoCommand::Read { slba, .. }), Ok(at)) = (admitted, expected) {
-                    assert_eq!(slba, at);
-                }
+                let (IoCommand::Read { slba: at, .. }
+                | IoCommand::Write { slba: at, .. }
+                | IoCommand::WriteZeroes { slba: at, .. }
+                | IoCommand::LbaStatus { slba: at, .. }) = placed
+                else {
+                    unreachable!("{placed:?}")
+                };
+                assert_eq!(at, expected.unwrap_or(slba), "{io:?}");
             }
             let mut ranges = [DsmRange::new(3, 1), DsmRange::new(slba, nlb)];
             let placed = rights.admit_ranges(&mut ranges);

@@ -22,14 +22,15 @@ impl Drive {
 
     /// Takes an entry off a queue: to its first station, or straight on if that takes no time.
     #[inline]
-    fn accept(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
-        let Some(q) = self.queues.submissions[queue].as_ref() else { return };
+    fn accept(&mut self, now: Nanos, queue: usize) {
+        let Some(q) = self.queues.submissions[queue].as_mut() else { return };
+        let Some(sqe) = &q.take() else { return };
         let (owner, qid) = (q.port, q.ring.qid());
-        let port = &mut self.queues.ports[owner];
-        let restricted = port.rights.is_some();
         if q.admin {
             return self.administer(now, queue, sqe);
         }
+        let port = &mut self.queues.ports[owner];
+        let restricted = port.rights.is_some();
         let id = self.commands.add(&port.port, queue as u32, qid, sqe.cid.get());
         let understood = self.understand(id, owner, sqe);
         if restricted {
@@ -61,7 +62,7 @@ impl Drive {
         })?;
         let port = &mut self.queues.ports[owner];
         if let Some(rights) = &port.rights {
-            io = rights.admit(io).inspect_err(|_| port.stats.refused += 1)?;
+            rights.admit(&mut io).inspect_err(|_| port.stats.refused += 1)?;
             self.commands.get_mut(id).first = rights.first();
         }
         let sector = u64::from(self.sector_bytes());
@@ -115,7 +116,7 @@ impl Drive {
     }
 
     /// A restricted host's command is counted, and paid for with tokens.
-    #[inline(never)]
+    #[inline]
     fn charge(&mut self, now: Nanos, owner: usize, bytes: u64) {
         let port = &mut self.queues.ports[owner];
         port.stats.commands += 1;
@@ -171,6 +172,7 @@ impl Drive {
         }
     }
 
+    #[inline]
     fn sector_bytes(&self) -> u32 {
         match &self.config.media {
             MediaConfig::Nand(n) => n.geometry.sector_bytes,
@@ -430,8 +432,8 @@ impl Component for Drive {
                 self.at = now;
             }
             let mut fetched = false;
-            while let Some((queue, sqe)) = self.queues.fetch(now) {
-                self.accept(now, queue, &sqe);
+            while let Some(queue) = self.queues.next(now) {
+                self.accept(now, queue);
                 self.send_done(now);
                 fetched = true;
             }

@@ -12,6 +12,7 @@ use nvme::{Cqe, QueuePriority, Sqe, Status};
 use ring::{CompletionDrive, Port, SubmissionDrive};
 
 use crate::Arbitration;
+use crate::access::Rights;
 use crate::ports::{PortState, Presence};
 
 /// A submission queue.
@@ -30,8 +31,37 @@ pub(crate) struct Submission {
     pub(crate) closing: Option<Closing>,
     /// The poll in which the doorbell was looked at last.
     looked: u64,
-    /// Its host has [`Rights`](crate::access::Rights).
-    restricted: bool,
+    /// Commands that the drive works on at a time; of a host without
+    /// [`Rights`](crate::access::Rights), any number.
+    most: u32,
+    /// Its host pays for commands with tokens.
+    metered: bool,
+}
+
+impl Submission {
+    /// Looks at the doorbell of a queue that is empty, once a poll. Whether there is something now.
+    fn look(&mut self, round: u64, invalid: &mut u64) -> bool {
+        if self.broken || self.closing.is_some() || self.looked == round {
+            return false;
+        }
+        self.looked = round;
+        match self.ring.look() {
+            Ok(waiting) => waiting > 0,
+            Err(_) => {
+                self.broken = true;
+                *invalid += 1;
+                false
+            }
+        }
+    }
+
+    /// Takes the next command: what the host does to the entry from now on changes nothing.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Sqe> {
+        let sqe = self.ring.fetch()?;
+        self.outstanding += 1;
+        Some(sqe)
+    }
 }
 
 /// Why nothing more is fetched from a queue, which goes when its last command has ended.
@@ -66,6 +96,8 @@ pub(crate) struct Queues {
     classes: [Vec<usize>; 4],
     /// Where the next round begins, per class.
     cursors: [usize; 4],
+    /// Per class, the poll in which all of its queues were found empty: until the next, they stay so.
+    quiet: [u64; 4],
     credits: [u16; 4],
     /// The queue being served, and for how many commands more.
     turn: Option<(usize, u16)>,
@@ -91,6 +123,7 @@ impl Queues {
             arbitration,
             classes: Default::default(),
             cursors: [0; 4],
+            quiet: [0; 4],
             credits: [0; 4],
             turn: None,
             stalled: 0,
@@ -126,6 +159,7 @@ impl Queues {
             }
         }
         self.classes = classes;
+        self.quiet = [0; 4];
     }
 
     /// Deletes a submission queue.
@@ -147,7 +181,9 @@ impl Queues {
         priority: QueuePriority,
     ) -> usize {
         let admin = ring.qid() == 0;
-        let restricted = self.ports[port].rights.is_some();
+        let rights = self.ports[port].rights.as_deref();
+        let most = rights.map_or(u32::MAX, Rights::outstanding);
+        let metered = rights.is_some_and(|rights| rights.is_metered(admin));
         let queue = Submission {
             ring,
             port,
@@ -158,7 +194,8 @@ impl Queues {
             broken: false,
             closing: None,
             looked: 0,
-            restricted,
+            most,
+            metered,
         };
         let index = put(&mut self.submissions, queue);
         self.classify();
@@ -194,13 +231,14 @@ impl Queues {
         }
     }
 
-    /// Fetches the next command: queue and entry.
+    /// The queue of which the next command is to be fetched, now: there is one in it, and its host may have
+    /// it carried out.
     #[inline]
-    pub(crate) fn fetch(&mut self, now: Nanos) -> Option<(usize, Sqe)> {
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<usize> {
         if let Some((index, left)) = self.turn {
-            if let Some(sqe) = self.fetch_from(index, now) {
+            if self.has_command(index, now) {
                 self.turn = (left > 1).then_some((index, left - 1));
-                return Some((index, sqe));
+                return Some(index);
             }
             self.turn = None;
         }
@@ -213,17 +251,20 @@ impl Queues {
         loop {
             let mut passed_over = false;
             for class in 0..4 {
-                // Urgent queues are served whenever they have something; the others by credit.
-                if class > 0 && self.credits[class] == 0 {
-                    passed_over |= !self.classes[class].is_empty();
+                if self.classes[class].is_empty() || self.quiet[class] == self.round {
                     continue;
                 }
-                if let Some((index, sqe)) = self.fetch_class(class, now) {
+                // Urgent queues are served whenever they have something; the others by credit.
+                if class > 0 && self.credits[class] == 0 {
+                    passed_over = true;
+                    continue;
+                }
+                if let Some(index) = self.next_of(class, now) {
                     if class > 0 {
                         self.credits[class] -= 1;
                     }
                     self.turn = (burst > 1).then_some((index, burst - 1));
-                    return Some((index, sqe));
+                    return Some(index);
                 }
             }
             if !passed_over {
@@ -234,70 +275,50 @@ impl Queues {
     }
 
     #[inline]
-    fn fetch_class(&mut self, class: usize, now: Nanos) -> Option<(usize, Sqe)> {
+    fn next_of(&mut self, class: usize, now: Nanos) -> Option<usize> {
         let count = self.classes[class].len();
-        let start = if self.cursors[class] < count { self.cursors[class] } else { 0 };
-        for at in (start..count).chain(0..start) {
+        let mut at = if self.cursors[class] < count { self.cursors[class] } else { 0 };
+        let mut empty = true;
+        for _ in 0..count {
             let index = self.classes[class][at];
-            if let Some(sqe) = self.fetch_from(index, now) {
-                self.cursors[class] = at + 1;
-                return Some((index, sqe));
+            at = if at + 1 == count { 0 } else { at + 1 };
+            if self.has_command(index, now) {
+                self.cursors[class] = at;
+                return Some(index);
             }
+            empty &= self.submissions[index].as_ref().is_none_or(|q| q.ring.waiting() == 0);
+        }
+        if empty {
+            self.quiet[class] = self.round;
         }
         None
     }
 
+    /// Whether a queue has a command that may be carried out now.
     #[inline]
-    fn fetch_from(&mut self, index: usize, now: Nanos) -> Option<Sqe> {
-        let queue = self.submissions[index].as_mut()?;
-        if queue.broken || queue.closing.is_some() {
-            return None;
-        }
-        if queue.ring.waiting() == 0 {
-            if queue.looked == self.round {
-                return None;
-            }
-            queue.looked = self.round;
-            match queue.ring.look() {
-                Ok(0) => return None,
-                Ok(_) => {}
-                Err(_) => {
-                    queue.broken = true;
-                    self.invalid_doorbells += 1;
-                    return None;
-                }
-            }
-        }
-        if queue.restricted {
-            return self.fetch_if_allowed(index, now);
-        }
-        let sqe = queue.ring.fetch()?;
-        queue.outstanding += 1;
-        Some(sqe)
-    }
-
-    #[inline(never)]
-    fn fetch_if_allowed(&mut self, index: usize, now: Nanos) -> Option<Sqe> {
-        if !self.may_fetch(index, now) {
-            return None;
-        }
-        let queue = self.submissions[index].as_mut()?;
-        let sqe = queue.ring.fetch()?;
-        queue.outstanding += 1;
-        Some(sqe)
-    }
-
-    /// Whether the host of a queue with commands may have one carried out now.
-    fn may_fetch(&mut self, index: usize, now: Nanos) -> bool {
-        let Some(queue) = &self.submissions[index] else { return false };
-        let port = &mut self.ports[queue.port];
-        let Some(rights) = &port.rights else { return true };
-        // Both go on when commands end, or the host reaps and wakes the drive.
-        let full = self.completions[queue.completion].as_ref();
-        if queue.outstanding >= rights.outstanding() || full.is_some_and(|c| !c.stalled.is_empty())
-        {
+    fn has_command(&mut self, index: usize, now: Nanos) -> bool {
+        let Some(queue) = self.submissions[index].as_mut() else { return false };
+        if queue.ring.waiting() == 0 && !queue.look(self.round, &mut self.invalid_doorbells) {
             return false;
         }
+        if queue.closing.is_some() || queue.outstanding >= queue.most {
+            return false;
+        }
+        let bounded = queue.most < u32::MAX;
+        !bounded || (self.stalled == 0 && !queue.metered) || self.may_fetch(index, now)
+    }
+
+    /// Whether the host of a queue with commands may have one carried out now: there is room for its
+    /// completion, and it has tokens. Both go on when commands end, or the host reaps and wakes the drive.
+    #[inline(never)]
+    fn may_fetch(&mut self, index: usize, now: Nanos) -> bool {
+        let Some(queue) = &self.submissions[index] else { return false };
+        let full = self.completions[queue.completion].as_ref();
+        if full.is_some_and(|c| !c.stalled.is_empty()) {
+            return false;
+        }
+        let port = &mut self.ports[queue.port];
+        let Some(rights) = &port.rights else { return true };
         let ready = rights.ready_at(queue.admin);
         if ready > now {
             port.stats.held += 1;

@@ -97,6 +97,18 @@ pub enum QueueState {
     Removed,
 }
 
+/// How an owner that asked to rest has spent the time ([`HardwareQueue::rest`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Not at all, and nothing was done: it issues, looks and waits for its waker instead.
+    Unable,
+    /// What was bound is issued; there was an event already.
+    Found,
+    /// What was bound is issued, and it has slept until the device had something to say, the time was
+    /// over, or a signal came.
+    Slept,
+}
+
 /// One hardware queue of a device.
 ///
 /// A driver implements the device's side ([`bind_tag_cmd`](HardwareQueue::bind_tag_cmd) to
@@ -195,6 +207,19 @@ pub trait HardwareQueue: Send {
     /// can give it work.
     fn deadline(&self) -> Nanos {
         Nanos::MAX
+    }
+
+    /// Whether an owner can [`rest`](HardwareQueue::rest) here instead of waiting for its waker.
+    fn rests(&self) -> bool {
+        false
+    }
+
+    /// Issues everything bound and sleeps until there is an event, or for `timeout` at most
+    /// ([`Nanos::MAX`]: without limit), all in one step: for an owner with nothing else to wait for. The
+    /// waker need not be set.
+    fn rest(&mut self, timeout: Nanos) -> Rest {
+        let _ = timeout;
+        Rest::Unable
     }
 
     /// Shows `look` the memory behind this struct that binding or ending the command of `tag` writes

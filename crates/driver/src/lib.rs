@@ -52,7 +52,9 @@ pub use controller::Controller;
 pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;
 pub use events::MediaEvent;
-pub use hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
+pub use hal::{
+    BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState, Rest,
+};
 pub use info::{DriveInfo, OpenChannel};
 pub use interrupt::{InterruptContext, InterruptOptions, InterruptStats, RunLengths, RunRecord};
 pub use null::{Null, NullQueue};

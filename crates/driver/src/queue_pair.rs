@@ -173,7 +173,8 @@ impl QueuePair {
         if self.pushed == 0 {
             return false;
         }
-        self.cq.release();
+        // The drive is woken once, for both doorbells.
+        self.cq.release_asleep();
         self.pushed = 0;
         self.sq.ring();
         true

@@ -60,9 +60,9 @@ impl CompletionDrive {
             return Err(CompletionFull);
         }
         let [low, high] = cqe.to_words(self.phase);
-        let at = self.ring.at(self.tail);
-        self.ring.region.word(at).store(low, Ordering::Relaxed);
-        self.ring.region.word(at + 8).store(high, Ordering::Release);
+        let entry = self.ring.entry::<2>(self.tail);
+        entry[0].store(low, Ordering::Relaxed);
+        entry[1].store(high, Ordering::Release);
         if next == 0 {
             self.phase = !self.phase;
         }
@@ -110,20 +110,20 @@ impl CompletionHost {
     /// Whether [`pop`](CompletionHost::pop) would find a completion.
     #[inline]
     pub fn peek(&self) -> bool {
-        let at = self.ring.at(self.head);
-        Cqe::phase(self.ring.region.word(at + 8).load(Ordering::Acquire)) == self.phase
+        let entry = self.ring.entry::<2>(self.head);
+        Cqe::phase(entry[1].load(Ordering::Acquire)) == self.phase
     }
 
     /// Takes the next completion. Its entry goes back to the drive with
     /// [`release`](CompletionHost::release).
     #[inline]
     pub fn pop(&mut self) -> Option<Cqe> {
-        let at = self.ring.at(self.head);
-        let high = self.ring.region.word(at + 8).load(Ordering::Acquire);
+        let entry = self.ring.entry::<2>(self.head);
+        let high = entry[1].load(Ordering::Acquire);
         if Cqe::phase(high) != self.phase {
             return None;
         }
-        let low = self.ring.region.word(at).load(Ordering::Relaxed);
+        let low = entry[0].load(Ordering::Relaxed);
         self.head += 1;
         if self.head == self.ring.depth {
             self.head = 0;
@@ -137,14 +137,23 @@ impl CompletionHost {
     /// waits for room.
     #[inline]
     pub fn release(&mut self) {
-        if self.reaped {
-            self.reaped = false;
-            let doorbells = self.ring.port.doorbells();
-            doorbells
-                .half_word(Port::cq_doorbell(self.ring.qid))
-                .store(self.head.into(), Ordering::Release);
+        if self.release_asleep() {
             self.ring.port.wake_drive();
         }
+    }
+
+    /// As [`release`](CompletionHost::release), without waking the drive: for who rings another doorbell of
+    /// the same port next, which does. Returns whether there was something.
+    #[inline]
+    pub fn release_asleep(&mut self) -> bool {
+        if !std::mem::replace(&mut self.reaped, false) {
+            return false;
+        }
+        let doorbells = self.ring.port.doorbells();
+        doorbells
+            .half_word(Port::cq_doorbell(self.ring.qid))
+            .store(self.head.into(), Ordering::Release);
+        true
     }
 }
 

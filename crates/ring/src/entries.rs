@@ -1,7 +1,7 @@
 //! [`Entries`]: the memory of one ring, found and checked once, and its doorbell.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{InvalidDoorbell, Iova, PAGE, Port, Region, Unregistered};
 
@@ -39,10 +39,11 @@ impl<const SIZE: usize> Entries<SIZE> {
         if index + 1 == self.depth { 0 } else { index + 1 }
     }
 
-    /// Where an entry is in the region.
+    /// The words of an entry, of which there are `WORDS`.
     #[inline]
-    pub(crate) fn at(&self, index: u16) -> usize {
-        self.base + usize::from(index) * SIZE
+    pub(crate) fn entry<const WORDS: usize>(&self, index: u16) -> &[AtomicU64; WORDS] {
+        const { assert!(8 * WORDS == SIZE) };
+        self.region.words(self.base + usize::from(index) * SIZE)
     }
 
     /// What the host has written to the doorbell at `offset`.

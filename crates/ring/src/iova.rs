@@ -190,7 +190,7 @@ impl AddressSpace {
         if region.len() > 1 << SHIFT {
             return Err(RegisterError::TooLong { len: region.len() });
         }
-        if self.beyond.hand_over.is_some() && !region.is_shared() {
+        if self.needs_shared() && !region.is_shared() {
             return Err(RegisterError::NotShared);
         }
         for (i, slot) in self.regions.iter().enumerate() {
@@ -206,14 +206,20 @@ impl AddressSpace {
         Err(RegisterError::Full)
     }
 
+    /// Whether only memory that other processes can map ([`Region::shared`]) can be registered: the
+    /// drive is in another process.
+    pub fn needs_shared(&self) -> bool {
+        self.beyond.hand_over.is_some()
+    }
+
     /// Makes a zeroed region that the drive's side can touch, wherever it is, and registers it.
     ///
     /// # Errors
     /// [`RegisterError`].
     pub fn provide(&self, len: usize) -> Result<(Arc<Region>, Iova), RegisterError> {
-        let region = match self.beyond.hand_over {
-            Some(_) => Region::shared(len),
-            None => Region::anonymous(len),
+        let region = match self.needs_shared() {
+            true => Region::shared(len),
+            false => Region::anonymous(len),
         };
         let region = region.map_err(|e| RegisterError::Memory { len, kind: e.kind() })?;
         let at = self.register(&region)?;

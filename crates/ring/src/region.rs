@@ -198,11 +198,21 @@ impl Region {
     /// When `offset` is not a multiple of 8, or out of range.
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
+        let [word] = self.words::<1>(offset);
+        word
+    }
+
+    /// `N` neighbouring words, checked once.
+    ///
+    /// # Panics
+    /// As for [`word`](Region::word).
+    #[inline]
+    pub fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         assert!(offset.is_multiple_of(8), "word at odd offset {offset}");
-        let at = self.at(offset, 8);
-        // SAFETY: valid, aligned (mappings start on a page), and atomics may be shared; the
-        // reference lives no longer than the region.
-        unsafe { AtomicU64::from_ptr(at.cast()) }
+        let at = self.at(offset, 8 * N);
+        // SAFETY: valid for all of them, aligned (mappings start on a page), and atomics may be shared;
+        // the reference lives no longer than the region.
+        unsafe { &*at.cast::<[AtomicU64; N]>() }
     }
 
     /// A 32-bit word, for doorbells.
@@ -288,6 +298,8 @@ impl Drop for Region {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -307,6 +319,32 @@ mod tests {
     #[should_panic(expected = "of a region of 4096")]
     fn a_range_past_the_end_is_refused() {
         Region::anonymous(4096).unwrap().write(4000, &[0; 97]);
+    }
+
+    #[test]
+    fn words_are_the_bytes_that_they_stand_for() {
+        let region = Region::anonymous(4096).unwrap();
+        region.write(4080, &(0..16).collect::<Vec<u8>>());
+        let [low, high] = region.words::<2>(4080);
+        assert_eq!(high.load(Relaxed), 0x0f0e_0d0c_0b0a_0908);
+        low.store(7, Relaxed);
+        assert_eq!(region.word(4080).load(Relaxed), 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a region of 4096")]
+    fn words_of_which_the_last_is_outside_are_refused() {
+        region_words(4040);
+    }
+
+    #[test]
+    #[should_panic(expected = "word at odd offset")]
+    fn words_that_are_not_aligned_are_refused() {
+        region_words(12);
+    }
+
+    fn region_words(offset: usize) {
+        Region::anonymous(4096).unwrap().words::<8>(offset);
     }
 
     #[test]

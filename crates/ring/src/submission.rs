@@ -57,9 +57,9 @@ impl SubmissionHost {
         if next == self.head {
             return Err(SubmissionFull);
         }
-        let at = self.ring.at(self.tail);
-        for (i, word) in sqe.to_words().into_iter().enumerate() {
-            self.ring.region.word(at + 8 * i).store(word, Ordering::Relaxed);
+        let entry = self.ring.entry::<{ ENTRY / 8 }>(self.tail);
+        for (word, value) in entry.iter().zip(sqe.to_words()) {
+            word.store(value, Ordering::Relaxed);
         }
         self.tail = next;
         Ok(())
@@ -147,9 +147,8 @@ impl SubmissionDrive {
         if self.head == self.tail {
             return None;
         }
-        let at = self.ring.at(self.head);
-        let words =
-            std::array::from_fn(|i| self.ring.region.word(at + 8 * i).load(Ordering::Relaxed));
+        let entry = self.ring.entry::<{ ENTRY / 8 }>(self.head);
+        let words = std::array::from_fn(|i| entry[i].load(Ordering::Relaxed));
         self.head = self.ring.next(self.head);
         Some(Sqe::from_words(words))
     }

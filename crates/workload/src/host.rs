@@ -6,7 +6,7 @@
 
 use block::{Completion, Device};
 use clock::{Component, Nanos};
-use ring::{Iova, PAGE, Region};
+use ring::PAGE;
 use rng::Rng;
 
 use crate::error::HostError;
@@ -282,10 +282,10 @@ fn map_buffers<D: Device>(device: &D, workers: &mut [Worker]) -> Result<Buffers,
     for worker in workers.iter_mut() {
         total += worker.place_buffers(total);
     }
-    let memory = |e: &dyn std::fmt::Display| HostError::Memory(e.to_string());
     let len = (total as usize).max(PAGE);
-    let region = Region::anonymous(len).map_err(|e| memory(&e))?;
-    let base: Iova = device.memory().register(&region).map_err(|e| memory(&e))?;
+    // Memory that the device can reach, if that is in another process.
+    let provided = device.memory().provide(len);
+    let (region, base) = provided.map_err(|e| HostError::Memory(e.to_string()))?;
     Ok(Buffers { region, base, scratch: vec![0; device.limits().sector_bytes as usize] })
 }
 

@@ -134,8 +134,13 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         }
         let plan = Plan::new(&members, config)?;
         let (mut layers, mut ends) = (Vec::new(), Vec::new());
-        let bounce = Region::anonymous(plan.slot_bytes * usize::from(threads))
-            .map_err(BlockingError::Memory)?;
+        let bytes = plan.slot_bytes * usize::from(threads);
+        // One region for all members, which those in other processes can reach, too.
+        let bounce = match members.iter().any(|m| m.memory().needs_shared()) {
+            true => Region::shared(bytes),
+            false => Region::anonymous(bytes),
+        };
+        let bounce = bounce.map_err(BlockingError::Memory)?;
         let mut names = Vec::new();
         for mut member in members {
             names.push(member.memory().register(&bounce)?);

@@ -101,17 +101,28 @@ impl Frames {
         match self.replace {
             Replace::Clock => self.frames[frame as usize].used = true,
             Replace::Lru if self.newest == frame => {}
-            Replace::Lru => {
-                if self.is_listed(frame) {
-                    self.unlist(frame);
-                    self.list(frame);
-                }
-            }
+            Replace::Lru => self.move_to_end(frame),
         }
     }
 
-    fn is_listed(&self, frame: u32) -> bool {
-        self.oldest == frame || self.frames[frame as usize].before != NONE
+    /// Makes a clean frame the most recently used; it is not that yet.
+    #[inline]
+    fn move_to_end(&mut self, frame: u32) {
+        let last = self.newest;
+        let Some(f) = self.frames.get_mut(frame as usize) else { return };
+        let Frame { before, after, .. } = *f;
+        if after == NONE {
+            // Not listed: the newest alone has nobody behind it.
+            return;
+        }
+        (f.before, f.after) = (last, NONE);
+        match before {
+            NONE => self.oldest = after,
+            before => self.frames[before as usize].after = after,
+        }
+        self.frames[after as usize].before = before;
+        self.frames[last as usize].after = frame;
+        self.newest = frame;
     }
 
     fn list(&mut self, frame: u32) {

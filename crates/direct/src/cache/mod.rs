@@ -6,6 +6,7 @@
 //! | `config` | what it is told, and what it has done |
 //! | `radix` | from a unit to its frame; dirty units in order |
 //! | `frames` | the memory, and which of it is used again |
+//! | `hit` | reads that are over at once |
 //! | `back` | dirty units on their way to the device; flushes |
 //! | `past` | requests that go past the frames |
 //! | `ops` | commands to the device |
@@ -33,6 +34,7 @@ mod back;
 mod config;
 mod data;
 mod frames;
+mod hit;
 mod ops;
 mod past;
 mod radix;
@@ -105,7 +107,9 @@ pub struct Cache<D> {
     limits: Limits,
     memory: AddressSpace,
     unit_bytes: u32,
+    /// A power of two, and of which.
     unit_sectors: u32,
+    unit_shift: u32,
     /// Units of one command.
     run: usize,
     buffer: Buffer,
@@ -145,6 +149,11 @@ impl<D: Device> Cache<D> {
         let limits = *device.limits();
         let unit_bytes = limits.sector_bytes.max(CacheConfig::UNIT_BYTES);
         let unit_sectors = unit_bytes / limits.sector_bytes;
+        if !unit_sectors.is_power_of_two() {
+            let (key, value) = ("sector_bytes", limits.sector_bytes.into());
+            let allowed = "sectors of which a power of two are a unit of the cache";
+            return Err(DirectError::Config { key, value, allowed });
+        }
         let count = config.frames(unit_bytes)?;
         if limits.max_sectors < unit_sectors {
             let (key, value) = ("max_sectors", limits.max_sectors.into());
@@ -163,6 +172,7 @@ impl<D: Device> Cache<D> {
             config,
             unit_bytes,
             unit_sectors,
+            unit_shift: unit_sectors.trailing_zeros(),
             run,
             buffer,
             frames: Frames::new(count, config.replace),
@@ -428,16 +438,21 @@ impl<D: Device> Cache<D> {
     }
 
     /// Asks for units before somebody who reads one after the other does.
+    #[inline]
     fn read_ahead(&mut self, first: u64, end: u64) {
-        let most = u64::from(self.config.read_ahead);
         let ahead = &mut self.ahead;
         // Two reads of one unit go on, too.
-        let goes_on = most > 0 && (first == ahead.next || first + 1 == ahead.next);
+        let goes_on =
+            self.config.read_ahead > 0 && (first == ahead.next || first + 1 == ahead.next);
         ahead.next = end;
-        if !goes_on {
-            (ahead.window, ahead.until) = (0, end);
-            return;
+        match goes_on {
+            false => (ahead.window, ahead.until) = (0, end),
+            true => self.fill_ahead(end),
         }
+    }
+
+    fn fill_ahead(&mut self, end: u64) {
+        let (most, ahead) = (u64::from(self.config.read_ahead), &mut self.ahead);
         ahead.window = (2 * ahead.window).clamp(most.min(4), most);
         let units = self.limits.sectors.div_ceil(self.unit_sectors.into());
         let (window, from) = (ahead.window, ahead.until.max(end));
@@ -608,12 +623,17 @@ impl<D: Device> Device for Cache<D> {
         &self.limits
     }
 
+    #[inline]
     fn submit(&mut self, _: Nanos, request: Request) -> Result<(), Busy> {
         if self.under_way() + self.ready.len() >= self.config.depth as usize {
             return Err(Busy);
         }
         if let Some(status) = refusal(&self.limits, self.limits.max_sectors, &request) {
             self.ready.push_back(Completion { tag: request.tag, status, result: 0 });
+            return Ok(());
+        }
+        if let Some(completion) = self.hit(&request) {
+            self.ready.push_back(completion);
             return Ok(());
         }
         let id = self.new_io(request);

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use block::Device as _;
 use clock::Nanos;
 use direct::{Device, Handle, Hybrid, Payload, QueueConfig, Request, SharedQueue, Wait};
 use drive::PersonalityKind;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::rig::{drive, everywhere, null_limits};
+use crate::rig::{drive, everywhere, file, null_limits};
 
 /// Time that this thread has had a core.
 fn cpu() -> Duration {
@@ -41,6 +43,57 @@ fn every_way_of_waiting_ends() {
             assert_eq!(handle.wait(), None, "nothing is outstanding");
         }
     });
+}
+
+#[test]
+fn who_waits_for_a_file_sleeps_in_it_or_elsewhere() {
+    let (device, _file) = file(1 << 20);
+    let queue = device.create_queue(QueueConfig::default()).unwrap();
+    assert!(queue.rests());
+    let mut handle = Handle::new(&device, queue).unwrap();
+    handle.set_wait(Wait::Event).unwrap();
+    let buffer = device.buffer(4096).unwrap();
+    let read = |tag| Request::read(tag % 256, 1, buffer.payload(), tag);
+    // In the kernel, together with what was submitted.
+    let (mut next, mut ended) = (0, 0);
+    while ended < 1000 {
+        while next < 1000 && handle.outstanding() < 8 {
+            handle.submit(read(next)).unwrap();
+            next += 1;
+        }
+        assert!(handle.wait().unwrap().status.is_success());
+        ended += 1;
+    }
+    assert_eq!(handle.wait(), None);
+    let (sleeps, _) = handle.slept();
+    assert!((1..=1000).contains(&sleeps), "one for what came together: {sleeps}");
+    // Until a limit that is over; what is outstanding ends later.
+    handle.submit(read(1)).unwrap();
+    let mut found = handle.wait_until(Nanos(1));
+    while found.is_none() {
+        found = handle.wait_until(device.clock().now() + Nanos::from_micros(50));
+    }
+    assert_eq!(found.map(|done| done.tag), Some(1));
+    // Refused requests end without the kernel.
+    handle.submit(Request::read(u64::MAX, 1, buffer.payload(), 2)).unwrap();
+    assert!(!handle.wait().unwrap().status.is_success());
+    // By the handle's descriptor, and in the kernel again.
+    for tag in 0..50 {
+        handle.submit(read(tag)).unwrap();
+        while handle.prepare() {
+            let mut fds = [PollFd::new(&handle, PollFlags::IN)];
+            let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "nobody was woken");
+            handle.awake();
+        }
+        assert_eq!(handle.reap().map(|done| done.tag), Some(tag));
+        handle.run(read(0)).unwrap();
+    }
+    // Who looks all the time does not sleep.
+    handle.set_wait(Wait::Poll).unwrap();
+    let before = handle.slept().0;
+    handle.run(read(0)).unwrap();
+    assert_eq!(handle.slept().0, before);
 }
 
 #[test]

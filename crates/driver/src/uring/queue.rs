@@ -21,7 +21,7 @@ use super::UringStats;
 use super::flight::{Flight, Stage, Step};
 use super::ring::{Ring, Setup};
 use super::target::Target;
-use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState};
+use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState, Rest};
 use crate::{Payload, Request, Tag, TagError, TagSet, TagState};
 
 /// How often a queue that waits for the kernel looks again.
@@ -298,6 +298,37 @@ impl HardwareQueue for UringQueue {
         }
         let reset = self.reset.map_or(Nanos::MAX, |reset| reset.look_again);
         if self.backlog { reset.min(self.ask_again) } else { reset }
+    }
+
+    /// Where completions are not polled for.
+    fn rests(&self) -> bool {
+        self.ring.wakes()
+    }
+
+    /// One system call, or none if there is nothing to issue and an event waits. A queue that is being
+    /// reset, or that the kernel has not taken everything from, is looked after by
+    /// [`poll`](HardwareQueue::poll) instead.
+    #[inline]
+    fn rest(&mut self, timeout: Nanos) -> Rest {
+        if !self.ring.wakes() || self.reset.is_some() || self.fault.is_some() || self.backlog {
+            return Rest::Unable;
+        }
+        self.push_bound();
+        if self.found.is_some() || !self.ended.is_empty() || self.bound_count > 0 {
+            self.submit();
+            self.backlog |= self.bound_count > 0;
+            return Rest::Found;
+        }
+        match self.ring.rest(timeout) {
+            Ok((all, rest)) => {
+                self.backlog = !all;
+                rest
+            }
+            Err(error) => {
+                self.fail(&error);
+                Rest::Unable
+            }
+        }
     }
 
     /// The kernel writes to the waker's eventfd itself. Where it cannot ([`Polling`](super::Polling),

@@ -21,11 +21,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::ring::{AddressSpace, Region};
+use clock::Nanos;
 use io_uring::{IoUring, squeue, types};
 use rustix::io::Errno;
 
 use super::{SubmissionThread, UringConfig, UringStats};
 use crate::Tag;
+use crate::hal::Rest;
 
 /// What a cancellation is called; commands are called by their tag.
 const CANCELLATION: u64 = u64::MAX;
@@ -229,6 +231,54 @@ impl Ring {
             all &= give(side, &mut self.stats)?;
         }
         Ok(all)
+    }
+
+    /// Whether the kernel wakes who waits for answers in it.
+    #[inline]
+    pub(super) fn wakes(&self) -> bool {
+        self.side.is_none() && !self.setup.polled
+    }
+
+    /// Gives the kernel everything that has been put into the ring, and waits there for an answer, for
+    /// `timeout` at most. Returns whether it took all. With nothing outstanding, or an answer there and
+    /// nothing to give, nobody is asked.
+    ///
+    /// # Errors
+    /// As for [`submit`](Ring::submit).
+    #[inline]
+    pub(super) fn rest(&mut self, timeout: Nanos) -> io::Result<(bool, Rest)> {
+        if !self.enabled {
+            self.submit()?;
+        }
+        let nothing_to_give = self.data.submission().is_empty();
+        if nothing_to_give && (self.in_kernel == 0 || !self.data.completion().is_empty()) {
+            return Ok((true, Rest::Found));
+        }
+        // Before Linux 5.11 no wait has a limit.
+        if timeout != Nanos::MAX && !self.data.params().is_feature_ext_arg() {
+            return Ok((false, Rest::Unable));
+        }
+        self.stats.system_calls += 1;
+        let submitter = self.data.submitter();
+        let waited = match timeout {
+            Nanos::MAX => submitter.submit_and_wait(1),
+            limit => {
+                let limit = types::Timespec::from(Duration::from_nanos(limit.0));
+                submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&limit))
+            }
+        };
+        if let Err(error) = waited {
+            match Errno::from_io_error(&error) {
+                // The time is over, or a signal came: what was to be given has been.
+                Some(Errno::TIME | Errno::INTR) => {}
+                Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
+                    return Ok((false, Rest::Unable));
+                }
+                _ => return Err(error),
+            }
+        }
+        let all = self.data.params().is_setup_sqpoll() || self.data.submission().is_empty();
+        Ok((all, Rest::Slept))
     }
 
     /// The next answer to a command, without a system call.

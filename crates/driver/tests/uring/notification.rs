@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clock::{Nanos, Parker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sluice_driver::{
-    HardwareQueue, Payload, Request, SubmissionThread, Tag, TaskWork, UringConfig,
+    HardwareQueue, Payload, Polling, Request, Rest, SubmissionThread, Tag, TaskWork, UringConfig,
 };
 
 use crate::bed::{Bed, Disk, give_back, wait};
@@ -21,13 +21,17 @@ fn ways() -> [UringConfig; 3] {
 }
 
 fn issue(bed: &mut Bed, count: usize) {
+    bind(bed, count);
+    assert!(bed.queue.issue_tags());
+}
+
+fn bind(bed: &mut Bed, count: usize) {
     let mut tags = [Tag(0); 32];
     assert_eq!(bed.queue.get_free_tags(&mut tags[..count]), count);
     for (i, tag) in tags[..count].iter().enumerate() {
         let data = Payload::At(bed.memory.at(i * 4096));
         bed.queue.bind_tag_cmd(*tag, &Request::read(0, 8, data, 0), Nanos::ZERO).unwrap();
     }
-    assert!(bed.queue.issue_tags());
 }
 
 fn end(bed: &mut Bed, count: usize) {
@@ -68,6 +72,76 @@ fn a_sleeping_owner_is_woken() {
             assert!(begin.elapsed() < Duration::from_secs(4), "slept past its event");
         }
     }
+}
+
+#[test]
+fn an_owner_rests_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
+    let disk = Disk::new(1 << 20);
+    for config in ways() {
+        let mut bed = Bed::open(&disk.path, config);
+        assert!(bed.queue.rests());
+        assert_eq!(bed.queue.rest(Nanos::MAX), Rest::Found, "nothing is under way: nobody sleeps");
+        assert_eq!(bed.queue.stats().system_calls, 0);
+        for round in 0..200 {
+            let count = 1 + round % 8;
+            bind(&mut bed, count);
+            let timeout = if round % 2 == 0 { Nanos::MAX } else { Nanos::from_millis(5000) };
+            let (mut ended, mut rests) = (0, 0);
+            let before = bed.queue.stats().system_calls;
+            while ended < count {
+                assert_ne!(bed.queue.rest(timeout), Rest::Unable);
+                rests += 1;
+                while let Some(event) = bed.queue.fetch_event() {
+                    bed.queue.detach_tag_cmd(event.tag).unwrap();
+                    bed.queue.release_tags(&[event.tag]).unwrap();
+                    ended += 1;
+                }
+            }
+            // Issued by the first; a deferred one's answers are the kernel's until they are asked for.
+            let calls = bed.queue.stats().system_calls - before;
+            let looks = if config.task_work == TaskWork::Deferred { 2 * rests + 1 } else { rests };
+            assert!(calls <= looks, "{calls} system calls in {rests} rests, {config:?}");
+        }
+        // An answer that is there is found without one.
+        issue(&mut bed, 1);
+        while !bed.queue.check_event() {
+            std::thread::yield_now();
+        }
+        let before = bed.queue.stats().system_calls;
+        assert_eq!(bed.queue.rest(Nanos::MAX), Rest::Found);
+        assert_eq!(bed.queue.stats().system_calls, before);
+        end(&mut bed, 1);
+    }
+}
+
+#[test]
+fn a_rest_ends_when_its_time_is_over_and_who_is_aborted_is_found() {
+    let disk = Disk::new(1 << 20);
+    let mut bed = Bed::open(&disk.path, UringConfig::default());
+    // Too short for most; what has not come is still under way.
+    for _ in 0..100 {
+        bind(&mut bed, 1);
+        let mut rested = 0;
+        while !bed.queue.check_event() {
+            assert_ne!(bed.queue.rest(Nanos(1)), Rest::Unable);
+            rested += 1;
+        }
+        assert!(rested > 0);
+        end(&mut bed, 1);
+    }
+    bind(&mut bed, 1);
+    let (tag, _) = bed.queue.tags().bound_tags().next().unwrap();
+    bed.queue.abort_tag(tag, Nanos::ZERO).unwrap();
+    assert_eq!(bed.queue.rest(Nanos::MAX), Rest::Found, "it ends here, not in the kernel");
+    end(&mut bed, 1);
+    // Who is reset has to be polled.
+    issue(&mut bed, 4);
+    bed.queue.reset(Nanos::ZERO);
+    assert_eq!(bed.queue.rest(Nanos::MAX), Rest::Unable);
+    // Nobody is woken by a polled ring.
+    let polled = UringConfig { polling: Polling::WhereSupported, ..UringConfig::default() };
+    let bed = Bed::open(&disk.path, polled);
+    assert_eq!(bed.queue.rests(), !bed.queue.polled());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Device, Limits, Request};
 use clock::{Component, Idle, Nanos, Parker, RealClock, Waker};
-use ring::{Region, RegisterError};
+use ring::RegisterError;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
@@ -146,8 +146,7 @@ impl<D: Device> NbdServer<D> {
         for endpoint in endpoints {
             listeners.push(Listener::bind(endpoint, config.allow_remote)?);
         }
-        let region = Region::anonymous(4 * quarter)?;
-        let base = device.memory().register(&region)?;
+        let (region, base) = device.memory().provide(4 * quarter)?;
         let parker = Parker::new()?;
         device.set_waker(parker.waker());
         let mut server = NbdServer {

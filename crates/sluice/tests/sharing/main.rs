@@ -5,6 +5,7 @@
 mod admin;
 mod deaths;
 mod hostile;
+mod layers;
 #[allow(unreachable_pub, reason = "every file uses its own part")]
 mod rig;
 mod together;

@@ -4,6 +4,15 @@
 //! The server is `sluice serve --socket` in a process of its own on the second CPU, the client is on the
 //! first; both poll. Reads carry no data: what is measured is rings, doorbells and two cores' caches. The
 //! two ways take turns. With a single CPU server and client would take turns, and no row is measured.
+//!
+//! # With data
+//!
+//! The last row is a drive that takes no time either and keeps its data: 4 KB reads from anywhere in more
+//! memory than caches hold, copied by the drive's thread into memory of this process. It stands beside the
+//! rate at which this machine copies 4 KB (`sluice calibrate`, measured in the same run). The drive's
+//! thread copies and serves commands one after the other, so what it can do at most is
+//! `1 / (copy + command)`, the command being that of the null drive beside it: the bound is 90 percent of
+//! that, the rest being what a drive with data has to do more for a command than one without.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -15,15 +24,30 @@ use direct::{Device, Handle, Queue, QueueConfig};
 use super::super::{BenchError, Cores, Effort, Measurement, Samples, Sink, in_turns};
 use super::load::Load;
 use super::{BENCH, setup};
+use crate::calibrate::copies;
 use crate::open::OpenOptions;
 use crate::scenario::Scenario;
 
-const SCENARIO: &str = "[drive]\npreset = \"nvme-null\"\nnull = { latency = 0, bandwidth = 0 }\n\
+const NULL: &str = "[drive]\npreset = \"nvme-null\"\nnull = { latency = 0, bandwidth = 0 }\n\
                         [[share]]\npartition = \"all\"\nfirst = 0\nsectors = 1048576\n";
+/// Of `bytes` of memory, each access of which takes no time.
+fn keeps_data(bytes: u64) -> String {
+    format!(
+        "[drive]\npreset = \"pcm\"\ndata = \"memory\"\ncapacity = {bytes}\n\
+         timing = {{ read = 0, program = 0, channel = 0 }}\n\
+         [[share]]\npartition = \"all\"\nfirst = 0\nsectors = {}\n",
+        bytes / 4096
+    )
+}
+
 /// A round trip to the other process takes no more microseconds than this, half of the time.
 const ROUND_TRIP_MOST: f64 = 0.6;
 /// Commands per second with many outstanding.
 const IOPS_LEAST: f64 = 8e6;
+/// Of what copies and commands take together, one after the other.
+const COPIES_LEAST: f64 = 0.9;
+/// Bytes of a write that fills the drive.
+const FILL_BYTES: usize = 256 << 10;
 
 /// The server's process, and what it leaves behind; both go when this is dropped.
 struct Server {
@@ -32,16 +56,17 @@ struct Server {
 }
 
 impl Server {
-    fn start() -> Result<Server, BenchError> {
-        let dir = std::env::temp_dir().join(format!("sluice-bench-direct-{}", std::process::id()));
+    fn start(name: &str, scenario: &str) -> Result<Server, BenchError> {
+        let own = format!("sluice-bench-direct-{}-{name}", std::process::id());
+        let dir = std::env::temp_dir().join(own);
         std::fs::create_dir_all(&dir)?;
-        let file = dir.join("null.toml");
-        std::fs::File::create(&file)?.write_all(SCENARIO.as_bytes())?;
+        let file = dir.join("drive.toml");
+        std::fs::File::create(&file)?.write_all(scenario.as_bytes())?;
         let child = Command::new(std::env::current_exe()?)
             .arg("serve")
             .arg(&file)
             .arg("--socket")
-            .arg(dir.join("null.sock"))
+            .arg(dir.join("drive.sock"))
             .stdout(Stdio::piped())
             .stdin(Stdio::null())
             .spawn()?;
@@ -59,7 +84,7 @@ impl Server {
     }
 
     fn name(&self) -> String {
-        format!("sluice://{}#all", self.dir.join("null.sock").display())
+        format!("sluice://{}#all", self.dir.join("drive.sock").display())
     }
 }
 
@@ -80,20 +105,56 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     if cores.count() < 2 {
         return Ok(());
     }
+    let bytes = effort.choose(256 << 20, 4 << 20);
     // A process begins where the thread is that starts it, and so do its threads.
-    let server = std::thread::scope(|scope| {
+    let (server, with_data) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || {
             cores.pin(1);
-            Server::start()
+            let with_data = Server::start("data", &keeps_data(bytes))?;
+            Ok::<_, BenchError>((Server::start("null", NULL)?, with_data))
         })?;
         thread.join().map_err(|_| BenchError::Thread("the server"))?
     })?;
     // Opened here: a thread that may use one CPU only would give its drive the same.
-    let scenario = Scenario::parse("null.toml".as_ref(), SCENARIO).map_err(setup)?;
+    let scenario = Scenario::parse("null.toml".as_ref(), NULL).map_err(setup)?;
     let options = OpenOptions { drive_core: Some(1), ..OpenOptions::default() };
     let (device, _) = crate::open::open_scenario(&scenario, None, &options).map_err(setup)?;
-    let rows = cores.on_first(|| measure(effort, &server, &device))?;
-    rows.into_iter().try_for_each(|row| sink.push(row))
+    let (rows, rate) = cores.on_first(|| measure(effort, &server, &device))?;
+    rows.into_iter().try_for_each(|row| sink.push(row))?;
+    // Nobody else measures now.
+    let copy = copies::measure(effort, &cores)?.cold;
+    sink.push(cores.on_first(|| measure_data(effort, &with_data, (copy, rate)))?)
+}
+
+/// Reads with data, beside the time of a copy of 4 KB and the rate of commands without.
+fn measure_data(
+    effort: Effort,
+    server: &Server,
+    (copy, commands): (Nanos, f64),
+) -> Result<Measurement, BenchError> {
+    let device = crate::open(&server.name(), &OpenOptions::default()).map_err(setup)?;
+    let queue =
+        device.create_queue(QueueConfig { depth: 256, interrupts: false }).map_err(setup)?;
+    let mut handle = Handle::new(&device, queue).map_err(setup)?;
+    let limits = *handle.limits();
+    let fill = device.buffer(FILL_BYTES).map_err(setup)?;
+    fill.fill(0, FILL_BYTES, 0x5a);
+    let step = (FILL_BYTES / limits.sector_bytes as usize) as u64;
+    for lba in (0..limits.sectors).step_by(step as usize) {
+        handle.write(lba, &fill, false).map_err(setup)?;
+    }
+    let mut load = Load::new(&device, (4096, u64::MAX), 128, true, 1)?;
+    let count = effort.choose(200_000, 2_000);
+    load.run(&mut handle, count / 10)?;
+    let rates: Result<Vec<f64>, BenchError> =
+        (0..effort.choose(15, 3)).map(|_| Ok(1e9 / load.run(&mut handle, count)?)).collect();
+    let case = "a drive in another process, 4 KB reads with data, QD 128";
+    let none = || BenchError::NoValue { case: case.into(), metric: "iops" };
+    let rate = Samples::new(rates?).ok_or_else(none)?.quantile(0.75);
+    let (copy, command) = (copy.0 as f64, 1e9 / commands);
+    let row = Measurement::new(BENCH, case, "iops", rate, "1/s");
+    let row = row.against("copies of 4 KB per second", 1e9 / copy.max(1.0));
+    Ok(row.at_least(COPIES_LEAST * 1e9 / (copy + command)))
 }
 
 struct Way {
@@ -116,7 +177,7 @@ fn measure(
     effort: Effort,
     server: &Server,
     device: &Device,
-) -> Result<Vec<Measurement>, BenchError> {
+) -> Result<(Vec<Measurement>, f64), BenchError> {
     let clock = RealClock::start();
     let served = crate::open(&server.name(), &OpenOptions::default()).map_err(setup)?;
     let connected = clock.now();
@@ -151,7 +212,7 @@ fn measure(
     let (here, away) = ("on a thread of this process", "in another process");
     let row =
         |case: String, metric, value, unit| Measurement::new(BENCH, case, metric, value, unit);
-    Ok(vec![
+    let rows = vec![
         row(case(here, 1), "round_trip_p50", trip_here, "us"),
         row(case(away, 1), "round_trip_p50", trip, "us")
             .against(here, trip_here)
@@ -159,5 +220,6 @@ fn measure(
         row(case(here, 128), "iops", rate_here, "1/s"),
         row(case(away, 128), "iops", rate, "1/s").against(here, rate_here).at_least(IOPS_LEAST),
         row("a served drive".into(), "connect", connected.0 as f64 / 1e3, "us"),
-    ])
+    ];
+    Ok((rows, rate))
 }

@@ -1,0 +1,298 @@
+//! Instructions of user-level I/O: a gate that noise cannot move.
+//!
+//! | case | what is counted, per 4 KB read, 32 outstanding |
+//! |---|---|
+//! | `queue` | everything, on the null device: submission, doorbell, reaping, the application |
+//! | `hit` | a hit of the block cache, the copy of 4 KB included |
+//! | `drive` | the drive's turn for a host that may do everything: fetch, check, completion |
+//! | `drive-part` | the same for a host that has a part of it, as all hosts in other processes have |
+//! | `drive-data` | the same of a read with data that the drive does not have: its memory is checked |
+//! | `client` | the host's side of that queue pair |
+//!
+//! A child process is traced: from one marker to the next it is stepped an instruction at a time, and the
+//! steps are counted. One build counts the same however busy the machine is; of the machine only what its
+//! processor's kind chooses in `memcpy` counts, and a repeated string instruction counts once.
+//!
+//! | run | what it does |
+//! |---|---|
+//! | `cargo bench --package sluice-direct --bench instructions` | counts, and fails over a bound |
+//! | the same with `-- run hit 100000` | as many batches without a tracer, for a profiler |
+
+use std::process::{Command, ExitCode};
+
+use block::{Device as _, Limits, Raw};
+use clock::{Component, Nanos};
+use direct::{
+    Buffer, Cache, CacheConfig, Completion, Device, Handle, Payload, QueueConfig, Request,
+};
+use drive::{
+    Access, ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, Part,
+    PersonalityKind, PuPolicy, Transfers, WriteBuffer,
+};
+use driver::{Controller, EmulatedQueue};
+use ftl::FtlConfig;
+use media::MediaConfig;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use ring::Port;
+use rng::Rng;
+
+/// Whatever goes wrong: it is said, and the gate has failed.
+type Failed = Box<dyn std::error::Error>;
+
+/// Requests of a batch.
+const BATCH: u64 = 32;
+/// Batches that are counted.
+const BATCHES: u64 = 8;
+/// Batches before them, until everything that happens once has happened.
+const WARM: u64 = 8;
+const SECTOR: u32 = 4096;
+/// Sectors that requests go to.
+const AREA: u64 = 128;
+
+/// Instructions at most; a build without link-time optimisation is a twentieth below.
+const BOUNDS: [(&str, f64); 6] = [
+    ("queue", 375.0),
+    ("hit", 540.0),
+    ("drive", 755.0),
+    ("drive-part", 810.0),
+    ("drive-data", 835.0),
+    ("client", 390.0),
+];
+
+/// Tells the tracer, by a signal that the tracer keeps for itself.
+fn mark(traced: bool) -> Result<(), Failed> {
+    if traced { Ok(raise(Signal::SIGSTOP)?) } else { Ok(()) }
+}
+
+fn ended(done: Option<Completion>) -> Result<bool, Failed> {
+    match done {
+        Some(done) if !done.status.is_success() => Err(format!("{done:?}").into()),
+        done => Ok(done.is_some()),
+    }
+}
+
+/// Reads through a handle over the null device.
+fn through_handle<D: block::Device>(
+    mut handle: Handle<D>,
+    data: &Buffer,
+    (batches, traced): (u64, bool),
+) -> Result<(), Failed> {
+    let mut rng = Rng::new(1);
+    for round in 0..WARM + batches {
+        let counted = traced && round >= WARM;
+        let slot = |i: u64| Payload::At(data.at().offset(i * u64::from(SECTOR)));
+        let lbas: [u64; BATCH as usize] = std::array::from_fn(|_| rng.below(AREA));
+        mark(counted)?;
+        for (i, lba) in (0..).zip(lbas) {
+            handle.submit(Request::read(lba, 1, slot(i), i))?;
+        }
+        let mut left = BATCH;
+        while left > 0 {
+            handle.poll();
+            while ended(handle.reap())? {
+                left -= 1;
+            }
+        }
+        mark(counted)?;
+    }
+    Ok(())
+}
+
+fn null_device() -> Device {
+    Device::null(Limits {
+        sector_bytes: SECTOR,
+        sectors: 1 << 28,
+        max_sectors: 256,
+        optimal_sectors: 1,
+        queue_depth: 256,
+        volatile_cache: false,
+    })
+}
+
+fn null_drive() -> DriveConfig {
+    DriveConfig {
+        name: "bench0".into(),
+        personality: PersonalityKind::Null,
+        media: MediaConfig::Null { bytes: 64 << 20, sector_bytes: SECTOR },
+        controller: ControllerConfig::default(),
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        cache_program: true,
+        transfers: Transfers::default(),
+        write_buffer: WriteBuffer::None,
+        ftl: FtlConfig::default(),
+        null: NullConfig { latency: Nanos::ZERO, bytes_per_sec: 0 },
+        open_channel: OpenChannelConfig::default(),
+    }
+}
+
+/// Which side of a queue pair is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Host,
+    Drive,
+}
+
+/// A drive, and a host that has all or a part of it.
+fn over_a_drive(
+    (restricted, with_data, side): (bool, bool, Side),
+    (batches, traced): (u64, bool),
+) -> Result<(), Failed> {
+    let mut drive = Drive::new(null_drive())?;
+    let port = match restricted {
+        false => drive.attach()?,
+        true => {
+            let port = Port::new()?;
+            drive.attach_as(&port, Access::to(Part::Sectors { first: 64, count: 2 * AREA }))?;
+            port
+        }
+    };
+    let pump = &mut || {
+        drive.poll(Nanos(1));
+    };
+    let mut controller = Controller::attach(port.clone(), pump, 1000)?;
+    let pair = controller.create_queue_pair(256, None, pump)?;
+    let queue = EmulatedQueue::new(controller.info(), pair, port.clone())?;
+    let limits = queue.limits();
+    let mut raw = Raw::new(queue, limits);
+    let (_memory, at) = raw.memory().provide((BATCH * u64::from(SECTOR)) as usize)?;
+    let mut rng = Rng::new(1);
+    let mut now = Nanos(1);
+    for round in 0..WARM + batches {
+        let counted = |which| traced && round >= WARM && which == side;
+        let lbas: [u64; BATCH as usize] = std::array::from_fn(|_| rng.below(AREA));
+        now += Nanos(1000);
+        mark(counted(Side::Host))?;
+        for (i, lba) in (0..).zip(lbas) {
+            let data = match with_data {
+                true => Payload::At(at.offset(i * u64::from(SECTOR))),
+                false => Payload::BitBucket,
+            };
+            raw.submit(now, Request::read(lba, 1, data, i))?;
+        }
+        raw.poll(now);
+        mark(counted(Side::Host))?;
+        mark(counted(Side::Drive))?;
+        drive.poll(now);
+        mark(counted(Side::Drive))?;
+        mark(counted(Side::Host))?;
+        let mut left = BATCH;
+        while left > 0 {
+            raw.poll(now);
+            while ended(raw.reap())? {
+                left -= 1;
+            }
+        }
+        mark(counted(Side::Host))?;
+    }
+    Ok(())
+}
+
+/// Runs a case in this process.
+fn run(case: &str, batches: u64, traced: bool) -> Result<(), Failed> {
+    let how = (batches, traced);
+    match case {
+        "queue" | "hit" => {
+            let device = null_device();
+            let queue = device.create_queue(QueueConfig::default())?;
+            let data = device.buffer((BATCH * u64::from(SECTOR)) as usize)?;
+            if case == "queue" {
+                return through_handle(Handle::new(&device, queue)?, &data, how);
+            }
+            let config = CacheConfig { bytes: 2 * AREA * u64::from(SECTOR), ..Default::default() };
+            let mut handle = Handle::new(&device, Cache::new(&device, queue, config)?)?;
+            for lba in 0..AREA {
+                handle.run(Request::read(lba, 1, data.payload(), 0))?;
+            }
+            through_handle(handle, &data, how)
+        }
+        "drive" => over_a_drive((false, false, Side::Drive), how),
+        "drive-part" => over_a_drive((true, false, Side::Drive), how),
+        "drive-data" => over_a_drive((true, true, Side::Drive), how),
+        "client" => over_a_drive((true, true, Side::Host), how),
+        // What the markers themselves take.
+        "nothing" => {
+            for _ in 0..2 * batches {
+                mark(traced)?;
+            }
+            Ok(())
+        }
+        _ => Err(format!("no such case: {case}").into()),
+    }
+}
+
+/// Runs a case in a child, and counts the instructions between its markers, and the pairs of them.
+fn count(case: &str) -> Result<(u64, u64), Failed> {
+    let program = std::env::current_exe()?;
+    let batches = BATCHES.to_string();
+    let child = Command::new(program).args(["traced", case, &batches]).spawn()?;
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let (mut counted, mut marks, mut last) = (0, 0, 0);
+    loop {
+        match waitpid(pid, None)? {
+            WaitStatus::Stopped(_, Signal::SIGSTOP) => {
+                if marks == 0 {
+                    ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)?;
+                }
+                marks += 1;
+            }
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => {
+                // A repeated string instruction is stepped through byte by byte.
+                let at = ptrace::getregs(pid)?.rip;
+                counted += u64::from(at != last);
+                last = at;
+            }
+            WaitStatus::Exited(_, 0) => return Ok((counted, marks / 2)),
+            other => return Err(format!("{case}: the child ends with {other:?}").into()),
+        }
+        if marks % 2 == 1 { ptrace::step(pid, None)? } else { ptrace::cont(pid, None)? }
+    }
+}
+
+/// Counts everything; whether all bounds hold.
+fn gate() -> Result<bool, Failed> {
+    // A step is two switches between processes: on one CPU nobody has to be woken on another.
+    let (this, allowed) = (Pid::from_raw(0), sched_getaffinity(Pid::from_raw(0))?);
+    if let Some(cpu) = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)) {
+        let mut one = CpuSet::new();
+        one.set(cpu)?;
+        sched_setaffinity(this, &one)?;
+    }
+    let (nothing, pairs) = count("nothing")?;
+    let per_pair = nothing as f64 / pairs as f64;
+    let mut holds = true;
+    for (case, bound) in BOUNDS {
+        let (counted, pairs) = count(case)?;
+        let each = (counted as f64 - per_pair * pairs as f64) / (BATCHES * BATCH) as f64;
+        let verdict = if each <= bound { "ok" } else { "FAIL" };
+        println!("{case:12} {each:7.1} instructions per request, at most {bound:4.0}: {verdict}");
+        holds &= each <= bound;
+    }
+    Ok(holds)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        [] => gate(),
+        ["traced", case, batches] => (|| {
+            ptrace::traceme()?;
+            run(case, batches.parse()?, true).map(|()| true)
+        })(),
+        ["run", case, batches] => (|| run(case, batches.parse()?, false).map(|()| true))(),
+        _ => Err("no arguments, or: run CASE BATCHES".into()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("instructions: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

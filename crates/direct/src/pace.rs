@@ -1,0 +1,208 @@
+//! [`Pace`]: how fast requests of a queue end, and so how long nobody need look (NVMeDirect section 3.2,
+//! the dynamic polling period).
+//!
+//! A device is kept busy by what is outstanding, whether somebody looks or not. With n requests
+//! outstanding that end one every t, a look is due when a third of them should have ended: two thirds are
+//! still there to keep the device busy while those that have ended are submitted again. One or two are
+//! due when the first should have ended.
+//!
+//! # What is learnt
+//!
+//! The mean time between two ends, over the last hundred or so. The time at which somebody *finds* that a
+//! request has ended is not when it ended: a look that comes after everything has ended says only that it
+//! took no longer. Such looks make the pace faster, never slower, and by an eighth if they say nothing else:
+//! otherwise whoever sleeps too long would believe that requests take as long as the sleep, and sleep as
+//! long again.
+//!
+//! # What is kept
+//!
+//! A closed loop of n requests, each of which takes L alone, at a device that ends one every t: the
+//! device is idle at no time if n·t/3 + e + L is less than n·t, where e is how much later than asked for
+//! a sleep ends. Where a third of n·t is less than e there is no sleep at all.
+
+use clock::Nanos;
+
+/// A look is due when one of so many of the outstanding requests should have ended.
+const SHARE: u32 = 3;
+/// Ends after which those before count half.
+const MEMORY: u64 = 64;
+
+/// How fast requests of one queue end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// Time in which requests ended, and how many: both forget together.
+    time: Nanos,
+    ended: u64,
+    /// Since when the device has worked on what ends next: the last end found, or the first submission
+    /// to an idle device; `None` while nothing has been seen of either.
+    since: Option<Nanos>,
+    /// The last look.
+    looked: Nanos,
+}
+
+impl Pace {
+    /// A request goes to a device that has had nothing to do.
+    pub(crate) fn begins(&mut self, now: Nanos) {
+        (self.since, self.looked) = (Some(now), now);
+    }
+
+    /// Somebody has looked, found that many ends, and `left` requests are outstanding.
+    pub(crate) fn looked(&mut self, now: Nanos, found: u64, left: u32) {
+        let gap = now.since(std::mem::replace(&mut self.looked, now));
+        if found == 0 {
+            return;
+        }
+        let Some(since) = self.since.replace(now) else { return };
+        let time = now.since(since);
+        // Everything has ended, at some time since the last look.
+        let unknown = left == 0 && gap.0 > time.0 / 8;
+        if unknown && self.ended > 0 {
+            // Perhaps it took less than is believed: the next look comes earlier, and sees. But what had not
+            // ended at the last look took longer than until then.
+            let mean = self.time.0 / self.ended;
+            let (least, most) = (time.since(gap).0 / found, time.0 / found);
+            let believed = (mean - mean / 8).clamp(least, most);
+            self.time = Nanos(believed.saturating_mul(self.ended));
+        } else {
+            (self.time, self.ended) = (self.time + time, self.ended + found);
+        }
+        while self.ended > 2 * MEMORY {
+            (self.time, self.ended) = (Nanos(self.time.0 / 2), self.ended / 2);
+        }
+    }
+
+    /// When somebody should look, with `left` requests outstanding; now, as long as nothing is known.
+    pub(crate) fn due(&self, left: u32) -> Nanos {
+        let Some(since) = self.since else { return Nanos::ZERO };
+        let count = u64::from((left / SHARE).max(1));
+        let wait = match self.ended {
+            0 => 0,
+            ended => self.time.0.saturating_mul(count) / ended,
+        };
+        since + Nanos(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use rng::Rng;
+
+    use super::*;
+
+    /// A device that begins one request every `each`, and ends it `latency` later; a closed loop of
+    /// `depth`, looked at when the pace says so by somebody who wakes up to half of `late` later or
+    /// earlier, and can sleep no less than that. Requests ended by `end`, and looks.
+    fn closed_loop((each, latency): (u64, u64), depth: u32, late: u64, end: u64) -> (u64, u64) {
+        let (mut pace, mut rng, mut now) = (Pace::default(), Rng::new(late), 0);
+        let (mut free_at, mut ends) = (0u64, VecDeque::new());
+        let (mut done, mut looks) = (0, 0);
+        while now < end {
+            let found = ends.iter().take_while(|at| **at <= now).count();
+            ends.drain(..found);
+            (done, looks) = (done + found as u64, looks + 1);
+            let left = ends.len() as u32;
+            pace.looked(Nanos(now), found as u64, left);
+            if left == 0 {
+                pace.begins(Nanos(now));
+            }
+            // The application submits again after the look; when nothing was left it is what wakes.
+            let due = pace.due(if left == 0 { depth } else { left }).0;
+            while ends.len() < depth as usize {
+                free_at = free_at.max(now) + each;
+                ends.push_back(free_at + latency);
+            }
+            now = match due > now + late {
+                true => due + rng.below(late + 1) - late / 2,
+                false => now + 500,
+            };
+        }
+        (done, looks)
+    }
+
+    #[test]
+    fn the_device_is_kept_busy_wherever_there_is_time_to_sleep() {
+        // 2.2 GB/s and 80 us: 8 and 16 KB.
+        for (each, depth) in [(7_447, 32), (3_724, 128), (7_447, 128), (1_862, 128)] {
+            for late in [5_000, 20_000, 55_000] {
+                let slack = u64::from(depth) * each * 2 / 3;
+                if 80_000 + each + late + late / 2 > slack {
+                    continue;
+                }
+                let end = 100_000_000;
+                let (done, looks) = closed_loop((each, 80_000), depth, late, end);
+                let kept = done as f64 * each as f64 / end as f64;
+                assert!(kept > 0.95, "{each} x {depth}, {late} late: {kept}");
+                // One look for a fifth of the queue or more.
+                assert!(looks < 6 * done / u64::from(depth), "{each} x {depth}: {looks} looks");
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_slept_too_long_does_not_believe_it() {
+        let mut pace = Pace::default();
+        pace.begins(Nanos(0));
+        // One at a time, each of 10 us, found after sleeps of 100.
+        pace.looked(Nanos(100_000), 1, 0);
+        assert_eq!(pace.due(1), Nanos(200_000), "nothing better is known");
+        let mut waited = 0;
+        for round in 1..=200u64 {
+            let begin = Nanos(1_000_000 * round);
+            pace.begins(begin);
+            let due = pace.due(1).since(begin).0;
+            // It sleeps until a microsecond after it is due, and looks all the time from then on.
+            let mut look = due + 1_000;
+            while look < 10_000 {
+                pace.looked(begin + Nanos(look), 0, 1);
+                look += 100;
+            }
+            pace.looked(begin + Nanos(look), 1, 0);
+            waited = if round > 100 { waited.max(look) } else { 0 };
+        }
+        assert!(waited < 12_000, "found after {waited} ns");
+        let due = pace.due(1).since(Nanos(200_000_000)).0;
+        assert!((17_000..22_000).contains(&due), "a sleep of nearly all of it: {due}");
+    }
+
+    #[test]
+    fn who_is_kept_from_looking_does_not_forget_what_it_has_seen() {
+        let mut pace = Pace::default();
+        for round in 1..=200u64 {
+            let begin = Nanos(100_000_000 * round);
+            pace.begins(begin);
+            // Of 3 ms; the look before the end and the one that finds it are a millisecond apart.
+            pace.looked(begin + Nanos(2_500_000), 0, 1);
+            pace.looked(begin + Nanos(3_500_000), 1, 0);
+        }
+        let end = Nanos(20_000_000_000 + 3_500_000);
+        let due = pace.due(1).since(end).0;
+        assert!((2_500_000..=3_500_000).contains(&due), "{due}");
+    }
+
+    #[test]
+    fn a_device_that_becomes_slower_is_believed() {
+        let mut pace = Pace::default();
+        let mut now = 0;
+        for each in [1_000, 20_000, 3_000] {
+            for _ in 0..400 {
+                now += each;
+                pace.looked(Nanos(now), 1, 30);
+            }
+            let due = pace.due(30).since(Nanos(now));
+            assert!(due.0.abs_diff(10 * each) < each, "{due:?} of {each}");
+        }
+    }
+
+    #[test]
+    fn who_comes_while_requests_are_under_way_learns_from_the_second_end_on() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.due(100), Nanos::ZERO, "nothing is known");
+        let hour = 3_600_000_000_000;
+        pace.looked(Nanos(hour), 1, 30);
+        assert_eq!(pace.due(30), Nanos(hour), "nor how long the first took");
+        pace.looked(Nanos(hour + 500), 1, 30);
+        assert_eq!(pace.due(30), Nanos(hour + 500 + 10 * 500));
+    }
+}
