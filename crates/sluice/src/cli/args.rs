@@ -378,6 +378,83 @@ pub struct PlotArgs {
     pub dir: PathBuf,
 }
 
+/// `sluice volume …`.
+#[derive(Debug, Subcommand)]
+pub enum VolumeArgs {
+    /// Make an empty volume of all of a device.
+    Format(VolumeFormatArgs),
+    /// Print what a volume is and holds.
+    Info(VolumeDevice),
+    /// Check all metadata of a volume, and repair what can be without guessing.
+    Fsck(VolumeFsckArgs),
+    /// List a directory of a volume.
+    Ls {
+        /// The device.
+        #[command(flatten)]
+        device: VolumeDevice,
+        /// The directory or file.
+        #[arg(default_value = "/")]
+        path: String,
+    },
+    /// Copy a file out of a volume.
+    Get {
+        /// The device.
+        #[command(flatten)]
+        device: VolumeDevice,
+        /// The file on the volume.
+        path: String,
+        /// The file to write.
+        file: PathBuf,
+    },
+    /// Copy a file into a volume; its directory is there.
+    Put {
+        /// The device.
+        #[command(flatten)]
+        device: VolumeDevice,
+        /// The file to read.
+        file: PathBuf,
+        /// The file on the volume.
+        path: String,
+    },
+}
+
+/// Which device.
+#[derive(Debug, Args)]
+pub struct VolumeDevice {
+    /// A scenario (`FILE.toml`, `FILE.toml#DRIVE`), a served drive (`sluice://SOCKET`), a file or block
+    /// device.
+    #[arg(value_name = "DEVICE")]
+    pub device: String,
+}
+
+/// `sluice volume format`.
+#[derive(Debug, Args)]
+pub struct VolumeFormatArgs {
+    /// The device.
+    #[command(flatten)]
+    pub on: VolumeDevice,
+    /// What the volume is called: 32 bytes at most.
+    #[arg(long, default_value = "")]
+    pub label: String,
+    /// Overwrite the volume that is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `sluice volume fsck`.
+#[derive(Debug, Args)]
+pub struct VolumeFsckArgs {
+    /// The device.
+    #[command(flatten)]
+    pub on: VolumeDevice,
+    /// Repair what can be repaired.
+    #[arg(long)]
+    pub repair: bool,
+    /// The volume's user is known to be gone: clear the mark.
+    #[arg(long, requires = "repair")]
+    pub clear_owner: bool,
+}
+
 /// `sluice kv …`.
 #[derive(Debug, Subcommand)]
 pub enum KvArgs {

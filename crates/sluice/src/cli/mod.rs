@@ -13,6 +13,7 @@
 //! | `target_sheet` | what those print |
 //! | [`kv_command`] | `sluice kv bench` |
 //! | [`plot_command`] | `sluice plot` |
+//! | [`volume_command`] | `sluice volume format`, `info`, `fsck`, `ls`, `get`, `put` |
 
 pub mod admin_command;
 pub mod args;
@@ -25,6 +26,7 @@ pub mod serve_command;
 pub mod sim_command;
 pub mod target_command;
 mod target_sheet;
+pub mod volume_command;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -65,6 +67,9 @@ enum Command {
     /// Keys and values on flash that the host manages.
     #[command(subcommand)]
     Kv(args::KvArgs),
+    /// Volumes of files on any device.
+    #[command(subcommand)]
+    Volume(args::VolumeArgs),
 }
 
 /// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
@@ -88,6 +93,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Bench(args) => crate::bench::run(&args),
         Command::Plot(args) => plot_command::run(&args),
         Command::Kv(args) => kv_command::run(&args),
+        Command::Volume(args) => volume_command::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,218 @@
+//! `sluice volume`: makes, checks and looks into volumes of files (`docs/format/volume.md`).
+//!
+//! Whoever changes a volume marks it as in use while they do. The mark of a process of this boot that is
+//! gone is taken over; that of one that is there is respected.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clock::Nanos;
+use direct::{Queue, QueueConfig};
+use store::{
+    Access, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Session, Time, Times,
+};
+
+use super::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
+use super::{Failure, print};
+use crate::open::OpenOptions;
+
+/// Bytes copied at a time.
+const CHUNK: usize = 1 << 20;
+
+fn other(error: impl std::fmt::Display) -> Failure {
+    Failure::Other(error.to_string())
+}
+
+/// Runs `sluice volume …`.
+///
+/// # Errors
+/// A device that cannot be opened, what is on it, and what went wrong.
+pub fn run(args: &VolumeArgs) -> Result<(), Failure> {
+    match args {
+        VolumeArgs::Format(args) => format(args),
+        VolumeArgs::Info(device) => {
+            let report = look(device, FsckOptions::default())?;
+            print(&sheet(&report))
+        }
+        VolumeArgs::Fsck(args) => fsck(args),
+        VolumeArgs::Ls { device, path } => ls(device, path),
+        VolumeArgs::Get { device, path, file } => get(device, path, file),
+        VolumeArgs::Put { device, file, path } => put(device, file, path),
+    }
+}
+
+/// A queue of the device, and how time passes on it: the device's other side runs by itself.
+fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nanos), Failure> {
+    let opened = crate::open(&device.device, &OpenOptions::default()).map_err(other)?;
+    let queue = opened.create_queue(QueueConfig::default()).map_err(other)?;
+    let clock = opened.clock();
+    let tick = move |_: &mut Queue| {
+        // The clock is the device's, which stays open as long as somebody asks it.
+        let _ = &opened;
+        std::thread::yield_now();
+        clock.now()
+    };
+    Ok((queue, tick))
+}
+
+fn format(args: &VolumeFormatArgs) -> Result<(), Failure> {
+    let (mut queue, tick) = queue(&args.on)?;
+    let now = now();
+    let options = FormatOptions {
+        uuid: hexadecimal("/proc/sys/kernel/random/uuid")?,
+        label: args.label.clone(),
+        access: Access { mode: 0o755, ..Access::default() },
+        times: Times { access: now, modify: now, change: now, birth: now },
+        force: args.force,
+        discard: true,
+        ..FormatOptions::default()
+    };
+    let made = store::format(&mut queue, &options, tick).map_err(other)?;
+    let bytes = u64::from(made.layout.data_blocks()) * store::BLOCK as u64;
+    print(&format!("a volume of {bytes} bytes for data, {:032x}\n", made.uuid))
+}
+
+fn look(device: &VolumeDevice, options: FsckOptions) -> Result<store::Report, Failure> {
+    let (mut queue, tick) = queue(device)?;
+    store::fsck(&mut queue, options, tick).map_err(other)
+}
+
+fn sheet(report: &store::Report) -> String {
+    let block = &report.superblock;
+    let layout = block.layout;
+    let used = match block.owner {
+        Some(owner) => format!("process {} of boot {:032x}", owner.process, owner.boot),
+        None => "nobody".to_owned(),
+    };
+    let lines = [
+        format!("label        {}", block.label()),
+        format!("uuid         {:032x}", block.uuid),
+        format!("in use by    {used}"),
+        format!("blocks       {} of {} bytes", layout.blocks, store::BLOCK),
+        format!("data         {} blocks, {} used", layout.data_blocks(), report.used_blocks),
+        format!("metadata     {} bytes", report.metadata_bytes),
+        format!("journal      {} blocks", layout.journal_blocks),
+        format!("to recover   {} transactions", report.transactions),
+        format!("files        {}", report.files),
+        format!("directories  {}", report.directories),
+        format!("extents      {}", report.extents),
+        format!("opened       {} times for writing", block.epoch - 1),
+    ];
+    lines.join("\n") + "\n"
+}
+
+fn fsck(args: &VolumeFsckArgs) -> Result<(), Failure> {
+    let options = FsckOptions { repair: args.repair, clear_owner: args.clear_owner };
+    let report = look(&args.on, options)?;
+    let mut text = String::new();
+    for finding in &report.findings {
+        text += &format!("{finding}\n");
+    }
+    text += match (report.is_clean(), report.repaired) {
+        (_, true) => "repaired\n",
+        (true, false) => "clean\n",
+        (false, false) => "damaged\n",
+    };
+    print(&text)?;
+    if report.is_clean() || report.repaired {
+        return Ok(());
+    }
+    Err(Failure::Other("the volume is damaged".into()))
+}
+
+/// A number of which a file has the hexadecimal digits, with dashes.
+fn hexadecimal(path: &str) -> Result<u128, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| other(format!("{path}: {e}")))?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).map_err(|e| other(format!("{path}: {e}")))
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// Opens the volume, past the mark of a process that is gone.
+fn session(
+    device: &VolumeDevice,
+    read_only: bool,
+) -> Result<Session<Queue, impl FnMut(&mut Queue) -> Nanos>, Failure> {
+    let boot = hexadecimal("/proc/sys/kernel/random/boot_id")?;
+    let owner = Owner { boot, process: std::process::id().into() };
+    let mut options = Options { owner, read_only, ..Options::default() };
+    let mut session = loop {
+        let (queue, tick) = queue(device)?;
+        match Session::open(queue, options, tick) {
+            Ok(session) => break session,
+            Err(OpenError::InUse { owner })
+                if options.take_over.is_none()
+                    && !Path::new(&format!("/proc/{}", owner.process)).exists() =>
+            {
+                options.take_over = Some(owner);
+            }
+            Err(error) => return Err(other(error)),
+        }
+    };
+    session.time = now();
+    Ok(session)
+}
+
+fn ls(device: &VolumeDevice, path: &str) -> Result<(), Failure> {
+    let session = session(device, true)?;
+    let store = session.store();
+    let wrong = |error| other(format!("{path}: {error}"));
+    let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
+    let line = |name: &str, ino| -> Result<String, Failure> {
+        let stat = store.stat(ino).map_err(wrong)?;
+        let kind = if stat.kind == Kind::Directory { 'd' } else { '-' };
+        Ok(format!("{kind}{:04o} {:>14} {name}\n", stat.access.mode & 0o7777, stat.size))
+    };
+    if store.stat(ino).map_err(wrong)?.kind == Kind::File {
+        return print(&line(path, ino)?);
+    }
+    let mut text = String::new();
+    for entry in store.list(ino, 0).map_err(wrong)? {
+        text += &line(&String::from_utf8_lossy(entry.name), entry.ino)?;
+    }
+    print(&text)
+}
+
+fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), Failure> {
+    let mut session = session(device, true)?;
+    let wrong = |error| other(format!("{path}: {error}"));
+    let ino = session.store().lookup(Ino::ROOT, path).map_err(wrong)?;
+    let mut bytes = vec![0; CHUNK];
+    let mut len = session.read(ino, 0, &mut bytes).map_err(wrong)?;
+    let there = |error| other(format!("{}: {error}", file.display()));
+    let mut out = File::create(file).map_err(there)?;
+    let mut offset = 0;
+    while len > 0 {
+        out.write_all(&bytes[..len]).map_err(there)?;
+        offset += len as u64;
+        len = session.read(ino, offset, &mut bytes).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), Failure> {
+    let there = |error| other(format!("{}: {error}", file.display()));
+    let mut from = File::open(file).map_err(there)?;
+    let mut session = session(device, false)?;
+    let wrong = |error| other(format!("{path}: {error}"));
+    let (above, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+    let dir = session.store().lookup(Ino::ROOT, above).map_err(wrong)?;
+    let ino = session.create(dir, name).map_err(wrong)?;
+    session.run(store::Op::Truncate { ino, size: 0 }).map_err(wrong)?;
+    let (mut bytes, mut offset) = (vec![0; CHUNK], 0);
+    loop {
+        let len = from.read(&mut bytes).map_err(there)?;
+        if len == 0 {
+            break;
+        }
+        session.write(ino, offset, &bytes[..len]).map_err(wrong)?;
+        offset += len as u64;
+    }
+    session.close().map(drop).map_err(wrong)
+}

@@ -1,0 +1,104 @@
+//! [`check`]: whether all metadata of a volume fits together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::tree::Tree;
+use crate::{Finding, Ino, Kind, Layout};
+
+/// Looks at everything, and returns what is wrong.
+pub(crate) fn check(tree: &Tree, layout: &Layout) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if tree.find(Ino::ROOT).is_none_or(|n| !n.known || n.kind != Kind::Directory) {
+        findings.push(Finding::NoRoot);
+    }
+    names(tree, &mut findings);
+    blocks(tree, layout, &mut findings);
+    if tree.bytes() > layout.metadata_bytes() {
+        findings.push(Finding::TooMuchMetadata { bytes: tree.bytes() });
+    }
+    findings
+}
+
+fn names(tree: &Tree, findings: &mut Vec<Finding>) {
+    let mut named: BTreeMap<Ino, Ino> = BTreeMap::from([(Ino::ROOT, Ino::ROOT)]);
+    let mut children = BTreeSet::from([Ino::ROOT]);
+    for (dir, node) in tree.iter() {
+        if !node.known {
+            findings.push(Finding::NoInode { ino: dir });
+            continue;
+        }
+        if match node.kind {
+            Kind::File => node.entries.len() > 0,
+            Kind::Directory => node.extents.len() > 0 || node.size > 0,
+        } {
+            findings.push(Finding::WrongContents { ino: dir });
+        }
+        for (name, entry) in node.entries.behind(0) {
+            let child = entry.child;
+            match tree.find(child).filter(|n| n.known) {
+                None => {
+                    findings.push(Finding::DanglingEntry { dir, name: name.to_vec(), child });
+                    continue;
+                }
+                Some(node) if node.kind != entry.kind => {
+                    findings.push(Finding::WrongKind { dir, name: name.to_vec() });
+                }
+                Some(_) => {}
+            }
+            // The first one counts.
+            if *named.entry(child).or_insert(dir) != dir || !children.insert(child) {
+                findings.push(Finding::SecondName { dir, name: name.to_vec(), child });
+            }
+        }
+    }
+    let mut reached = BTreeSet::from([Ino::ROOT]);
+    for (ino, node) in tree.iter().filter(|(_, n)| n.known) {
+        // Up to something that is known to be reached; a circle never gets there.
+        let (mut path, mut at) = (Vec::new(), ino);
+        let found = loop {
+            if reached.contains(&at) {
+                break true;
+            }
+            path.push(at);
+            match named.get(&at) {
+                Some(dir) if path.len() <= tree.len() => at = *dir,
+                _ => break false,
+            }
+        };
+        if found {
+            reached.extend(path);
+        }
+        let right = match node.kind {
+            Kind::Directory => 2,
+            Kind::File => 1,
+        };
+        if node.links == 0 && !named.contains_key(&ino) {
+            findings.push(Finding::Orphan { ino });
+        } else if !found {
+            findings.push(Finding::Unnamed { ino });
+        } else if node.links != right {
+            findings.push(Finding::Links { ino, recorded: node.links, right });
+        }
+    }
+}
+
+fn blocks(tree: &Tree, layout: &Layout, findings: &mut Vec<Finding>) {
+    let mut all: Vec<(u32, u32, Ino)> = Vec::new();
+    for (ino, node) in tree.iter() {
+        for extent in node.extents.iter() {
+            let end = u64::from(extent.phys) + u64::from(extent.count);
+            if extent.phys < layout.data() || end > layout.second().into() {
+                findings.push(Finding::OutOfRange { ino, block: extent.phys });
+            } else {
+                all.push((extent.phys, extent.count, ino));
+            }
+        }
+    }
+    all.sort_unstable();
+    for pair in all.windows(2) {
+        let [(start, count, first), (block, _, second)] = [pair[0], pair[1]];
+        if start + count > block {
+            findings.push(Finding::Overlap { first, second, block });
+        }
+    }
+}

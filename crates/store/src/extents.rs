@@ -1,0 +1,180 @@
+//! [`Extents`]: which blocks of the volume a file's blocks are.
+
+/// A run of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// First block of the file.
+    pub(crate) at: u32,
+    /// Blocks.
+    pub(crate) count: u32,
+    /// First block of the volume.
+    pub(crate) phys: u32,
+    /// Holds data; otherwise it is reserved and reads as zeros.
+    pub(crate) written: bool,
+}
+
+impl Extent {
+    pub(crate) fn end(self) -> u32 {
+        self.at + self.count
+    }
+
+    /// The part within `from..to`, which overlaps it.
+    fn clip(self, from: u32, to: u32) -> Extent {
+        let (start, end) = (self.at.max(from), self.end().min(to));
+        Extent { at: start, count: end - start, phys: self.phys + (start - self.at), ..self }
+    }
+
+    /// Whether `next` goes on where this one ends.
+    fn joins(self, next: Extent) -> bool {
+        self.end() == next.at && self.phys + self.count == next.phys && self.written == next.written
+    }
+}
+
+/// What a block of a file is, and how many blocks from it on are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nothing: zeros.
+    Hole { count: u32 },
+    /// A part of an extent.
+    At(Extent),
+}
+
+/// All extents of a file, in order, none touching another that it could be one with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extents {
+    runs: Vec<Extent>,
+    blocks: u64,
+}
+
+impl Extents {
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Blocks of all of them.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.runs.iter().copied()
+    }
+
+    /// Those that end behind `block`, the first one clipped.
+    pub(crate) fn from(&self, block: u32) -> impl Iterator<Item = Extent> + '_ {
+        let first = self.runs.partition_point(|e| e.end() <= block);
+        self.runs[first..].iter().map(move |e| e.clip(block, u32::MAX))
+    }
+
+    /// What `block` is.
+    pub(crate) fn find(&self, block: u32) -> Place {
+        match self.from(block).next() {
+            Some(extent) if extent.at == block => Place::At(extent),
+            Some(extent) => Place::Hole { count: extent.at - block },
+            None => Place::Hole { count: u32::MAX - block },
+        }
+    }
+
+    /// Where the file's next block had best be: behind the nearest one before it.
+    pub(crate) fn goal(&self, block: u32) -> Option<u32> {
+        let before = self.runs.partition_point(|e| e.at < block).checked_sub(1)?;
+        let extent = self.runs[before];
+        extent.phys.checked_add(block - extent.at)
+    }
+
+    /// Says what some blocks are, whatever they were.
+    pub(crate) fn set(&mut self, new: Extent) {
+        let last = self.runs.last().copied();
+        if last.is_none_or(|last| last.end() <= new.at) {
+            self.blocks += u64::from(new.count);
+            match self.runs.last_mut() {
+                Some(last) if last.joins(new) => last.count += new.count,
+                _ => self.runs.push(new),
+            }
+            return;
+        }
+        self.clear(new.at, new.count, |_, _| {});
+        let mut index = self.runs.partition_point(|e| e.at < new.at);
+        self.blocks += u64::from(new.count);
+        self.runs.insert(index, new);
+        if index > 0 && self.runs[index - 1].joins(new) {
+            index -= 1;
+            self.runs[index].count += new.count;
+            self.runs.remove(index + 1);
+        }
+        if let Some(next) = self.runs.get(index + 1).copied()
+            && self.runs[index].joins(next)
+        {
+            self.runs[index].count += next.count;
+            self.runs.remove(index + 1);
+        }
+    }
+
+    /// Takes blocks away; `freed` hears of each run of the volume's blocks.
+    pub(crate) fn clear(&mut self, at: u32, count: u32, mut freed: impl FnMut(u32, u32)) {
+        let end = at.saturating_add(count);
+        let first = self.runs.partition_point(|e| e.end() <= at);
+        let past = self.runs.partition_point(|e| e.at < end);
+        if first >= past {
+            return;
+        }
+        for run in &self.runs[first..past] {
+            let gone = run.clip(at, end);
+            self.blocks -= u64::from(gone.count);
+            freed(gone.phys, gone.count);
+        }
+        let (head, tail) = (self.runs[first], self.runs[past - 1]);
+        let head = (head.at < at).then(|| head.clip(head.at, at));
+        let tail = (tail.end() > end).then(|| tail.clip(end, u32::MAX));
+        self.runs.splice(first..past, head.into_iter().chain(tail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rng::Rng;
+
+    use super::*;
+
+    #[test]
+    fn extents_are_what_a_map_of_blocks_would_be() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let (mut extents, mut model) = (Extents::default(), BTreeMap::new());
+            for _ in 0..200 {
+                let (at, count) = (rng.below(60) as u32, 1 + rng.below(12) as u32);
+                if rng.chance(0.6) {
+                    let (phys, written) = (rng.below(50) as u32, rng.chance(0.5));
+                    extents.set(Extent { at, count, phys, written });
+                    model.extend((0..count).map(|i| (at + i, (phys + i, written))));
+                } else {
+                    let mut freed = Vec::new();
+                    let many = if rng.chance(0.1) { u32::MAX } else { count };
+                    extents.clear(at, many, |p, n| freed.extend(p..p + n));
+                    let end = at.saturating_add(many);
+                    let gone: Vec<u32> = model.range(at..end).map(|(_, (p, _))| *p).collect();
+                    model.retain(|b, _| !(at..end).contains(b));
+                    assert_eq!(freed, gone, "seed {seed}");
+                }
+                assert_eq!(extents.blocks(), model.len() as u64, "seed {seed}");
+                let flat: Vec<(u32, (u32, bool))> = extents
+                    .iter()
+                    .flat_map(|e| (0..e.count).map(move |i| (e.at + i, (e.phys + i, e.written))))
+                    .collect();
+                assert_eq!(flat, model.clone().into_iter().collect::<Vec<_>>(), "seed {seed}");
+                assert!(extents.runs.windows(2).all(|w| !w[0].joins(w[1])), "seed {seed}");
+                let block = rng.below(75) as u32;
+                match (extents.find(block), model.get(&block)) {
+                    (Place::At(e), Some(found)) => assert_eq!((e.phys, e.written), *found),
+                    (Place::Hole { count }, None) => {
+                        let next = model.range(block..).next().map_or(u32::MAX, |(b, _)| *b);
+                        assert_eq!(count, next - block);
+                    }
+                    other => panic!("seed {seed}: {other:?}"),
+                }
+            }
+        }
+    }
+}

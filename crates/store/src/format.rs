@@ -1,0 +1,123 @@
+//! [`format()`]: makes a volume.
+
+use block::{Device, Op};
+use clock::Nanos;
+
+use crate::layout::{BLOCK, PIECE_BLOCKS, PIECE_BYTES};
+use crate::record::{Image, Record};
+use crate::session::Transfers;
+use crate::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
+use crate::{Access, Ino, Kind, Layout, OpenError, Times, snapshot};
+
+/// How a volume is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FormatOptions {
+    /// The volume's own name: anything that no other volume has.
+    pub uuid: u128,
+    /// What people call it: 32 bytes at most.
+    pub label: String,
+    /// Who may do what with the root.
+    pub access: Access,
+    /// The times of the root.
+    pub times: Times,
+    /// Blocks for metadata; unsaid, one in 128.
+    pub metadata_blocks: Option<u32>,
+    /// Blocks of the journal; unsaid, one in 128, up to 32 MiB.
+    pub journal_blocks: Option<u32>,
+    /// Whether a volume that is there, of any version, is overwritten.
+    pub force: bool,
+    /// Whether what the data blocks hold is discarded.
+    pub discard: bool,
+}
+
+/// Makes an empty volume of all of `device`; `tick` is as for [`Session`](crate::Session).
+///
+/// # Errors
+/// [`OpenError::Unfit`], [`OpenError::HasVolume`], with nothing written; [`OpenError::Io`].
+pub fn format<D: Device>(
+    device: &mut D,
+    options: &FormatOptions,
+    mut tick: impl FnMut(&mut D) -> Nanos,
+) -> Result<Superblock, OpenError> {
+    let limits = *device.limits();
+    let layout = Layout::new(&limits, options.metadata_blocks, options.journal_blocks)?;
+    let mut label = [0; 32];
+    let Some(bytes) = label.get_mut(..options.label.len()) else {
+        let what = format!("a label of {} bytes; it has 32 at most", options.label.len());
+        return Err(OpenError::Unfit { what });
+    };
+    bytes.copy_from_slice(options.label.as_bytes());
+    let sectors = u64::from(layout.block_sectors());
+    let blocks = [0, layout.second()].map(|b| u64::from(b) * sectors);
+    let mut io = Transfers::new(device, &mut tick, PIECE_BYTES)?;
+    let mut generation = 0;
+    for lba in blocks {
+        io.run(Op::Read, lba, 1)?;
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        io.region.read(0, &mut bytes);
+        match Superblock::decode(&bytes) {
+            Decoded::Nothing => {}
+            _ if !options.force => return Err(OpenError::HasVolume),
+            Decoded::Superblock(old) => generation = generation.max(old.generation),
+            Decoded::Damaged | Decoded::Newer { .. } => {}
+        }
+    }
+    // What is there is none any more before anything else changes.
+    io.region.fill(0, PIECE_BYTES, 0);
+    for lba in blocks {
+        io.run(Op::Write, lba, 1)?;
+    }
+    io.run(Op::Flush, 0, 0)?;
+    clear_journal(&mut io, &layout)?;
+    let superblock = Superblock {
+        layout,
+        uuid: options.uuid,
+        label,
+        generation: generation + 1,
+        epoch: 1,
+        area: 0,
+        pieces: 1,
+        snapshot: 1,
+        journal_seq: 0,
+        journal_txn: 1,
+        owner: None,
+    };
+    let (access, times) = (options.access, options.times);
+    let image = Image { kind: Kind::Directory, access, links: 2, size: 0, times };
+    let mut piece = vec![0; crate::layout::PIECE_HEADER];
+    Record::NextInode { ino: Ino(2) }.encode(&mut piece);
+    Record::Inode { ino: Ino::ROOT, image }.encode(&mut piece);
+    let count = snapshot::seal(&mut piece, superblock.snapshot, 0, true);
+    io.region.write(0, &piece);
+    io.run(Op::Write, u64::from(layout.snapshot(0)) * sectors, u64::from(count) * sectors)?;
+    if options.discard {
+        let (first, count) = (u64::from(layout.data()), u64::from(layout.data_blocks()));
+        io.run(Op::Discard, first * sectors, count * sectors)?;
+    }
+    io.run(Op::Flush, 0, 0)?;
+    let mut sector = [0; BLOCK];
+    sector[..SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
+    io.region.write(0, &sector);
+    for lba in blocks {
+        io.run(Op::Write, lba, 1)?;
+        io.run(Op::Flush, 0, 0)?;
+    }
+    Ok(superblock)
+}
+
+/// Makes every sector of a journal zeros, durably; none of them counts.
+pub(crate) fn clear_journal<D: Device, F: FnMut(&mut D) -> Nanos>(
+    io: &mut Transfers<'_, D, F>,
+    layout: &Layout,
+) -> Result<(), OpenError> {
+    let sectors = u64::from(layout.block_sectors());
+    io.region.fill(0, PIECE_BYTES, 0);
+    let chunk = u64::from(PIECE_BLOCKS) * sectors;
+    let (mut at, all) = (0, layout.journal_sectors());
+    while at < all {
+        let count = chunk.min(all - at);
+        io.run(Op::Write, u64::from(layout.journal()) * sectors + at, count)?;
+        at += count;
+    }
+    io.run(Op::Flush, 0, 0)
+}

@@ -1,0 +1,212 @@
+//! [`fsck()`]: reads all metadata of a volume, says everything that is wrong with it, and repairs what can
+//! be without guessing.
+
+use block::Device;
+use clock::Nanos;
+
+use crate::check::check;
+use crate::layout::PIECE_BYTES;
+use crate::loading::{Loaded, Loader};
+use crate::opening::begin;
+use crate::session::Transfers;
+use crate::superblock::Superblock;
+use crate::tree::{Entry, Tree, new_node};
+use crate::{
+    Access, Error, Finding, Ino, Kind, Op, OpenError, Options, Owner, Session, Times, format,
+};
+
+/// Where repairs put what has lost its name.
+const LOST: &str = "lost+found";
+
+/// What is to be done besides looking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsckOptions {
+    /// Whether to repair.
+    pub repair: bool,
+    /// Whether the mark that the volume is in use counts as nobody's, and is cleared by a repair.
+    pub clear_owner: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The superblock that counts.
+    pub superblock: Superblock,
+    /// Everything that is wrong.
+    pub findings: Vec<Finding>,
+    /// Whether it was repaired: everything that was wrong is put right.
+    pub repaired: bool,
+    /// Files, directories, extents.
+    pub files: u64,
+    /// Directories, the root included.
+    pub directories: u64,
+    /// Extents of all files.
+    pub extents: u64,
+    /// Blocks of all files.
+    pub used_blocks: u64,
+    /// Bytes of all metadata.
+    pub metadata_bytes: u64,
+    /// Transactions in the journal.
+    pub transactions: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong that opening the volume would not put right.
+    pub fn is_clean(&self) -> bool {
+        !self.findings.iter().any(Finding::is_damage)
+    }
+
+    /// Who uses the volume, or was cut off while using it.
+    pub fn owner(&self) -> Option<Owner> {
+        self.superblock.owner
+    }
+}
+
+/// Looks at the volume on `device`, and repairs it if that was asked for and all of it can be; `tick` is
+/// as for [`Session`].
+///
+/// # Errors
+/// [`OpenError`], where there is nothing to look at; [`OpenError::InUse`] of a repair.
+pub fn fsck<D: Device>(
+    device: &mut D,
+    options: FsckOptions,
+    mut tick: impl FnMut(&mut D) -> Nanos,
+) -> Result<Report, OpenError> {
+    let mut loader = Loader::new(device, true)?;
+    let mut now = tick(device);
+    let loaded = loop {
+        if let Some(loaded) = loader.poll(device, now) {
+            break loaded?;
+        }
+        now = tick(device);
+    };
+    let mut report = describe(&loaded);
+    let marked = report.superblock.owner.is_some();
+    let wrong = !report.findings.is_empty() || marked && options.clear_owner;
+    if !options.repair || !wrong {
+        return Ok(report);
+    }
+    if let Some(owner) = report.superblock.owner.filter(|_| !options.clear_owner) {
+        return Err(OpenError::InUse { owner });
+    }
+    if !report.findings.iter().filter(|f| f.is_damage()).all(Finding::is_repairable) {
+        return Ok(report);
+    }
+    report.repaired = repair(device, loaded, now, &mut tick)?;
+    Ok(report)
+}
+
+fn describe(loaded: &Loaded) -> Report {
+    let Loaded { superblock, tree, findings, transactions, .. } = loaded;
+    let count = |kind| tree.iter().filter(|(_, n)| n.kind == kind).count() as u64;
+    Report {
+        superblock: *superblock,
+        findings: findings.clone(),
+        repaired: false,
+        files: count(Kind::File),
+        directories: count(Kind::Directory),
+        extents: tree.iter().map(|(_, n)| n.extents.len() as u64).sum(),
+        used_blocks: tree.iter().map(|(_, n)| n.extents.blocks()).sum(),
+        metadata_bytes: tree.bytes(),
+        transactions: *transactions,
+    }
+}
+
+fn repair<D: Device>(
+    device: &mut D,
+    mut loaded: Loaded,
+    now: Nanos,
+    tick: &mut impl FnMut(&mut D) -> Nanos,
+) -> Result<bool, OpenError> {
+    let layout = loaded.superblock.layout;
+    // What is put right may show what else is wrong.
+    for _ in 0..4 {
+        let findings = check(&loaded.tree, &layout);
+        for finding in findings.iter().filter(|f| f.is_damage()) {
+            mend(&mut loaded.tree, finding);
+        }
+        loaded.tree.count();
+    }
+    let left = check(&loaded.tree, &layout);
+    if left.iter().any(Finding::is_damage) {
+        return Ok(false);
+    }
+    let store = begin(device, Options::default(), loaded, now)?;
+    let mut session = Session::new(store, |device: &mut &mut D| tick(device))?;
+    let closed = session.run(Op::Close);
+    match (closed, session.store().failure()) {
+        (Ok(_), None) => {}
+        (Err(Error::Io { status }), _) | (_, Some(status)) => {
+            return Err(OpenError::Io { offset: 0, status });
+        }
+        (Err(error), None) => return Err(OpenError::Unfit { what: error.to_string() }),
+    }
+    // Nothing in the journal counts any more: no damaged sector may be taken for the next one.
+    let device = session.into_store().into_device();
+    format::clear_journal(&mut Transfers::new(device, tick, PIECE_BYTES)?, &layout)?;
+    Ok(true)
+}
+
+/// Puts one thing right.
+fn mend(tree: &mut Tree, finding: &Finding) {
+    match finding {
+        Finding::NoInode { ino } => {
+            tree.remove(*ino);
+        }
+        Finding::DanglingEntry { dir, name, .. } => {
+            tree.remove_entry(*dir, name);
+        }
+        Finding::WrongKind { dir, name } => {
+            let entry = tree.find(*dir).and_then(|n| n.entries.get(name));
+            let kind = entry.and_then(|e| tree.find(e.child)).map(|n| n.kind);
+            if let (Some(entry), Some(kind)) = (entry, kind) {
+                tree.remove_entry(*dir, name);
+                tree.set_entry(*dir, name, Entry { kind, ..entry });
+            }
+        }
+        Finding::Links { ino, right, .. } => {
+            if let Some(node) = tree.find_mut(*ino) {
+                node.links = *right;
+            }
+        }
+        Finding::Unnamed { ino } => {
+            let lost = lost(tree);
+            let Some(kind) = tree.find(*ino).map(|n| n.kind) else { return };
+            // A circle of directories is cut where it is met first.
+            if let Some(parent) = tree.find(*ino).map(|n| n.parent).filter(|p| p.0 != 0) {
+                let name = tree.find(parent).and_then(|n| {
+                    n.entries.behind(0).find(|(_, e)| e.child == *ino).map(|(n, _)| n.to_vec())
+                });
+                if let Some(name) = name {
+                    let above_is_lost = tree.find(parent).is_some_and(|n| n.parent == lost);
+                    if above_is_lost {
+                        return;
+                    }
+                    tree.remove_entry(parent, &name);
+                }
+            }
+            let name = format!("#{}", ino.0);
+            let cookie = tree.find(lost).map_or(1, |n| n.entries.next_cookie());
+            tree.set_entry(lost, name.as_bytes(), Entry { child: *ino, kind, cookie });
+            if let Some(node) = tree.find_mut(*ino) {
+                node.parent = lost;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The directory for what has lost its name.
+fn lost(tree: &mut Tree) -> Ino {
+    let found = tree.find(Ino::ROOT).and_then(|root| root.entries.get(LOST.as_bytes()));
+    if let Some(entry) = found.filter(|e| e.kind == Kind::Directory) {
+        return entry.child;
+    }
+    let ino = tree.next_ino;
+    let access = Access { mode: 0o700, ..Access::default() };
+    tree.insert(ino, new_node(Kind::Directory, access, Times::default(), Ino::ROOT));
+    let cookie = tree.find(Ino::ROOT).map_or(1, |n| n.entries.next_cookie());
+    let entry = Entry { child: ino, kind: Kind::Directory, cookie };
+    tree.set_entry(Ino::ROOT, LOST.as_bytes(), entry);
+    ino
+}

@@ -1,0 +1,129 @@
+//! [`Layout`]: where everything is on a volume (`docs/format/volume.md`).
+
+use block::Limits;
+
+use crate::OpenError;
+
+/// Bytes of a block, the unit of allocation.
+pub const BLOCK: usize = 4096;
+
+/// Blocks of a snapshot's piece.
+pub(crate) const PIECE_BLOCKS: u32 = 16;
+pub(crate) const PIECE_BYTES: usize = PIECE_BLOCKS as usize * BLOCK;
+/// Bytes of a piece before its records.
+pub(crate) const PIECE_HEADER: usize = 32;
+
+/// Blocks of a journal at least: a transaction, what comes while it is written, and a snapshot's time.
+const JOURNAL_BLOCKS: u32 = 32;
+/// Blocks for metadata at least.
+const METADATA_BLOCKS: u32 = 16;
+
+/// The shape of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes per sector of the device.
+    pub sector_bytes: u32,
+    /// Blocks in all.
+    pub blocks: u32,
+    /// Blocks of each of the two snapshot areas.
+    pub snapshot_blocks: u32,
+    /// Blocks of the journal.
+    pub journal_blocks: u32,
+}
+
+/// Whole blocks of a device.
+pub(crate) fn device_blocks(limits: &Limits) -> u64 {
+    limits.bytes() / BLOCK as u64
+}
+
+impl Layout {
+    /// The shape of a new volume. `metadata_blocks` and `journal_blocks` as asked for, or, unsaid, what
+    /// suits the device.
+    ///
+    /// # Errors
+    /// [`OpenError::Unfit`].
+    pub fn new(
+        limits: &Limits,
+        metadata_blocks: Option<u32>,
+        journal_blocks: Option<u32>,
+    ) -> Result<Layout, OpenError> {
+        let unfit = |what: String| Err(OpenError::Unfit { what });
+        let sector_bytes = limits.sector_bytes;
+        if sector_bytes < 512 || sector_bytes > BLOCK as u32 || !sector_bytes.is_power_of_two() {
+            return unfit(format!("sectors of {sector_bytes} bytes; they must have 512 to 4096"));
+        }
+        let Ok(blocks) = u32::try_from(device_blocks(limits)) else {
+            return unfit(format!("{} bytes; a volume has at most 16 TiB", limits.bytes()));
+        };
+        let journal = journal_blocks.unwrap_or((blocks / 128).clamp(JOURNAL_BLOCKS, 8192));
+        let metadata = metadata_blocks.unwrap_or((blocks / 128).clamp(METADATA_BLOCKS, 16384));
+        if journal < JOURNAL_BLOCKS || metadata < METADATA_BLOCKS {
+            return unfit(format!(
+                "a journal of {journal} blocks and {metadata} for metadata; they have at least \
+                 {JOURNAL_BLOCKS} and {METADATA_BLOCKS}"
+            ));
+        }
+        let snapshot = u64::from(journal) + u64::from(metadata);
+        let overhead = 2 + 2 * snapshot + u64::from(journal);
+        if overhead + 16 > u64::from(blocks) {
+            return unfit(format!(
+                "a device of {blocks} blocks of 4096 bytes has no room for {overhead} of metadata \
+                 and journal, and data"
+            ));
+        }
+        let snapshot_blocks = snapshot as u32;
+        Ok(Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks: journal })
+    }
+
+    /// Whether the numbers of a superblock fit together.
+    pub(crate) fn is_plausible(&self) -> bool {
+        let metadata = u64::from(self.snapshot_blocks) * 2 + u64::from(self.journal_blocks) + 2;
+        self.sector_bytes.is_power_of_two()
+            && (512..=BLOCK as u32).contains(&self.sector_bytes)
+            && self.journal_blocks >= JOURNAL_BLOCKS
+            && u64::from(self.snapshot_blocks)
+                >= u64::from(self.journal_blocks) + u64::from(METADATA_BLOCKS)
+            && metadata < u64::from(self.blocks)
+    }
+
+    /// Sectors of a block.
+    pub(crate) fn block_sectors(&self) -> u32 {
+        BLOCK as u32 / self.sector_bytes
+    }
+
+    /// First block of a snapshot area.
+    pub(crate) fn snapshot(&self, area: u32) -> u32 {
+        1 + (area & 1) * self.snapshot_blocks
+    }
+
+    /// First block of the journal.
+    pub(crate) fn journal(&self) -> u32 {
+        1 + 2 * self.snapshot_blocks
+    }
+
+    /// Sectors of the journal.
+    pub(crate) fn journal_sectors(&self) -> u64 {
+        u64::from(self.journal_blocks) * u64::from(self.block_sectors())
+    }
+
+    /// First block for data.
+    pub fn data(&self) -> u32 {
+        self.journal() + self.journal_blocks
+    }
+
+    /// Block of the second superblock, where data ends.
+    pub(crate) fn second(&self) -> u32 {
+        self.blocks - 1
+    }
+
+    /// Blocks for data.
+    pub fn data_blocks(&self) -> u32 {
+        self.second() - self.data()
+    }
+
+    /// Bytes that all records of a snapshot may take: the rest of an area is for what is added while it
+    /// is written, which is no more than the journal holds.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        u64::from(self.snapshot_blocks - self.journal_blocks) * BLOCK as u64 / 16 * 15
+    }
+}

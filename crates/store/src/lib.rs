@@ -1,0 +1,95 @@
+//! A small crash-safe store of files on any block device: extents, a metadata journal, checkpoints, fsck.
+//!
+//! Under `sluice exec`, whose programs' files live on a Sluice volume. The on-media format, with the order
+//! in which things become durable, is `docs/format/volume.md`.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`store`](Store) | files on a device, for one owner: submit, poll, reap |
+//! | [`request`](Request) | what is asked, and how it ended |
+//! | [`options`](Options), [`stats`](Stats), [`error`](Error) | how a volume is opened; what was done; what went wrong |
+//! | [`inode`](Stat), [`name`](Name) | what is known of a file; one component of a path |
+//! | `core` | what is in memory and under way; what all steps share |
+//! | `names`, `read`, `write`, `shape`, `sync` | the steps of requests |
+//! | `tree`, `extents`, `live` | inodes, entries and extents in memory; what is not recorded of them |
+//! | `frames`, `cached` | blocks of files in memory |
+//! | `writeback` | buffered data on its way to the device |
+//! | `space` | which blocks are free |
+//! | `commit`, `journal` | transactions, and the sectors that they are written to |
+//! | `checkpoint`, `snapshot` | all metadata at once, after which the journal before is not needed |
+//! | `record` | what both are made of |
+//! | [`superblock`](Superblock), [`layout`](Layout) | what a volume is; where everything is |
+//! | [`opening`](Opening), `loading` | a volume on its way to being a store; reading everything |
+//! | `check`, [`finding`](Finding) | whether everything fits together; what does not |
+//! | [`mod@format`], [`fsck`](fsck::fsck) | making a volume; looking at one, and repairing it |
+//! | [`session`](Session) | a store that waits: for tools and tests |
+//! | `flights`, `bytes` | transfers at the device; numbers in bytes |
+//!
+//! # The path of an append and its sync
+//!
+//! [`Op::Append`] copies from the caller's registered memory into the frame of the file's last block and
+//! ends. [`Op::Sync`] has the frame copied to a staging buffer and written with FUA; when that has ended the
+//! new size is part of the running transaction, which is closed and written to the journal with FUA: two
+//! writes of the device, one after the other. Syncs that come meanwhile share the next transaction.
+//!
+//! # Limits
+//!
+//! One owner per volume, one name per inode, no data checksums. All metadata is in memory: volumes hold
+//! tens of thousands of files.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod cached;
+mod check;
+mod checkpoint;
+mod commit;
+mod core;
+mod error;
+mod extents;
+mod finding;
+mod flights;
+pub mod format;
+mod frames;
+pub mod fsck;
+mod inode;
+mod journal;
+mod layout;
+mod live;
+mod loading;
+mod name;
+mod names;
+mod opening;
+mod options;
+mod read;
+mod record;
+mod request;
+mod session;
+mod shape;
+mod snapshot;
+mod space;
+mod stats;
+mod store;
+mod superblock;
+mod sync;
+mod tree;
+mod write;
+mod writeback;
+
+pub use error::{Error, OpenError};
+pub use finding::Finding;
+pub use format::{FormatOptions, format};
+pub use fsck::{FsckOptions, Report, fsck};
+pub use inode::{Access, Ino, Kind, Stat, StatFs, Time, Times};
+pub use layout::{BLOCK, Layout};
+pub use name::Name;
+pub use opening::{Opened, Opening};
+pub use options::Options;
+pub use request::{Buffer, Changes, Done, Op, Outcome, Request};
+pub use session::Session;
+pub use stats::Stats;
+pub use store::{Busy, Listed, Store};
+pub use superblock::{Owner, Superblock, VERSION};
+
+/// Bytes of a file at most: 16 TiB less a block.
+pub const FILE_BYTES_MAX: u64 = (u32::MAX as u64) * BLOCK as u64;

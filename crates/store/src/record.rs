@@ -1,0 +1,191 @@
+//! [`Record`]: what snapshots and the journal are made of (`docs/format/volume.md`, *Records*). A record
+//! says what is, not what was done: applying one again, or an older state's records before it, comes to
+//! the same.
+
+use crate::bytes::Fields;
+use crate::extents::Extent;
+use crate::{Access, Ino, Kind, Name, Time, Times};
+
+/// Blocks of an [`Record::Unmap`] that goes to the end of the file.
+pub(crate) const TO_THE_END: u32 = u32::MAX;
+
+/// Bytes of an inode's record.
+pub(crate) const INODE_BYTES: usize = 66;
+/// Bytes of an extent's record.
+pub(crate) const EXTENT_BYTES: usize = 22;
+/// Bytes of an entry's record besides the name.
+pub(crate) const ENTRY_BYTES: usize = 27;
+/// Bytes of any record at most.
+pub(crate) const RECORD_MAX: usize = ENTRY_BYTES + Name::MAX;
+
+/// What is recorded of an inode itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) kind: Kind,
+    pub(crate) access: Access,
+    pub(crate) links: u32,
+    pub(crate) size: u64,
+    pub(crate) times: Times,
+}
+
+/// One fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Record<'a> {
+    Inode { ino: Ino, image: Image },
+    Entry { dir: Ino, cookie: u64, child: Ino, kind: Kind, name: &'a [u8] },
+    NoEntry { dir: Ino, name: &'a [u8] },
+    Map { ino: Ino, extent: Extent },
+    Unmap { ino: Ino, at: u32, count: u32 },
+    NoInode { ino: Ino },
+    NextInode { ino: Ino },
+}
+
+impl<'a> Record<'a> {
+    /// Appends its bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Record::Inode { ino, image } => {
+                let Image { kind, access, links, size, times } = image;
+                out.push(1);
+                out.extend(ino.0.to_le_bytes());
+                out.push(kind.code());
+                for word in [access.mode, access.uid, access.gid, links] {
+                    out.extend(word.to_le_bytes());
+                }
+                out.extend(size.to_le_bytes());
+                for time in [times.access, times.modify, times.change, times.birth] {
+                    out.extend(time.0.to_le_bytes());
+                }
+            }
+            Record::Entry { dir, cookie, child, kind, name } => {
+                out.push(2);
+                for word in [dir.0, cookie, child.0] {
+                    out.extend(word.to_le_bytes());
+                }
+                out.extend([kind.code(), name.len() as u8]);
+                out.extend(name);
+            }
+            Record::NoEntry { dir, name } => {
+                out.push(3);
+                out.extend(dir.0.to_le_bytes());
+                out.push(name.len() as u8);
+                out.extend(name);
+            }
+            Record::Map { ino, extent } => {
+                out.push(4);
+                out.extend(ino.0.to_le_bytes());
+                for word in [extent.at, extent.count, extent.phys] {
+                    out.extend(word.to_le_bytes());
+                }
+                out.push(extent.written.into());
+            }
+            Record::Unmap { ino, at, count } => {
+                out.push(5);
+                out.extend(ino.0.to_le_bytes());
+                out.extend(at.to_le_bytes());
+                out.extend(count.to_le_bytes());
+            }
+            Record::NoInode { ino } => {
+                out.push(6);
+                out.extend(ino.0.to_le_bytes());
+            }
+            Record::NextInode { ino } => {
+                out.push(7);
+                out.extend(ino.0.to_le_bytes());
+            }
+        }
+    }
+
+    /// Takes a record off the front; `None` if there is none, or it makes no sense.
+    pub(crate) fn decode(f: &mut Fields<'a>) -> Option<Record<'a>> {
+        let tag = f.u8()?;
+        let ino = Ino(f.u64()?);
+        Some(match tag {
+            1 => {
+                let kind = Kind::of(f.u8()?)?;
+                let access = Access { mode: f.u32()?, uid: f.u32()?, gid: f.u32()? };
+                let (links, size) = (f.u32()?, f.u64()?);
+                let times = Times {
+                    access: Time(f.i64()?),
+                    modify: Time(f.i64()?),
+                    change: Time(f.i64()?),
+                    birth: Time(f.i64()?),
+                };
+                if size > crate::FILE_BYTES_MAX {
+                    return None;
+                }
+                Record::Inode { ino, image: Image { kind, access, links, size, times } }
+            }
+            2 => {
+                let (cookie, child) = (f.u64()?, Ino(f.u64()?));
+                let (kind, name) = (Kind::of(f.u8()?)?, name(f)?);
+                // The largest cookie would leave none for the next entry.
+                let cookie = (cookie < u64::MAX).then_some(cookie)?;
+                Record::Entry { dir: ino, cookie, child, kind, name }
+            }
+            3 => Record::NoEntry { dir: ino, name: name(f)? },
+            4 => {
+                let (at, count, phys) = (f.u32()?, f.u32()?, f.u32()?);
+                let written = match f.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                };
+                at.checked_add(count).and(phys.checked_add(count))?;
+                (count > 0).then_some(())?;
+                Record::Map { ino, extent: Extent { at, count, phys, written } }
+            }
+            5 => Record::Unmap { ino, at: f.u32()?, count: f.u32()? },
+            6 => Record::NoInode { ino },
+            7 => Record::NextInode { ino },
+            _ => return None,
+        })
+    }
+}
+
+fn name<'a>(f: &mut Fields<'a>) -> Option<&'a [u8]> {
+    let len = f.u8()?;
+    let name = f.take(len.into())?;
+    Name::new(name).ok().map(|_| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_and_cut_ones_are_none() {
+        let image = Image {
+            kind: Kind::Directory,
+            access: Access { mode: 0o755, uid: 3, gid: 4 },
+            links: 2,
+            size: 12345,
+            times: Times { access: Time(-1), modify: Time(2), change: Time(3), birth: Time(4) },
+        };
+        let extent = Extent { at: 1, count: 2, phys: 3, written: true };
+        let long = [b'n'; 255];
+        let all = [
+            Record::Inode { ino: Ino(5), image },
+            Record::Entry { dir: Ino(1), cookie: 9, child: Ino(5), kind: Kind::File, name: b"a" },
+            Record::Entry { dir: Ino(1), cookie: 9, child: Ino(5), kind: Kind::File, name: &long },
+            Record::NoEntry { dir: Ino(1), name: b"a" },
+            Record::Map { ino: Ino(5), extent },
+            Record::Unmap { ino: Ino(5), at: 7, count: TO_THE_END },
+            Record::NoInode { ino: Ino(5) },
+            Record::NextInode { ino: Ino(6) },
+        ];
+        let sizes = [INODE_BYTES, ENTRY_BYTES + 1, RECORD_MAX, 11, EXTENT_BYTES, 17, 9, 9];
+        for (record, size) in all.into_iter().zip(sizes) {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            assert_eq!(bytes.len(), size, "{record:?}");
+            let mut fields = Fields(&bytes);
+            assert_eq!(Record::decode(&mut fields), Some(record));
+            assert!(fields.0.is_empty());
+            for cut in 0..bytes.len() {
+                assert_eq!(Record::decode(&mut Fields(&bytes[..cut])), None, "{record:?}");
+            }
+        }
+        assert_eq!(Record::decode(&mut Fields(&[9; 99])), None);
+    }
+}

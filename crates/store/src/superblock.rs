@@ -1,0 +1,206 @@
+//! [`Superblock`]: what a volume is, where its snapshot and journal begin, and who uses it. The byte map
+//! is in `docs/format/volume.md`.
+
+use crate::Layout;
+use crate::bytes::{Fields, put};
+
+/// The version written and read.
+pub const VERSION: u32 = 1;
+
+/// Bytes of a superblock.
+pub(crate) const SUPERBLOCK_BYTES: usize = 512;
+const MAGIC: [u8; 8] = *b"SLUICVOL";
+const CRC_AT: usize = 508;
+const IN_USE: u32 = 1;
+
+/// Who uses a volume, as it says itself. The store compares, and knows no processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Which boot of the machine: whoever used the volume in another one is gone.
+    pub boot: u128,
+    /// Which process of that boot.
+    pub process: u64,
+}
+
+/// The first sector of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Where everything is.
+    pub layout: Layout,
+    /// The volume's own name.
+    pub uuid: u128,
+    /// What people call it, padded with zeros.
+    pub label: [u8; 32],
+    /// Which of two copies is newer.
+    pub generation: u64,
+    /// How often it was opened for writing.
+    pub epoch: u64,
+    /// Which snapshot area counts.
+    pub area: u32,
+    /// Pieces of the snapshot.
+    pub pieces: u32,
+    /// Number of the snapshot.
+    pub snapshot: u64,
+    /// Where reading the journal begins.
+    pub journal_seq: u64,
+    /// The first transaction there.
+    pub journal_txn: u64,
+    /// Who has it open for writing, or was cut off while it had.
+    pub owner: Option<Owner>,
+}
+
+/// What a sector turns out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    Superblock(Superblock),
+    /// Of another version, or with features that are not known.
+    Newer {
+        version: u32,
+        features: u32,
+    },
+    /// With the magic of a superblock, but damaged.
+    Damaged,
+    /// Anything else.
+    Nothing,
+}
+
+impl Superblock {
+    /// As bytes.
+    pub(crate) fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut out = [0; SUPERBLOCK_BYTES];
+        let Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks } = self.layout;
+        let owner = self.owner.unwrap_or_default();
+        let flags = if self.owner.is_some() { IN_USE } else { 0 };
+        put(&mut out, 0, &MAGIC);
+        put(&mut out, 8, &VERSION.to_le_bytes());
+        put(&mut out, 20, &sector_bytes.to_le_bytes());
+        put(&mut out, 24, &self.uuid.to_le_bytes());
+        put(&mut out, 40, &blocks.to_le_bytes());
+        put(&mut out, 44, &snapshot_blocks.to_le_bytes());
+        put(&mut out, 48, &journal_blocks.to_le_bytes());
+        put(&mut out, 52, &flags.to_le_bytes());
+        put(&mut out, 56, &self.generation.to_le_bytes());
+        put(&mut out, 64, &self.epoch.to_le_bytes());
+        put(&mut out, 72, &self.area.to_le_bytes());
+        put(&mut out, 76, &self.pieces.to_le_bytes());
+        put(&mut out, 80, &self.snapshot.to_le_bytes());
+        put(&mut out, 88, &self.journal_seq.to_le_bytes());
+        put(&mut out, 96, &self.journal_txn.to_le_bytes());
+        put(&mut out, 112, &owner.boot.to_le_bytes());
+        put(&mut out, 128, &owner.process.to_le_bytes());
+        put(&mut out, 136, &self.label);
+        let crc = crc32c::crc32c(&out[..CRC_AT]);
+        put(&mut out, CRC_AT, &crc.to_le_bytes());
+        out
+    }
+
+    /// What the bytes are.
+    pub(crate) fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Decoded {
+        if bytes[..8] != MAGIC {
+            return Decoded::Nothing;
+        }
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]).to_le_bytes();
+        if bytes[CRC_AT..] != crc {
+            return Decoded::Damaged;
+        }
+        Superblock::fields(Fields(&bytes[8..])).unwrap_or(Decoded::Damaged)
+    }
+
+    fn fields(mut f: Fields<'_>) -> Option<Decoded> {
+        let (version, features, _) = (f.u32()?, f.u32()?, f.u32()?);
+        if version != VERSION || features != 0 {
+            return Some(Decoded::Newer { version, features });
+        }
+        let sector_bytes = f.u32()?;
+        let uuid = f.u128()?;
+        let (blocks, snapshot_blocks, journal_blocks) = (f.u32()?, f.u32()?, f.u32()?);
+        let layout = Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks };
+        let flags = f.u32()?;
+        let (generation, epoch) = (f.u64()?, f.u64()?);
+        let (area, pieces, snapshot) = (f.u32()?, f.u32()?, f.u64()?);
+        let (journal_seq, journal_txn, _) = (f.u64()?, f.u64()?, f.u64()?);
+        let owner = Owner { boot: f.u128()?, process: f.u64()? };
+        let label = f.take(32)?.try_into().ok()?;
+        let owner = (flags & IN_USE != 0).then_some(owner);
+        let all = Superblock {
+            layout,
+            uuid,
+            label,
+            generation,
+            epoch,
+            area,
+            pieces,
+            snapshot,
+            journal_seq,
+            journal_txn,
+            owner,
+        };
+        Some(if layout.is_plausible() && area < 2 {
+            Decoded::Superblock(all)
+        } else {
+            Decoded::Damaged
+        })
+    }
+
+    /// The label for people.
+    pub fn label(&self) -> String {
+        let end = self.label.iter().position(|b| *b == 0).unwrap_or(self.label.len());
+        String::from_utf8_lossy(&self.label[..end]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Superblock {
+        Superblock {
+            layout: Layout {
+                sector_bytes: 512,
+                blocks: 5000,
+                snapshot_blocks: 100,
+                journal_blocks: 40,
+            },
+            uuid: 77,
+            label: *b"0123456789abcdef0123456789abcdef",
+            generation: 3,
+            epoch: 4,
+            area: 1,
+            pieces: 5,
+            snapshot: 6,
+            journal_seq: 7,
+            journal_txn: 8,
+            owner: Some(Owner { boot: 9, process: 10 }),
+        }
+    }
+
+    #[test]
+    fn a_superblock_comes_back_and_any_changed_byte_is_seen() {
+        for owner in [None, some().owner] {
+            let block = Superblock { owner, ..some() };
+            let bytes = block.encode();
+            assert_eq!(Superblock::decode(&bytes), Decoded::Superblock(block));
+            for at in 0..bytes.len() {
+                let mut bytes = bytes;
+                bytes[at] ^= 1 << (at % 8);
+                let found = Superblock::decode(&bytes);
+                let seen = if at < 8 { Decoded::Nothing } else { Decoded::Damaged };
+                assert_eq!(found, seen, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_versions_and_unknown_features_are_told_apart_from_damage() {
+        for (at, newer) in [
+            (8, Decoded::Newer { version: 9, features: 0 }),
+            (12, Decoded::Newer { version: 1, features: 9 }),
+        ] {
+            let mut bytes = some().encode();
+            bytes[at] = 9;
+            let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+            put(&mut bytes, CRC_AT, &crc.to_le_bytes());
+            assert_eq!(Superblock::decode(&bytes), newer);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! [`Tree`]: all metadata of a volume, in memory: inodes, their entries and extents.
+//!
+//! The same thing is built by reading a volume ([`Tree::apply`], record by record) and changed by
+//! operations. It knows nothing of the device, and counts what it would take as records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::extents::{Extent, Extents};
+use crate::live::Live;
+use crate::record::{ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, Image, Record, TO_THE_END};
+use crate::{Access, Error, Ino, Kind, Times};
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) child: Ino,
+    pub(crate) kind: Kind,
+    pub(crate) cookie: u64,
+}
+
+/// The entries of a directory, by name, and in the order in which they are listed.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    names: BTreeMap<Arc<[u8]>, Entry>,
+    order: BTreeMap<u64, Arc<[u8]>>,
+    next_cookie: u64,
+}
+
+impl Directory {
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Entry> {
+        self.names.get(name).copied()
+    }
+
+    /// Entries behind `cookie`.
+    pub(crate) fn behind(&self, cookie: u64) -> impl Iterator<Item = (&[u8], Entry)> {
+        self.order.range(cookie.saturating_add(1)..).filter_map(|(_, name)| {
+            let (name, entry) = self.names.get_key_value(name)?;
+            Some((&name[..], *entry))
+        })
+    }
+
+    /// A cookie for an entry behind all others.
+    pub(crate) fn next_cookie(&self) -> u64 {
+        self.next_cookie + 1
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<Entry> {
+        let entry = self.names.remove(name)?;
+        self.order.remove(&entry.cookie);
+        Some(entry)
+    }
+
+    fn set(&mut self, name: &[u8], entry: Entry) {
+        let name: Arc<[u8]> = name.into();
+        // Reading a volume: an entry of an older state may have the cookie.
+        if let Some(other) = self.order.insert(entry.cookie, name.clone())
+            && other != name
+        {
+            self.names.remove(&other);
+        }
+        self.names.insert(name, entry);
+        self.next_cookie = self.next_cookie.max(entry.cookie);
+    }
+}
+
+/// An inode.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    /// Whether there was a record of it: what belongs to it may be read first.
+    pub(crate) known: bool,
+    pub(crate) kind: Kind,
+    pub(crate) access: Access,
+    pub(crate) links: u32,
+    /// As users see it.
+    pub(crate) size: u64,
+    /// As it is recorded: everything below is on the device.
+    pub(crate) settled: u64,
+    pub(crate) times: Times,
+    pub(crate) extents: Extents,
+    pub(crate) entries: Directory,
+    /// The directory that it is in.
+    pub(crate) parent: Ino,
+    pub(crate) live: Live,
+}
+
+impl Node {
+    fn bytes(&self) -> u64 {
+        let names: u64 = self.entries.names.keys().map(|n| (ENTRY_BYTES + n.len()) as u64).sum();
+        (INODE_BYTES + self.extents.len() * EXTENT_BYTES) as u64 + names
+    }
+
+    /// What is recorded of it.
+    pub(crate) fn image(&self) -> Image {
+        let Node { kind, access, links, times, .. } = *self;
+        Image { kind, access, links, size: self.settled, times }
+    }
+}
+
+/// All inodes.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    nodes: BTreeMap<Ino, Box<Node>>,
+    /// No inode has had it.
+    pub(crate) next_ino: Ino,
+    /// Bytes of all records that it would take.
+    bytes: u64,
+}
+
+impl Tree {
+    pub(crate) fn new() -> Tree {
+        Tree { nodes: BTreeMap::new(), next_ino: Ino(2), bytes: 0 }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ino, &Node)> {
+        self.nodes.iter().map(|(ino, node)| (*ino, &**node))
+    }
+
+    /// Inodes from `ino` on.
+    pub(crate) fn from(&self, ino: Ino) -> impl Iterator<Item = (Ino, &Node)> {
+        self.nodes.range(ino..).map(|(ino, node)| (*ino, &**node))
+    }
+
+    pub(crate) fn find(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.get(&ino).map(|n| &**n)
+    }
+
+    pub(crate) fn find_mut(&mut self, ino: Ino) -> Option<&mut Node> {
+        self.nodes.get_mut(&ino).map(|n| &mut **n)
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Result<&Node, Error> {
+        self.find(ino).ok_or(Error::NotFound)
+    }
+
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Result<&mut Node, Error> {
+        self.find_mut(ino).ok_or(Error::NotFound)
+    }
+
+    pub(crate) fn file(&self, ino: Ino) -> Result<&Node, Error> {
+        let node = self.get(ino)?;
+        if node.kind == Kind::File { Ok(node) } else { Err(Error::IsDirectory) }
+    }
+
+    pub(crate) fn directory(&self, ino: Ino) -> Result<&Node, Error> {
+        let node = self.get(ino)?;
+        if node.kind == Kind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
+    }
+
+    /// Adds an inode.
+    pub(crate) fn insert(&mut self, ino: Ino, node: Node) {
+        self.remove(ino);
+        self.bytes += node.bytes();
+        self.next_ino = self.next_ino.max(Ino(ino.0.saturating_add(1)));
+        self.nodes.insert(ino, Box::new(node));
+    }
+
+    /// Takes an inode away.
+    pub(crate) fn remove(&mut self, ino: Ino) -> Option<Box<Node>> {
+        let node = self.nodes.remove(&ino)?;
+        self.bytes -= node.bytes();
+        Some(node)
+    }
+
+    fn make(&mut self, ino: Ino) -> &mut Node {
+        let next = Ino(ino.0.saturating_add(1));
+        self.next_ino = self.next_ino.max(next);
+        self.nodes.entry(ino).or_insert_with(|| {
+            self.bytes += INODE_BYTES as u64;
+            Box::default()
+        })
+    }
+
+    /// Sets or replaces an entry.
+    pub(crate) fn set_entry(&mut self, dir: Ino, name: &[u8], entry: Entry) {
+        let node = self.make(dir);
+        let names = node.entries.len();
+        node.entries.set(name, entry);
+        // An entry that had its cookie may have gone, in the reading of a volume only; the count is made
+        // anew behind it (`count`).
+        if node.entries.len() > names {
+            self.bytes += (ENTRY_BYTES + name.len()) as u64;
+        }
+    }
+
+    /// Takes an entry away.
+    pub(crate) fn remove_entry(&mut self, dir: Ino, name: &[u8]) -> Option<Entry> {
+        let entry = self.nodes.get_mut(&dir)?.entries.remove(name)?;
+        self.bytes = self.bytes.saturating_sub((ENTRY_BYTES + name.len()) as u64);
+        Some(entry)
+    }
+
+    /// Says what some blocks of a file are.
+    pub(crate) fn map(&mut self, ino: Ino, extent: Extent) {
+        self.extents(ino, |extents| extents.set(extent));
+    }
+
+    /// Takes blocks of a file away.
+    pub(crate) fn unmap(&mut self, ino: Ino, at: u32, count: u32, freed: impl FnMut(u32, u32)) {
+        self.extents(ino, |extents| extents.clear(at, count, freed));
+    }
+
+    fn extents(&mut self, ino: Ino, change: impl FnOnce(&mut Extents)) {
+        let node = self.make(ino);
+        let before = node.extents.len();
+        change(&mut node.extents);
+        let after = node.extents.len();
+        self.bytes += (after * EXTENT_BYTES) as u64;
+        self.bytes -= (before * EXTENT_BYTES) as u64;
+    }
+
+    /// Takes note of a record that was read.
+    pub(crate) fn apply(&mut self, record: Record<'_>) {
+        match record {
+            Record::Inode { ino, image } => {
+                let node = self.make(ino);
+                let Image { kind, access, links, size, times } = image;
+                node.known = true;
+                (node.kind, node.access, node.links, node.times) = (kind, access, links, times);
+                (node.size, node.settled) = (size, size);
+            }
+            Record::Entry { dir, cookie, child, kind, name } => {
+                // The name may have had another cookie.
+                self.remove_entry(dir, name);
+                self.set_entry(dir, name, Entry { child, kind, cookie });
+            }
+            Record::NoEntry { dir, name } => {
+                self.remove_entry(dir, name);
+            }
+            Record::Map { ino, extent } => self.map(ino, extent),
+            Record::Unmap { ino, at, count } => {
+                let count = if count == TO_THE_END { u32::MAX } else { count };
+                self.unmap(ino, at, count, |_, _| {});
+            }
+            Record::NoInode { ino } => {
+                self.nodes.remove(&ino);
+                self.next_ino = self.next_ino.max(Ino(ino.0.saturating_add(1)));
+            }
+            Record::NextInode { ino } => self.next_ino = self.next_ino.max(ino),
+        }
+    }
+
+    /// Behind the last record: counts what there is, and notes what is in which directory.
+    pub(crate) fn count(&mut self) {
+        self.bytes = self.nodes.values().map(|n| n.bytes()).sum();
+        let parents: Vec<(Ino, Ino)> = self
+            .iter()
+            .flat_map(|(dir, node)| node.entries.names.values().map(move |e| (e.child, dir)))
+            .collect();
+        for (child, dir) in parents {
+            if let Some(node) = self.find_mut(child) {
+                node.parent = dir;
+            }
+        }
+        if let Some(root) = self.find_mut(Ino::ROOT) {
+            root.parent = Ino::ROOT;
+        }
+    }
+}
+
+/// A new directory or file.
+pub(crate) fn new_node(kind: Kind, access: Access, times: Times, parent: Ino) -> Node {
+    let links = if kind == Kind::Directory { 2 } else { 1 };
+    Node { known: true, kind, access, links, times, parent, ..Node::default() }
+}

@@ -1,0 +1,64 @@
+//! Devices and volumes for tests.
+#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+
+pub mod ram;
+
+use block::Device;
+use clock::Nanos;
+use ring::AddressSpace;
+use store::{FormatOptions, OpenError, Options, Session, format};
+
+pub use ram::Ram;
+
+/// Time that passes by a microsecond per look.
+pub fn ticking<D>() -> impl FnMut(&mut D) -> Nanos {
+    let mut now = Nanos::ZERO;
+    move |_| {
+        now += Nanos::from_micros(1);
+        now
+    }
+}
+
+pub type Open = Session<Ram, fn(&mut Ram) -> Nanos>;
+
+pub fn tick(ram: &mut Ram) -> Nanos {
+    ram.now += Nanos::from_micros(1);
+    ram.now
+}
+
+/// A device with an empty volume.
+pub fn formatted(sector_bytes: u32, blocks: u64) -> Ram {
+    let mut ram = Ram::new(sector_bytes, blocks);
+    format(&mut ram, &FormatOptions { uuid: 7, ..FormatOptions::default() }, tick).unwrap();
+    ram
+}
+
+pub fn try_open(ram: Ram, options: Options) -> Result<Open, OpenError> {
+    Session::open(ram, options, tick as fn(&mut Ram) -> Nanos)
+}
+
+pub fn open(ram: Ram) -> Open {
+    try_open(ram, Options::default()).unwrap()
+}
+
+/// The same device after a power cut.
+pub fn cut(session: Open) -> Ram {
+    let mut ram = session.into_store().into_device();
+    ram.power_cut();
+    ram
+}
+
+/// Registrations last as long as an address space.
+pub fn fresh_memory() -> AddressSpace {
+    AddressSpace::default()
+}
+
+pub fn sector_bytes<D: Device>(device: &D) -> usize {
+    device.limits().sector_bytes as usize
+}
+
+/// Bytes that tell where they belong.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = rng::Rng::new(seed);
+    (0..len).map(|_| 1 + (rng.next_u64() % 255) as u8).collect()
+}

@@ -1,0 +1,152 @@
+//! [`Bed`]: a device that can lose its power, and what is behind it.
+
+use std::fmt::Debug;
+
+use block::{Device, Raw};
+use clock::{Component, Nanos, VirtualRunner};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
+    Transfers, WriteBuffer,
+};
+use driver::Controller;
+use ftl::FtlConfig;
+use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use rng::Rng;
+
+use crate::common::Ram;
+
+pub(crate) trait Bed: Debug {
+    type Device: Device + Debug;
+    /// The device, for whoever opens it.
+    fn attach(&mut self) -> Self::Device;
+    /// One event, and what time it is.
+    fn step(&mut self, poll: &mut dyn Component) -> Nanos;
+    fn now(&self) -> Nanos;
+    /// The power goes, and comes back.
+    fn cut(&mut self, device: Self::Device);
+}
+
+#[derive(Debug)]
+pub(crate) struct RamBed {
+    ram: Option<Ram>,
+    now: Nanos,
+}
+
+impl RamBed {
+    pub(crate) fn new(seed: u64) -> RamBed {
+        let sector_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
+        let mut ram = Ram::new(sector_bytes, 512);
+        ram.lazy = true;
+        ram.rng = Rng::new(seed ^ 0x5eed);
+        ram.limits_mut().volatile_cache = true;
+        if seed.is_multiple_of(3) {
+            ram.limits_mut().max_sectors = 8192 / sector_bytes;
+        }
+        RamBed { ram: Some(ram), now: Nanos::ZERO }
+    }
+}
+
+impl Bed for RamBed {
+    type Device = Ram;
+
+    fn attach(&mut self) -> Ram {
+        self.ram.take().unwrap()
+    }
+
+    fn step(&mut self, poll: &mut dyn Component) -> Nanos {
+        self.now += Nanos::from_micros(10);
+        poll.poll(self.now);
+        self.now
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn cut(&mut self, mut device: Ram) {
+        device.power_cut();
+        self.ram = Some(device);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct DriveBed {
+    drive: Option<Drive>,
+    runner: VirtualRunner,
+}
+
+impl DriveBed {
+    pub(crate) fn new(seed: u64) -> DriveBed {
+        let sector_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
+        let nand = NandConfig {
+            geometry: NandGeometry {
+                channels: 2,
+                pus: 2,
+                planes: 1,
+                chunks: 40,
+                pages: 16,
+                page_bytes: 4096,
+                sector_bytes,
+                oob_bytes: 16,
+            },
+            cell: Cell::Slc,
+            one_shot: false,
+            pair_distance: 0,
+            timing: NandTiming::uniform(
+                Nanos::from_micros(20),
+                Nanos::from_micros(100),
+                Nanos::from_micros(700),
+                400_000_000,
+            ),
+            errors: ErrorModel::default(),
+            data: DataStore::Memory,
+            seed,
+        };
+        let config = DriveConfig {
+            name: "volume".into(),
+            personality: PersonalityKind::Block,
+            media: MediaConfig::Nand(nand),
+            controller: ControllerConfig::default(),
+            pu_policy: PuPolicy::Fifo,
+            page_register: false,
+            cache_program: true,
+            transfers: Transfers::default(),
+            write_buffer: WriteBuffer::Volatile { bytes: 64 << 10 },
+            ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
+            null: NullConfig::default(),
+            open_channel: OpenChannelConfig::default(),
+        };
+        DriveBed { drive: Some(Drive::new(config).unwrap()), runner: VirtualRunner::new() }
+    }
+}
+
+impl Bed for DriveBed {
+    type Device = Raw;
+
+    fn attach(&mut self) -> Raw {
+        let (drive, now) = (self.drive.as_mut().unwrap(), self.runner.now());
+        let port = drive.attach().unwrap();
+        let mut pump = || {
+            drive.poll(now);
+        };
+        let mut controller = Controller::attach(port.clone(), &mut pump, 1_000_000).unwrap();
+        let queue = controller.create_queue_pair(64, None, &mut pump).unwrap();
+        Raw::over_pair(controller.info(), queue, port).unwrap()
+    }
+
+    fn step(&mut self, poll: &mut dyn Component) -> Nanos {
+        let drive: &mut dyn Component = self.drive.as_mut().unwrap();
+        self.runner.step(&mut [poll, drive], Nanos::MAX);
+        self.runner.now()
+    }
+
+    fn now(&self) -> Nanos {
+        self.runner.now()
+    }
+
+    fn cut(&mut self, device: Raw) {
+        drop(device);
+        let drive = self.drive.take().unwrap();
+        self.drive = Some(drive.power_cut().power_on().unwrap());
+    }
+}
