@@ -39,7 +39,7 @@ fn config(blocks: u32) -> DriveConfig {
     DriveConfig {
         pu_policy: PuPolicy::Fifo,
         page_register: false,
-        ftl: FtlConfig { over_provisioning: 0.07, ..FtlConfig::default() },
+        ftl: FtlConfig { over_provisioning: 0.07, ..DriveConfig::layer() },
         ..common::drive(NandConfig { geometry, timing, cell: Cell::Slc, ..common::nand() })
     }
 }

@@ -16,9 +16,10 @@ use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
 use nvme::{DsmRange, Hints, IoCommand, LbaStatusDescriptor, Status};
 use ring::Region;
 
-use crate::WriteBuffer;
 use crate::commands::Commands;
 use crate::flash::{FlashArray, OpDone, Owner, What};
+use crate::patrol::{Care, PatrolRead};
+use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Debug)]
 pub(crate) struct BlockDrive {
@@ -32,6 +33,7 @@ pub(crate) struct BlockDrive {
     /// power cut, but not for the death of the process: there flushes go to the media.
     survives: bool,
     kick: bool,
+    pub(crate) care: Care,
 }
 
 /// The tag of a flush that no command asked for.
@@ -48,9 +50,9 @@ impl BlockDrive {
     /// Powers the drive on: a layer over fresh media, or the one whose traces are on the media.
     pub(crate) fn new(
         mut array: FlashArray,
-        mut config: FtlConfig,
-        cache: WriteBuffer,
+        drive: &DriveConfig,
     ) -> Result<BlockDrive, RecoveryError> {
+        let (mut config, cache) = (drive.ftl, drive.write_buffer);
         let nand = &mut array.nand;
         let sector_bytes = nand.layout().sector_bytes();
         let keeps = nand.config().data != DataStore::None;
@@ -79,7 +81,8 @@ impl BlockDrive {
         let bytes = ftl.slots() as usize * sector_bytes as usize;
         let buffer =
             if keeps { Some(Region::anonymous(bytes).map_err(NewFtlError::from)?) } else { None };
-        Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, survives, kick: true })
+        let care = Care::new(drive.controller.patrol);
+        Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, survives, kick: true, care })
     }
 
     /// Whether contents are kept.
@@ -224,7 +227,8 @@ impl BlockDrive {
                 ftl.erase_done(op, done.status);
                 self.kick = true;
             }
-            (Owner::Command(_) | Owner::User(..), _) => {}
+            (Owner::Patrol, What::Read) => self.care.read_done(now),
+            (Owner::Command(_) | Owner::User(..) | Owner::Patrol, _) => {}
         }
         self.collect_done(commands);
     }
@@ -232,6 +236,9 @@ impl BlockDrive {
     /// Lets the layer go on after a batch of commands and operations. Returns whether it did.
     #[inline]
     pub(crate) fn settle(&mut self, now: Nanos, commands: &mut Commands) -> bool {
+        if self.array.notices.any() {
+            self.heed();
+        }
         if !std::mem::take(&mut self.kick) {
             return false;
         }
@@ -239,6 +246,41 @@ impl BlockDrive {
         ftl.kick(now, &mut flash);
         self.collect_done(commands);
         true
+    }
+
+    /// Acts on what the media have noticed.
+    #[cold]
+    fn heed(&mut self) {
+        for notice in self.array.notices.take() {
+            self.care.heed(notice, &mut self.ftl);
+        }
+        self.kick = true;
+    }
+
+    /// When something is due: an operation of the flash, or the patrol.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.array.deadline().min(self.care.deadline())
+    }
+
+    /// Whether the patrol is next, at `now` or before.
+    #[inline]
+    pub(crate) fn patrols_next(&self, now: Nanos) -> bool {
+        let due = self.care.deadline();
+        due <= now && due < self.array.deadline()
+    }
+
+    /// Goes on with the patrol.
+    #[cold]
+    pub(crate) fn patrol(&mut self, now: Nanos) {
+        let (read, kick) = self.care.go_on(now, &mut self.ftl, &self.array.nand);
+        self.kick |= kick;
+        if let Some(PatrolRead { first, sectors }) = read {
+            let mut addresses = [(0, 0); 64];
+            let addresses = &mut addresses[..sectors.min(64) as usize];
+            (first..).zip(0..).zip(addresses.iter_mut()).for_each(|(at, to)| *to = at);
+            self.array.read(now, Owner::Patrol, Hints::NONE, addresses);
+        }
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! [`DriveConfig`]: what describes a drive. Plain values; [`DriveConfig::check`] says what cannot be.
 
 use clock::Nanos;
-use ftl::FtlConfig;
+use ftl::{FtlConfig, LineMetadata};
 use media::MediaConfig;
 
 /// What the drive exposes.
@@ -80,6 +80,17 @@ pub struct ControllerConfig {
     pub arbitration: Arbitration,
     /// Memory of the drive that hosts reach into.
     pub cmb: Option<CmbConfig>,
+    /// Reads of its own, by which a drive that manages its flash finds data that has aged.
+    pub patrol: Option<PatrolConfig>,
+}
+
+/// How a drive that manages its flash looks after data that nobody reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatrolConfig {
+    /// Sectors read per second at most, and moved; 0 for none.
+    pub sectors_per_sec: u32,
+    /// From the beginning of a round over all data to the next one's at least.
+    pub repeat_after: Nanos,
 }
 
 /// A controller memory buffer (NVMe section 4.7; LightNVM paper sections 2.2 and 2.3).
@@ -112,6 +123,7 @@ impl Default for ControllerConfig {
             queue_depth: 4096,
             arbitration: Arbitration::RoundRobin { burst: 8 },
             cmb: None,
+            patrol: None,
         }
     }
 }
@@ -203,6 +215,14 @@ pub struct DriveConfig {
 }
 
 impl DriveConfig {
+    /// What a drive's own layer usually chooses. Its lines have no metadata: they would save a host
+    /// commands when it opens the drive, but a drive reads its own out-of-band bytes at once when it
+    /// gets power, and metadata would only take its capacity and bandwidth. A drive whose
+    /// `reverse_map` is to be on the media turns it on.
+    pub fn layer() -> FtlConfig {
+        FtlConfig { line_metadata: LineMetadata::Off, ..FtlConfig::default() }
+    }
+
     /// Checks what the parts of a configuration demand of each other.
     ///
     /// # Errors
@@ -211,6 +231,14 @@ impl DriveConfig {
         let contradiction = |what: &str, allowed: &str| {
             Err(crate::DriveError::Config { what: what.into(), allowed: allowed.into() })
         };
+        let manages = matches!(self.media, MediaConfig::Nand(_))
+            && self.personality == PersonalityKind::Block;
+        if self.controller.patrol.is_some() && !manages {
+            return contradiction(
+                "a patrol in the controller, but the drive does not manage its flash",
+                "personality = \"block\" over NAND, or the patrol of the host's target",
+            );
+        }
         match (&self.media, self.personality) {
             (MediaConfig::Nand(_), PersonalityKind::Null)
             | (MediaConfig::Pcm(_), PersonalityKind::Null) => {

@@ -103,7 +103,7 @@ impl Drive {
                 Personality::OpenChannel(Box::new(OpenChannelDrive::new(array, map)?))
             }
             _ => {
-                let drive = BlockDrive::new(array, config.ftl, config.write_buffer)?;
+                let drive = BlockDrive::new(array, config)?;
                 Personality::Block(Box::new(drive))
             }
         })
@@ -239,6 +239,7 @@ impl Drive {
         match &self.personality {
             Personality::OpenChannel(d) => stats.map = d.map.as_ref().map(|m| m.stats),
             Personality::Block(d) => {
+                stats.care = d.care.stats;
                 stats.ftl = Some(*d.ftl.stats());
                 stats.free_lines = Some(d.ftl.free_lines());
             }

@@ -52,6 +52,7 @@ mod null;
 mod open_channel;
 mod operation;
 mod passage;
+mod patrol;
 mod payload;
 mod pcm;
 mod ports;
@@ -70,11 +71,11 @@ pub use ahci::{
 };
 pub use config::{
     Arbitration, CmbConfig, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig,
-    PersonalityKind, PuPolicy, SuspendConfig, Transfers, WriteBuffer,
+    PatrolConfig, PersonalityKind, PuPolicy, SuspendConfig, Transfers, WriteBuffer,
 };
 pub use drive::Drive;
 pub use error::DriveError;
 pub use ports::NotAttached;
 pub use power::PoweredOff;
-pub use stats::{DriveStats, HintStats, Lateness, MapStats, NotificationStats, PuBusy};
+pub use stats::{CareStats, DriveStats, HintStats, Lateness, MapStats, NotificationStats, PuBusy};
 pub use trace::{Span, SpanKind};

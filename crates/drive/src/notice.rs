@@ -1,5 +1,6 @@
-//! [`Notices`]: what an open-channel drive learns of its media from operations that fail or nearly do,
-//! worth telling its host unasked (LightNVM paper section 2.2; OC section 3, log page D0h).
+//! [`Notices`]: what a drive learns of its NAND from operations that fail or nearly do: worth telling
+//! the host unasked, if that is who manages the flash (LightNVM paper section 2.2; OC section 3, log
+//! page D0h), else the business of the drive's own translation layer.
 //!
 //! Guarantee: about a chunk, the same thing or something better is said once until the chunk is
 //! erased, and about a parallel unit once; so the number of notices is bounded by what happens to the
@@ -43,10 +44,10 @@ fn severity(what: MediaNotice) -> u8 {
 }
 
 impl Notices {
-    /// Of a drive that tells its host if that is who manages the flash. Chunks that are offline
-    /// already are in the chunk information log: nothing is said of them.
+    /// Of a drive with somebody to tell. Chunks that are offline already are known to be: nothing is
+    /// said of them.
     pub(crate) fn of(nand: &Nand, personality: PersonalityKind) -> Notices {
-        if personality != PersonalityKind::OpenChannel {
+        if personality == PersonalityKind::Null {
             return Notices::default();
         }
         let offline = |i: media::ChunkInfo| i.state == media::ChunkState::Offline;

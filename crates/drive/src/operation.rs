@@ -10,6 +10,8 @@ pub(crate) enum Owner {
     User(ftl::OpId, u32),
     /// A host's command.
     Command(u32),
+    /// The drive's patrol, which only wants to know whether it can be read.
+    Patrol,
 }
 
 /// An operation has ended.

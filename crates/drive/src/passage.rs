@@ -293,7 +293,7 @@ impl Drive {
     fn media_deadline(&self) -> Nanos {
         match &self.personality {
             Personality::Null(d) => d.deadline(),
-            Personality::Block(d) => d.array.deadline(),
+            Personality::Block(d) => d.deadline(),
             Personality::Pcm(d) => d.deadline(),
             Personality::OpenChannel(d) => d.array.deadline(),
         }
@@ -314,13 +314,21 @@ impl Drive {
                 d.step(now, commands);
                 at
             }
-            Personality::Block(d) => match d.array.next_done(now) {
-                Some((at, done)) => {
-                    d.operation_done(at, done, commands);
-                    at
+            Personality::Block(d) if d.patrols_next(now) => {
+                let at = self.at.max(d.deadline());
+                d.patrol(at);
+                at
+            }
+            Personality::Block(d) => {
+                let limit = now.min(d.care.deadline().max(self.at));
+                match d.array.next_done(limit) {
+                    Some((at, done)) => {
+                        d.operation_done(at, done, commands);
+                        at
+                    }
+                    None => limit,
                 }
-                None => now,
-            },
+            }
             Personality::OpenChannel(d) => {
                 let at = match d.array.next_done(now) {
                     Some((at, done)) => {

@@ -122,6 +122,21 @@ pub struct NotificationStats {
     pub announced: u64,
 }
 
+/// What a drive that manages its flash has done about what its media noticed, since power-on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CareStats {
+    /// What was noticed.
+    pub notices: u64,
+    /// Of that, such that nothing was done about.
+    pub ignored: u64,
+    /// Lines that the layer was asked to move.
+    pub moves: u64,
+    /// Sectors that the patrol has read.
+    pub sectors_read: u64,
+    /// Rounds that it has begun.
+    pub rounds: u64,
+}
+
 /// Counters since power-on, or since [`Drive::reset_stats`](crate::Drive::reset_stats).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriveStats {
@@ -159,6 +174,8 @@ pub struct DriveStats {
     pub hints: HintStats,
     /// Notifications of an open-channel drive.
     pub notifications: NotificationStats,
+    /// What a drive that manages its flash has done about its media.
+    pub care: CareStats,
     /// Bytes of commands' data that were in the controller memory buffer and took no DMA.
     pub cmb_bytes: u64,
     /// The drive's own map; `None` unless it keeps one.

@@ -224,6 +224,9 @@ impl Ftl {
     /// Asks for a checkpoint of everything that is on the media now, as fast as it goes: after a flush
     /// and this, a recovery has nothing to find but the map's pages. [`kick`](Ftl::kick) afterwards.
     pub fn checkpoint(&mut self) {
+        if self.drive_map.is_some() {
+            return self.want_compaction();
+        }
         self.checkpoint.asked = true;
     }
 

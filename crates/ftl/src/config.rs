@@ -1,5 +1,7 @@
 //! [`FtlConfig`]: the choices of a flash translation layer.
 
+use crate::CapacityError;
+
 /// Which closed line is reclaimed next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VictimPolicyKind {
@@ -22,6 +24,20 @@ pub enum ReverseMapKind {
     /// On the media, in the last metadata of lines; in memory only for lines that are being written
     /// or reclaimed. Garbage collection reads a victim's before it moves anything.
     Media,
+}
+
+/// Whether lines have metadata in their first and last write units (LightNVM paper section 4.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LineMetadata {
+    /// None has.
+    Off,
+    /// All have, if it fits a line: the first into one write unit, both into one part in 32 of the
+    /// line; none on a drive that keeps the map, which is never asked for lines. Which of the two it
+    /// is follows from geometry and `active_pus` alone, and is in [`Layout::line_meta`](crate::Layout).
+    WhereItFits,
+    /// All have, if both fit into one part in 16 of the line. Where it does not fit the layer is
+    /// refused, and on a drive that keeps the map.
+    On,
 }
 
 /// How users' share of the write bandwidth follows from the free space (LightNVM paper section 4.2.4).
@@ -107,9 +123,9 @@ pub struct FtlConfig {
     pub wear_levelling: bool,
     /// Whether lines have metadata in their first and last write units (LightNVM paper section
     /// 4.2.2), so that recovery reads a few sectors of a closed line and not the out-of-band bytes of
-    /// all of them; it costs write bandwidth. Lines of which it would be more than one part in 16 have
-    /// none, nor have those on a drive that keeps the map.
-    pub line_metadata: bool,
+    /// all of them; it costs capacity and write bandwidth, a unit in some 250. The same for as long as
+    /// a medium is in use: one that was written otherwise is refused.
+    pub line_metadata: LineMetadata,
     /// Where physical to logical is kept. [`ReverseMapKind::Media`] needs lines with metadata.
     pub reverse_map: ReverseMapKind,
     /// Static wear levelling: erases that a cold line's chunks may be behind the most worn chunk before
@@ -119,6 +135,23 @@ pub struct FtlConfig {
     pub rate_limiter: RateLimiterKind,
     /// What garbage collection keeps away from as long as space does not press.
     pub gc_yields: GcYields,
+}
+
+impl FtlConfig {
+    /// The choices of a layer on a drive that keeps the map. Its recovery does not ask for lines, so
+    /// that they have no metadata.
+    ///
+    /// # Errors
+    /// [`CapacityError`] for what needs a map of the layer's own.
+    pub fn of_drive_map(self) -> Result<FtlConfig, CapacityError> {
+        if self.map_cache_sectors > 0 {
+            return Err(CapacityError::MapCacheOfDriveMap);
+        }
+        if self.line_metadata == LineMetadata::On {
+            return Err(CapacityError::LineMetadataOfDriveMap);
+        }
+        Ok(FtlConfig { line_metadata: LineMetadata::Off, ..self })
+    }
 }
 
 impl Default for FtlConfig {
@@ -136,7 +169,7 @@ impl Default for FtlConfig {
             gc_window_units: 0,
             name: 0,
             wear_levelling: false,
-            line_metadata: false,
+            line_metadata: LineMetadata::WhereItFits,
             reverse_map: ReverseMapKind::Memory,
             static_wear: 0,
             rate_limiter: RateLimiterKind::Share,

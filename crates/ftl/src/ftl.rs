@@ -151,12 +151,7 @@ impl Ftl {
         found: &[Found],
         drive_map_from: Option<u64>,
     ) -> Result<Ftl, NewFtlError> {
-        // Its recovery does not ask for lines.
-        let line_metadata = config.line_metadata && drive_map_from.is_none();
-        let config = FtlConfig { line_metadata, ..config };
-        if drive_map_from.is_some() && config.map_cache_sectors > 0 {
-            return Err(CapacityError::MapCacheOfDriveMap.into());
-        }
+        let config = if drive_map_from.is_some() { config.of_drive_map()? } else { config };
         let good = |chunk: &u32| found[*chunk as usize] == Found::Free;
         let counted = (0..shape.total_chunks()).filter(good).count() as u32;
         let layout = Layout::of(&shape, &config, owned(found), counted)?;

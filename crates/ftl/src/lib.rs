@@ -96,7 +96,9 @@ mod write_ring;
 mod yielding;
 
 pub use active::ActivePusError;
-pub use config::{FtlConfig, GcYields, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
+pub use config::{
+    FtlConfig, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, VictimPolicyKind,
+};
 pub use curve::LimiterSample;
 pub use flash::{Flash, OpId, ReadTarget, WriteUnit};
 pub use ftl::{Done, Ftl, NewFtlError};

@@ -4,9 +4,9 @@
 //!
 //! `docs/format/line.md` is the byte map. The last metadata is valid only as a whole: one CRC covers
 //! all of it, and it names the line's chunks and opening number, so that what is left of an earlier
-//! line is never taken for it. Both fit into one part in [`SHARE`] of a line, or the line has none.
+//! line is never taken for it. Both fit into one part in [`SHARE`] of a line, or it has none.
 
-use crate::{Layout, Oob, Shape};
+use crate::{CapacityError, Layout, LineMetadata, Oob, Shape};
 
 const FIRST: [u8; 8] = *b"SLUICLNF";
 const LAST: [u8; 8] = *b"SLUICLNL";
@@ -16,20 +16,42 @@ const HEADER: usize = 48;
 const CRC: usize = 40;
 /// Metadata is at most one part in this many of a line.
 const SHARE: u64 = 16;
+/// The same, of lines that may do without: what garbage collection wins of such a line is a few write
+/// units, and more metadata would take too many of them.
+const SHARE_UNASKED: u64 = 32;
 /// No line before this one.
 const NO_CHUNK: u32 = u32::MAX;
 /// The unit holds nothing.
 const NO_UNIT: i32 = i32::MIN;
 const POISON: u32 = 1 << 31;
 
-/// Write units of metadata in a line of this many chunks, first and last together; 0 if they would
-/// be more than one part in [`SHARE`] of it, or the first does not fit one write unit.
-pub(crate) fn units(shape: &Shape, members: u32) -> u32 {
+/// Write units of metadata in a line of this many chunks, first and last together; 0 if lines are to
+/// have none, or may have and it does not fit.
+///
+/// # Errors
+/// [`CapacityError::LineMetadata`] if they must have and the first does not fit one write unit, or
+/// both together are more than one part in [`SHARE`] of the line; those that may have [none above one part
+/// in 32](SHARE_UNASKED).
+pub(crate) fn units(
+    wanted: LineMetadata,
+    shape: &Shape,
+    members: u32,
+) -> Result<u32, CapacityError> {
+    if wanted == LineMetadata::Off {
+        return Ok(0);
+    }
     let unit_bytes = u64::from(shape.unit) * u64::from(shape.sector_bytes);
-    let all = u64::from(members) * u64::from(shape.sectors / shape.unit);
+    let (first_bytes, of) =
+        (first_bytes(members), u64::from(members) * u64::from(shape.sectors / shape.unit));
     let units = 1 + last_bytes(shape, members).div_ceil(unit_bytes.max(1));
-    let fits = first_bytes(members) <= unit_bytes && units * SHARE <= all;
-    if fits { units as u32 } else { 0 }
+    let share = if wanted == LineMetadata::On { SHARE } else { SHARE_UNASKED };
+    if first_bytes <= unit_bytes && units * share <= of {
+        Ok(units as u32)
+    } else if wanted == LineMetadata::On {
+        Err(CapacityError::LineMetadata { first_bytes, unit_bytes, units, of })
+    } else {
+        Ok(0)
+    }
 }
 
 /// Bytes of the first metadata.

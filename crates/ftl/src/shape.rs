@@ -5,7 +5,7 @@ use nvme::Geometry;
 use crate::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::map_page::MapPage;
 use crate::snapshot::Snapshot;
-use crate::{FtlConfig, RateLimiterKind, ReverseMapKind, line_meta};
+use crate::{FtlConfig, LineMetadata, RateLimiterKind, ReverseMapKind, line_meta};
 
 /// Names the layer in its journal, together with [`FtlConfig::name`].
 const OWNER: u32 = 0x006c_7466;
@@ -155,18 +155,39 @@ pub enum CapacityError {
     /// The journal does not fit.
     #[error("the layer's journal: {0}")]
     Journal(JournalError),
+    /// Lines must have metadata, and it does not fit.
+    #[error(
+        "line_metadata is on, but {}: only longer lines (more active_pus, larger chunks) or larger \
+         write units have room for it",
+        if first_bytes > unit_bytes {
+            format!("the first metadata, {first_bytes} bytes, does not fit a write unit of {unit_bytes}")
+        } else {
+            format!("it takes {units} of a line's {of} write units, more than one part in 16")
+        }
+    )]
+    LineMetadata {
+        /// Bytes of the first metadata.
+        first_bytes: u64,
+        /// Bytes of a write unit.
+        unit_bytes: u64,
+        /// Write units that both take.
+        units: u64,
+        /// Write units of a line.
+        of: u64,
+    },
+    /// Lines must have metadata, and nobody would read it.
+    #[error("line_metadata is on, but this drive keeps the map, and its lines have no metadata")]
+    LineMetadataOfDriveMap,
     /// The reverse map is to be in the metadata of lines, and they have none.
     #[error(
         "reverse_map is \"media\", but lines have no metadata: {}",
-        if *asked_for {
-            "it would be more than one part in 16 of a line of that size"
-        } else {
-            "line_metadata is off, or the drive keeps the map"
+        if *off { "line_metadata is off, or the drive keeps the map" } else {
+            "it does not fit lines of this size"
         }
     )]
     ReverseMap {
-        /// Whether `line_metadata` is on.
-        asked_for: bool,
+        /// Whether they are not to have any.
+        off: bool,
     },
     /// The write buffer may need more pages of the map at once than fit the memory for it.
     #[error(
@@ -323,9 +344,10 @@ impl Layout {
         // Per stream the line that fills up; and room for padding, metadata, and four power cuts
         // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
         let streams = 1 + u32::from(config.hot_cold);
-        let line_meta = if config.line_metadata { line_meta::units(shape, active) } else { 0 };
+        let line_meta = line_meta::units(config.line_metadata, shape, active)?;
         if line_meta == 0 && config.reverse_map == ReverseMapKind::Media {
-            return Err(CapacityError::ReverseMap { asked_for: config.line_metadata });
+            let off = config.line_metadata == LineMetadata::Off;
+            return Err(CapacityError::ReverseMap { off });
         }
         let line_sectors = active * shape.sectors - line_meta * shape.unit;
         let slack = 4 * streams * active * (shape.pair_units() + 2) * shape.unit;
@@ -462,8 +484,13 @@ mod tests {
     #[test]
     fn capacity_follows_the_convention() {
         let shape = Shape::of(&geometry());
-        let plain = FtlConfig { over_provisioning: 0.25, hot_cold: false, ..FtlConfig::default() };
-        let config = FtlConfig { line_metadata: true, ..plain };
+        let plain = FtlConfig {
+            over_provisioning: 0.25,
+            hot_cold: false,
+            line_metadata: LineMetadata::Off,
+            ..FtlConfig::default()
+        };
+        let config = FtlConfig { line_metadata: LineMetadata::On, ..plain };
         let all = shape.total_chunks();
         let layout = Layout::of(&shape, &config, all, all).unwrap();
         // 32 lines of 8 chunks of 64 sectors, less one for the journal; 2 in reserve, 1 open, 1 for

@@ -9,7 +9,7 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry, least_map_cache};
-use ftl::{ChunkChange, Found, Ftl, FtlConfig, FtlStats, Shape};
+use ftl::{ChunkChange, Found, Ftl, FtlConfig, FtlStats, LineMetadata, Shape};
 use nvme::Status;
 use rng::Rng;
 
@@ -322,8 +322,10 @@ impl Case {
             ..FtlConfig::default()
         };
         if paged {
-            config.line_metadata = paging.chance(0.7);
-            if config.line_metadata && paging.chance(0.5) {
+            let metadata = paging.chance(0.7);
+            config.line_metadata =
+                if metadata { LineMetadata::WhereItFits } else { LineMetadata::Off };
+            if metadata && paging.chance(0.5) {
                 config.reverse_map = ftl::ReverseMapKind::Media;
             }
             config.gc_window_units = 1 + paging.below(4) as u32;

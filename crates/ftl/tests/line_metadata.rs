@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use clock::Nanos;
 use common::{TestFlash, geometry, least_map_cache};
 use ftl::{
-    CapacityError, Found, Ftl, FtlConfig, Layout, NewFtlError, Recovery, RecoveryError,
-    ReverseMapKind, Shape,
+    CapacityError, Found, Ftl, FtlConfig, Layout, LineMetadata, NewFtlError, Recovery,
+    RecoveryError, ReverseMapKind, Shape,
 };
 use nvme::Status;
 use rng::Rng;
@@ -31,14 +31,14 @@ const MEDIA: FtlConfig = FtlConfig {
     map_cache_sectors: 0,
     name: 0,
     wear_levelling: false,
-    line_metadata: true,
+    line_metadata: LineMetadata::On,
     reverse_map: ReverseMapKind::Media,
     static_wear: 0,
     rate_limiter: ftl::RateLimiterKind::Share,
     gc_yields: ftl::GcYields::Never,
 };
 const MEMORY: FtlConfig = FtlConfig { reverse_map: ReverseMapKind::Memory, ..MEDIA };
-const WITHOUT: FtlConfig = FtlConfig { line_metadata: false, ..MEMORY };
+const WITHOUT: FtlConfig = FtlConfig { line_metadata: LineMetadata::Off, ..MEMORY };
 
 /// A layer, and what its sectors hold.
 struct Rig {
@@ -189,7 +189,7 @@ fn without_a_journal_lines_are_found_by_their_first_metadata() {
         }
         let stats = rig.cut();
         assert!(!stats.from_checkpoint, "{stats:?}");
-        if config.line_metadata {
+        if config.line_metadata == LineMetadata::On {
             assert!(stats.lines_found > 25, "{stats:?}");
             assert!(stats.lines_by_metadata > 25, "{stats:?}");
         } else {
@@ -402,18 +402,34 @@ fn a_flash_without_contents_collects_by_lists_in_memory() {
 #[test]
 fn what_does_not_fit_the_configuration_says_so() {
     let total = shape().total_chunks();
-    let off = FtlConfig { line_metadata: false, ..MEDIA };
+    let off = FtlConfig { line_metadata: LineMetadata::Off, ..MEDIA };
     assert_eq!(
         Layout::of(&shape(), &off, total, total),
-        Err(CapacityError::ReverseMap { asked_for: false })
+        Err(CapacityError::ReverseMap { off: true })
     );
     // Sixteen units of one sector on one parallel unit.
     let small = Shape::of(&geometry(1, 1, 60, 16, 1, 0));
-    let refused = Ftl::new(small, MEDIA, |_| Found::Free).unwrap_err();
-    let NewFtlError::Capacity(e) = refused else { panic!("{refused}") };
-    assert_eq!(e, CapacityError::ReverseMap { asked_for: true });
+    let refused = |config| {
+        let refused = Ftl::new(small, config, |_| Found::Free).unwrap_err();
+        let NewFtlError::Capacity(e) = refused else { panic!("{refused}") };
+        e
+    };
+    let fits = FtlConfig { line_metadata: LineMetadata::WhereItFits, ..MEMORY };
+    let e = refused(MEMORY);
+    assert!(matches!(e, CapacityError::LineMetadata { of: 16, .. }), "{e:?}");
     assert!(e.to_string().contains("one part in 16"), "{e}");
-    assert_eq!(Layout::of(&small, &MEMORY, 60, 60).unwrap().line_meta, 0);
+    let e = refused(FtlConfig { reverse_map: ReverseMapKind::Media, ..fits });
+    assert_eq!(e, CapacityError::ReverseMap { off: false });
+    assert!(e.to_string().contains("does not fit lines of this size"), "{e}");
+    assert_eq!(Layout::of(&small, &fits, 60, 60).unwrap().line_meta, 0);
+    // A drive that keeps the map is not asked for lines.
+    let of_map = |config| Ftl::new_with_drive_map(shape(), config, |_| Found::Free, 1);
+    let refused = of_map(MEMORY).unwrap_err();
+    assert!(
+        matches!(refused, NewFtlError::Capacity(CapacityError::LineMetadataOfDriveMap)),
+        "{refused}"
+    );
+    assert_eq!(of_map(fits).unwrap().layout().line_meta, 0);
     let (with, without) =
         [MEMORY, WITHOUT].map(|c| Layout::of(&shape(), &c, total, total).unwrap()).into();
     assert_eq!((with.line_meta, without.line_meta), (3, 0));
@@ -433,7 +449,7 @@ fn a_layer_with_metadata_is_not_opened_without_and_the_other_way_round() {
         assert!(changed.what.contains("line_metadata"), "{changed}");
         assert_eq!((changed.was, changed.is), units);
         // Where the reverse map is makes no difference to the media.
-        if written.line_metadata {
+        if written.line_metadata == LineMetadata::On {
             rig.config = MEDIA;
             rig.cut();
             rig.check();

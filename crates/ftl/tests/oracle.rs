@@ -9,8 +9,8 @@ mod common;
 use clock::Nanos;
 use common::{TestFlash, geometry, least_map_cache};
 use ftl::{
-    Found, Ftl, FtlConfig, FtlStats, GcYields, RateLimiterKind, ReverseMapKind, Shape,
-    VictimPolicyKind,
+    Found, Ftl, FtlConfig, FtlStats, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind,
+    Shape, VictimPolicyKind,
 };
 use nvme::Status;
 use rng::Rng;
@@ -123,7 +123,11 @@ impl Case {
             rate_limiter: limiter(&mut controls),
             gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead]
                 [controls.below(3) as usize],
-            line_metadata: seed % 8 != 7,
+            line_metadata: if seed % 8 == 7 {
+                LineMetadata::Off
+            } else {
+                LineMetadata::WhereItFits
+            },
             reverse_map: ReverseMapKind::Memory,
         };
         // Where lines have room for metadata, the reverse map may be there.

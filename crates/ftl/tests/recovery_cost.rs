@@ -6,7 +6,7 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Found, Ftl, FtlConfig, Layout, RecoveryStats, Shape};
+use ftl::{Found, Ftl, FtlConfig, Layout, LineMetadata, RecoveryStats, Shape};
 use rng::Rng;
 
 /// Sectors between two checkpoints.
@@ -125,7 +125,7 @@ fn what_is_read_depends_on_the_interval_and_not_on_the_size() {
     let config = FtlConfig {
         over_provisioning: 0.25,
         checkpoint_sectors: INTERVAL,
-        line_metadata: false,
+        line_metadata: LineMetadata::Off,
         ..FtlConfig::default()
     };
     for (pair_units, sectors) in [(0, 1), (7, 1), (0, 64)] {

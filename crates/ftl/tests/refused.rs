@@ -6,7 +6,7 @@ mod common;
 use clock::Nanos;
 use common::{TestFlash, geometry};
 use ftl::journal::JournalError;
-use ftl::{Found, Ftl, FtlConfig, Recovery, RecoveryError, Shape};
+use ftl::{Found, Ftl, FtlConfig, LineMetadata, Recovery, RecoveryError, Shape};
 use rng::Rng;
 
 const NOW: Nanos = Nanos(0);
@@ -63,7 +63,9 @@ fn refuse(flash: &mut TestFlash, config: FtlConfig) -> RecoveryError {
 
 #[test]
 fn another_configuration_or_name_is_refused_without_writing() {
-    for line_metadata in [false, true] {
+    for (line_metadata, other) in
+        [(LineMetadata::Off, LineMetadata::On), (LineMetadata::On, LineMetadata::Off)]
+    {
         let config = FtlConfig {
             over_provisioning: 0.3,
             line_metadata,
@@ -73,7 +75,7 @@ fn another_configuration_or_name_is_refused_without_writing() {
         let others = [
             FtlConfig { over_provisioning: 0.5, ..config },
             FtlConfig { active_pus: 2, ..config },
-            FtlConfig { line_metadata: !line_metadata, ..config },
+            FtlConfig { line_metadata: other, ..config },
             FtlConfig { hot_cold: false, ..config },
         ];
         let mut written = 0;

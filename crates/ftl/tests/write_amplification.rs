@@ -6,7 +6,7 @@ mod common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};
-use ftl::{Found, Ftl, FtlConfig, Shape, VictimPolicyKind};
+use ftl::{Found, Ftl, FtlConfig, LineMetadata, Shape, VictimPolicyKind};
 
 /// `A(x) = x / (x + W0(-x e^-x))`; the fixed point of `w = -x e^-x e^-w` is found by Newton.
 fn a(x: f64) -> f64 {
@@ -29,8 +29,9 @@ fn measure(
 ) -> (f64, f64) {
     // 4,096 reclaim units of N = 64 pages; a sector is a page and a write unit. With metadata 256
     // of N = 250, and six pages of metadata.
-    let line_metadata = pages > 64;
-    let shape = Shape::of(&geometry(1, 1, if line_metadata { 256 } else { 4096 }, pages, 1, 0));
+    let (units, line_metadata) =
+        if pages > 64 { (256, LineMetadata::On) } else { (4096, LineMetadata::Off) };
+    let shape = Shape::of(&geometry(1, 1, units, pages, 1, 0));
     let config = FtlConfig {
         over_provisioning,
         victim_policy: policy,

@@ -301,8 +301,8 @@ fn what_was_left_half_written_does_not_hold_up_fewer_units() {
     for before in [0, 20, 40, 200] {
         let [wide, narrow, again, later] = half_written(before);
         println!("after {before} ms: {wide:.1}, {narrow:.1}, {again:.1}, {later:.1} MB/s");
-        // Four at a time, and up to as many of those left behind.
-        assert!((0.2..0.5).contains(&(narrow / wide)), "{narrow} of {wide}");
+        // Four at a time, and up to as many of those left behind: eight of sixteen.
+        assert!((0.2..=0.5).contains(&(narrow / wide)), "{narrow} of {wide}");
         // What was left behind is gone on with, in one place or another for some 50 ms.
         assert!(again / wide > 0.75, "{again} of {wide}");
         assert!((again / wide - 1.0).abs() < 0.1 || before > 0, "{again} of {wide}");
@@ -390,7 +390,10 @@ fn collection_that_yields_shortens_reads_in_bursts_at_the_same_cost() {
         same_cost(&any);
         assert!(any.mean() < 0.85 * plain.mean(), "{} {}", any.mean(), plain.mean());
         assert!(any.read(99.0).0 <= plain.read(99.0).0);
-        assert!(any.read(99.9).0 < plain.read(99.9).0 * 6 / 10);
+        // One in a thousand finds an erase before it (3 ms, and 60 us of its own), or at most two
+        // programs where collection keeps away: users' and line metadata's, which does not. With
+        // their transfers (41 us each at 400 MB/s, or behind others on the channel) that is 2 ms, 0.65.
+        assert!(any.read(99.9).0 < plain.read(99.9).0 * 7 / 10);
         // What waits where a read waits is not what the next read finds.
         let pus = run(policy, GcYields::BusyPus);
         same_cost(&pus);

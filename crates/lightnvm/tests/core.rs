@@ -6,7 +6,7 @@ mod rig;
 use block::{Device, Payload, Request};
 use clock::{Component, Nanos};
 use ftl::journal::JournalError;
-use ftl::{FtlConfig, RecoveryError};
+use ftl::{FtlConfig, LineMetadata, RecoveryError};
 use lightnvm::core::{
     ChunkUse, CoreConfig, CoreError, Denied, Heat, JOURNAL_OWNER, Limits, NewTarget, Rate, Reason,
     ScrubConfig, Sharing, Subsystem, TargetId, TargetKind, TargetOptions, Uid, Warranty,
@@ -556,10 +556,12 @@ fn open_pblk(rig: &Rig, config: FtlConfig) -> Result<Pblk, PblkError> {
     Pblk::open(&rig.info, &report, queue.into_queue(), port, config, &mut || rig.pump(), true)
 }
 
+const METADATA: [LineMetadata; 2] = [LineMetadata::Off, LineMetadata::WhereItFits];
+
 #[test]
 fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
     for pair in [0, 2, 3] {
-        for (events, line_metadata) in (0..60).zip([false, true].into_iter().cycle()) {
+        for (events, line_metadata) in (0..60).zip(METADATA.into_iter().cycle()) {
             let rig = small(pair);
             let mut s = rig.register(core_config()).unwrap();
             rig.run(&mut s);
@@ -598,7 +600,7 @@ fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
 #[test]
 fn a_drive_that_pblk_has_is_refused_and_nothing_is_written_whenever_it_was_cut() {
     for pair in [0, 2, 3] {
-        for (events, line_metadata) in (0..60).zip([false, true].into_iter().cycle()) {
+        for (events, line_metadata) in (0..60).zip(METADATA.into_iter().cycle()) {
             let rig = small(pair);
             let layer = FtlConfig { line_metadata, ..FtlConfig::default() };
             let mut pblk = open_pblk(&rig, layer).unwrap();

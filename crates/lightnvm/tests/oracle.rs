@@ -12,7 +12,10 @@ use std::sync::Arc;
 use block::{Device, Payload, Request};
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
-use ftl::{FtlConfig, GcYields, Layout, RateLimiterKind, ReverseMapKind, Shape, VictimPolicyKind};
+use ftl::{
+    FtlConfig, GcYields, Layout, LineMetadata, RateLimiterKind, ReverseMapKind, Shape,
+    VictimPolicyKind,
+};
 use lightnvm::{Pblk, PblkError};
 use nvme::{Geometry, Status};
 use ring::{Iova, Region};
@@ -157,7 +160,11 @@ impl Case {
             },
             name: 0,
             wear_levelling: seed.is_multiple_of(2),
-            line_metadata: seed % 8 != 7,
+            line_metadata: if seed % 8 == 7 {
+                LineMetadata::Off
+            } else {
+                LineMetadata::WhereItFits
+            },
             reverse_map: ReverseMapKind::Memory,
             static_wear: [0, 1, 3][seed as usize % 3],
             rate_limiter: if seed % 5 < 2 { RateLimiterKind::PID } else { RateLimiterKind::Share },

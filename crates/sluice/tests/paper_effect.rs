@@ -53,5 +53,8 @@ fn few_active_write_pus_keep_read_latency_predictable() {
         assert!(way.written > 190e6, "{}", way.written);
     }
     // 4 x 64 KB / 1.39 ms is 188.6 MB/s: the paper's 200 MB/s, rounded as it rounds 47 MB/s per PU.
-    assert!(few.written > 180e6, "{}", few.written);
+    // Three write units in 1,024 are metadata of lines. Writes end in bursts of 1,000 x 64 KB, so that
+    // in 3 s there is up to one burst fewer than the flash takes: 8 of 8.6.
+    let flash = 188.6e6 * (1.0 - 3.0 / 1024.0);
+    assert!(few.written > flash - 65.536e6 / 3.0, "{}", few.written);
 }

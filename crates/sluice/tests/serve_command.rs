@@ -189,6 +189,11 @@ fn killed_under_load_pblk_has_everything_that_was_flushed() {
 }
 
 #[test]
+fn killed_under_load_shards_have_everything_that_was_flushed() {
+    ends_under_load(&shards(), Signal::KILL);
+}
+
+#[test]
 fn interrupted_under_load_a_drive_has_everything_that_was_answered() {
     ends_under_load(&volatile(), Signal::INT);
 }
@@ -200,7 +205,7 @@ fn interrupted_under_load_pblk_has_everything_that_was_answered() {
 
 #[test]
 fn a_restart_finds_the_data() {
-    for scenario in [DRIVE.to_owned(), pblk()] {
+    for scenario in [DRIVE.to_owned(), pblk(), shards()] {
         let scenario = in_file(&scenario);
         let dir = tempfile::tempdir().unwrap();
         let job = ["--rw=randwrite", "--bs=4k", "--verify=crc32c", "--randseed=7", "--size=32m"];

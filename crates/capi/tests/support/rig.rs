@@ -70,7 +70,7 @@ fn config(personality: PersonalityKind) -> DriveConfig {
             PersonalityKind::Null => WriteBuffer::None,
             _ => WriteBuffer::Volatile { bytes: 0 },
         },
-        ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
+        ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::layer() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
     }

@@ -74,7 +74,7 @@ pub(crate) fn config(personality: PersonalityKind) -> DriveConfig {
             PersonalityKind::Block => WriteBuffer::Volatile { bytes: 0 },
             _ => WriteBuffer::None,
         },
-        ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
+        ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::layer() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
     }

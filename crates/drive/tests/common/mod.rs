@@ -56,7 +56,7 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         transfers: drive::Transfers::default(),
         write_buffer: WriteBuffer::Volatile { bytes: 0 },
         // The closed forms count data only.
-        ftl: FtlConfig { over_provisioning: 0.28, line_metadata: false, ..FtlConfig::default() },
+        ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::layer() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
     }

@@ -7,7 +7,10 @@ use clock::{Component, Nanos, VirtualRunner};
 use drive::{Arbitration, ControllerConfig, Drive, DriveConfig, DriveError, PuPolicy};
 use drive::{SuspendConfig, Transfers, WriteBuffer};
 use driver::Controller;
-use ftl::{FtlConfig, GcYields, Layout, RateLimiterKind, ReverseMapKind, Shape, VictimPolicyKind};
+use ftl::{
+    FtlConfig, GcYields, Layout, LineMetadata, RateLimiterKind, ReverseMapKind, Shape,
+    VictimPolicyKind,
+};
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
 use ring::{Iova, Region};
@@ -144,7 +147,11 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             map_cache_sectors: if nand.seed % 3 == 1 { 1 << 20 } else { 0 },
             name: 0,
             wear_levelling: false,
-            line_metadata: nand.seed % 8 != 7,
+            line_metadata: if nand.seed % 8 == 7 {
+                LineMetadata::Off
+            } else {
+                LineMetadata::WhereItFits
+            },
             reverse_map: reverse_map(&nand),
             static_wear: nand.seed as u32 % 3,
             rate_limiter: if nand.seed % 5 < 2 {

@@ -108,17 +108,32 @@ fn a_number_too_far_from_the_lines_makes_no_last_metadata() {
 
 #[test]
 fn small_lines_have_none_and_in_others_it_is_little() {
-    // Sixteen units of one sector: the first metadata and two of the last would be a fifth.
-    assert_eq!(units(&shape(4, 16, 1, 512), 1), 0);
+    let fit = |shape: &Shape, members| units(LineMetadata::WhereItFits, shape, members).unwrap();
+    let must = |shape: &Shape, members| units(LineMetadata::On, shape, members);
+    // Sixteen units of one sector: the first metadata and one of the last would be an eighth.
+    let small = shape(4, 16, 1, 512);
+    assert_eq!(fit(&small, 1), 0);
+    let refused = must(&small, 1).unwrap_err();
+    assert!(matches!(refused, CapacityError::LineMetadata { units: 2, of: 16, .. }), "{refused:?}");
+    assert!(refused.to_string().contains("2 of a line's 16 write units"), "{refused}");
     // 4 KB sectors, 4 chunks of 256 units of 4: 20,544 bytes and the first.
-    assert_eq!(units(&shape(4, 1024, 4, 4096), 4), 1 + 2);
+    let usual = shape(4, 1024, 4, 4096);
+    assert_eq!((fit(&usual, 4), must(&usual, 4)), (1 + 2, Ok(1 + 2)));
+    assert_eq!(units(LineMetadata::Off, &usual, 4), Ok(0));
+    // Two units of 32: only if it must be, and of 31 not even then.
+    let little = |sectors| shape(4, sectors, 1, 512);
+    assert_eq!((fit(&little(32), 1), must(&little(32), 1)), (0, Ok(2)));
+    assert_eq!((fit(&little(64), 1), must(&little(31), 1).is_err()), (2, true));
     // So many chunks that their names do not fit the first unit.
-    assert_eq!(units(&shape(4, 4096, 1, 512), 200), 0);
+    let wide = shape(4, 4096, 1, 512);
+    assert_eq!(fit(&wide, 200), 0);
+    let refused = must(&wide, 200).unwrap_err().to_string();
+    assert!(refused.contains("848 bytes, does not fit a write unit of 512"), "{refused}");
     for (sectors, unit, bytes, members) in [(64, 1, 512, 4), (4096, 8, 4096, 128), (90, 6, 512, 9)]
     {
         let (shape, all) = (shape(200, sectors, unit, bytes), members * sectors / unit);
-        let n = units(&shape, members);
-        assert!(n == 0 || n >= 2 && n * 16 <= all, "{n} of {all}");
+        let n = fit(&shape, members);
+        assert!(n == 0 || n >= 2 && n * 32 <= all, "{n} of {all}");
         let list = LineList::new(&shape, members, 0);
         let names: Vec<u32> = (0..members).collect();
         let last = LastMeta::encode(NAME, &names, &list).unwrap();

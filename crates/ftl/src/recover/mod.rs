@@ -227,12 +227,10 @@ impl Recovery {
         counted: u32,
         given: Option<Given>,
     ) -> Result<Recovery, RecoveryError> {
-        // A drive that keeps the map is not asked for lines.
-        let line_metadata = config.line_metadata && given.is_none();
-        let config = FtlConfig { line_metadata, ..config };
-        if given.is_some() && config.map_cache_sectors > 0 {
-            return Err(NewFtlError::from(CapacityError::MapCacheOfDriveMap).into());
-        }
+        let config = match given {
+            Some(_) => config.of_drive_map().map_err(NewFtlError::from)?,
+            None => config,
+        };
         let layout = Layout::of(&shape, &config, owned(&found), counted);
         let layout = layout.map_err(NewFtlError::from)?;
         let reserved = reserved(&shape, &found, layout.journal);

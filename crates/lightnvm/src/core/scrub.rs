@@ -76,6 +76,19 @@ pub struct ScrubStats {
     pub high_ecc: u64,
 }
 
+impl ScrubStats {
+    /// Of two together.
+    #[must_use]
+    pub fn plus(&self, other: &ScrubStats) -> ScrubStats {
+        ScrubStats {
+            visits: self.visits + other.visits,
+            sectors: self.sectors + other.sectors,
+            unreadable: self.unreadable + other.unreadable,
+            high_ecc: self.high_ecc + other.high_ecc,
+        }
+    }
+}
+
 /// A read that the scrubber wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubRead {
@@ -168,11 +181,13 @@ impl Scrubber {
     }
 
     /// Something else has found a chunk to be hard to read: a target's own read, or the drive's
-    /// chunk notifications.
-    pub fn suspect(&mut self, chunk: u32, reason: Reason) {
-        if self.closed.contains_key(&chunk) {
+    /// chunk notifications. Returns whether it is one of those that are looked after.
+    pub fn suspect(&mut self, chunk: u32, reason: Reason) -> bool {
+        let known = self.closed.contains_key(&chunk);
+        if known {
             self.note(chunk, reason);
         }
+        known
     }
 
     /// What should be moved, and why.

@@ -23,13 +23,16 @@ use std::sync::Arc;
 
 use block::{Busy, Completion, Device, Limits, Request};
 use clock::{Component, Nanos, Waker};
-use driver::{DriveInfo, QueuePair};
-use ftl::{ActivePusError, Ftl, FtlConfig, FtlStats, RecoveryStats, VictimPolicyKind};
+use driver::{Controller, DriveInfo, DriverError, MediaEvent, QueuePair};
+use ftl::{
+    ActivePusError, Ftl, FtlConfig, FtlStats, LineMetadata, RecoveryStats, VictimPolicyKind,
+};
 use nvme::{Address, ChunkDescriptor, Extensions, MapLog};
 use ring::{AddressSpace, Port};
 
 use super::overlap::{InOrder, OverlapStats};
-use super::pblk::{Pblk, PblkError};
+use super::pblk::{Pblk, PblkError, PblkHealth};
+use crate::core::ScrubConfig;
 
 /// What a drive's own map says: of each logical address, all of them
 /// ([`driver::Controller::dual_map`]), and in sum ([`driver::Controller::map_totals`]), read after the
@@ -74,7 +77,7 @@ impl Rrpc {
         FtlConfig {
             victim_policy: VictimPolicyKind::Cost,
             wear_levelling: true,
-            line_metadata: false,
+            line_metadata: LineMetadata::Off,
             ..FtlConfig::default()
         }
     }
@@ -143,6 +146,39 @@ impl Rrpc {
     /// [`ActivePusError`] for more than the device was opened with; nothing changes.
     pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
         self.device.device_mut().set_active_pus(count)
+    }
+
+    /// Listens to what the drive tells of its media, and acts on it, as [`Pblk::watch`]. The drive's map
+    /// forgets nothing, so that what has gone is no checkpoint's business: sectors whose only copy
+    /// was in a chunk that went offline are media errors for as long as the map names that chunk.
+    ///
+    /// # Errors
+    /// As [`Controller::watch_events`]; the controller comes back.
+    pub fn watch(
+        &mut self,
+        controller: Box<Controller>,
+    ) -> Result<(), (Box<Controller>, DriverError)> {
+        self.device.device_mut().watch(controller)
+    }
+
+    /// Gives the admin queue back, if the device has it.
+    pub fn take_controller(&mut self) -> Option<Controller> {
+        self.device.device_mut().take_controller()
+    }
+
+    /// Begins to look after cold data, as [`Pblk::patrol`].
+    pub fn patrol(&mut self, config: ScrubConfig) {
+        self.device.device_mut().patrol(config);
+    }
+
+    /// What was heard of the media, and done about it.
+    pub fn health(&self) -> PblkHealth {
+        self.device.device().health()
+    }
+
+    /// The drive has noticed something about its media, as [`Pblk::media_event`].
+    pub fn media_event(&mut self, event: &MediaEvent) {
+        self.device.device_mut().media_event(event);
     }
 
     /// The translation layer, for what can be asked about it.

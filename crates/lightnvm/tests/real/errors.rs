@@ -1,6 +1,6 @@
 //! Programs, erases, reads and dies that fail.
 
-use ftl::FtlConfig;
+use ftl::{FtlConfig, LineMetadata};
 use media::{ErrorModel, Fault};
 use nvme::Status;
 
@@ -34,7 +34,7 @@ fn no_data_is_lost_to_programs_and_erases_that_fail_at_any_rate() {
 #[test]
 fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
     // Lines hold less then, so that garbage collection gets to those that are mostly valid.
-    let layer = FtlConfig { line_metadata: true, ..FtlConfig::default() };
+    let layer = FtlConfig { line_metadata: LineMetadata::On, ..FtlConfig::default() };
     let mut b = Bench::new(config(USUAL, ErrorModel::default(), 7), layer);
     let all = b.sectors();
     for lba in (0..all).step_by(4) {

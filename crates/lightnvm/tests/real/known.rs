@@ -3,7 +3,7 @@
 use block::Device;
 use clock::Nanos;
 use drive::{Drive, DriveError};
-use ftl::FtlConfig;
+use ftl::{FtlConfig, LineMetadata};
 use lightnvm::PblkError;
 use media::{DataStore, ErrorModel, MediaConfig};
 use nvme::Status;
@@ -36,8 +36,8 @@ fn a_small_drive_filled_to_its_last_sector_never_runs_out_of_lines() {
 
 #[test]
 fn full_and_overwritten_at_random_it_goes_on() {
-    // Of lines as small as these metadata would be a sixteenth.
-    let config = FtlConfig { over_provisioning: 0.07, line_metadata: false, ..Default::default() };
+    // Lines as small as these have no metadata unless they must: it would be a sixteenth of them.
+    let config = FtlConfig { over_provisioning: 0.07, ..FtlConfig::default() };
     let mut b = Bench::new(no_errors(USUAL), config);
     let all = b.sectors();
     for lba in 0..all {
@@ -103,7 +103,7 @@ fn one_target_spans_all_parallel_units_and_two_share_none() {
 fn after_a_checkpoint_only_open_lines_are_looked_through() {
     let looked_for = |checkpoint: bool| {
         // With metadata of lines there is little to look through either way.
-        let config = FtlConfig { line_metadata: false, ..FtlConfig::default() };
+        let config = FtlConfig { line_metadata: LineMetadata::Off, ..FtlConfig::default() };
         let mut b = Bench::new(no_errors(USUAL), config);
         assert!(b.churn(2 * b.sectors()).is_success());
         assert!(b.flush().is_success());

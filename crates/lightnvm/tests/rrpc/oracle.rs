@@ -2,7 +2,7 @@
 //! oracle: for every sector, the values that it may hold.
 
 use block::{Device, Op, Request};
-use ftl::{FtlConfig, GcYields, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
+use ftl::{FtlConfig, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
 use lightnvm::Rrpc;
 use media::{ChunkId, Fault, Psn};
 use nvme::Status;
@@ -106,7 +106,11 @@ impl Case {
             name: 0,
             wear_levelling: rng.chance(0.7),
             // Makes no difference: the drive has the map.
-            line_metadata: seed.is_multiple_of(2),
+            line_metadata: if !seed.is_multiple_of(2) {
+                LineMetadata::Off
+            } else {
+                LineMetadata::WhereItFits
+            },
             reverse_map: ReverseMapKind::Memory,
             static_wear: [0, 1, 4][seed as usize % 3],
             rate_limiter: if seed % 5 < 2 { RateLimiterKind::PID } else { RateLimiterKind::Share },

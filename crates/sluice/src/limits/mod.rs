@@ -257,7 +257,7 @@ fn nand_limits(plan: &DrivePlan, config: &DriveConfig, nand: &NandConfig) -> Lim
     // Without cache programming the array waits for the transfer.
     let exposed = if config.cache_program { Nanos::ZERO } else { Nanos::transfer(unit, channel) };
     // A translation layer writes to its active units only; they are spread over the channels.
-    let active = plan.capacity.map_or(pus, |c| c.active_pus);
+    let active = plan.capacity.map_or(pus, |c| c.written_pus(pus));
     let programs = Limit::new(unit, {
         // How many commands a unit takes is the host's choice: the fetch of one does not bind.
         let mut bounds = vec![(Resource::Dma, carried(1, into, unit as f64))];
@@ -345,12 +345,13 @@ fn sustained(
     if plan.target == Target::None {
         bounds.push((Resource::Fetch, served(1, plan.config.controller.fetch)));
     }
-    if capacity.active_pus < g.total_pus() {
+    let written = capacity.written_pus(g.total_pus());
+    if written < g.total_pus() {
         // Each open line takes the programs of its stream. With hot and cold apart the users' line
         // takes 1 and garbage collection's takes WA − 1 of the WA programs.
         let share = if ftl.hot_cold { 1f64.max(wa - 1.0) } else { wa };
         let program = (mean_program(nand) + exposed).as_secs_f64();
-        let active = f64::from(capacity.active_pus) * unit;
+        let active = f64::from(written) * unit;
         bounds.push((Resource::ActiveUnits, (program > 0.0).then(|| active / (share * program))));
     }
     Some(Sustained {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use drive::{DriveConfig, PersonalityKind, PuPolicy, WriteBuffer};
-use ftl::{FtlConfig, VictimPolicyKind};
+use ftl::{FtlConfig, LineMetadata, VictimPolicyKind};
 use media::{Cell, DataStore, MediaConfig, NandConfig};
 use nvme::PpaFormat;
 
@@ -249,6 +249,16 @@ fn capacity_lines(out: &mut String, plan: &DrivePlan, raw: u64) {
         ),
     );
     line(out, "lines", &lines(capacity, ftl));
+    line(out, "line metadata", &line_metadata(capacity, ftl, &plan.target));
+}
+
+fn line_metadata(capacity: &Capacity, ftl: &FtlConfig, target: &Target) -> String {
+    match (capacity.line_metadata_units, ftl.line_metadata) {
+        (0, _) if matches!(target, Target::Rrpc(_)) => "none: the drive keeps the map".into(),
+        (0, LineMetadata::Off) => "none".into(),
+        (0, _) => "none: it would take more than one part in 32 of a line".into(),
+        (units, _) => format!("{units} write units of each line"),
+    }
 }
 
 fn lines(capacity: &Capacity, ftl: &FtlConfig) -> String {
@@ -258,8 +268,12 @@ fn lines(capacity: &Capacity, ftl: &FtlConfig) -> String {
         VictimPolicyKind::Fifo => "first in, first out",
         VictimPolicyKind::Cost => "cost of valid sectors and wear",
     };
+    let shards = match capacity.shards {
+        1 => String::new(),
+        n => format!(" in {n} shards"),
+    };
     format!(
-        "{} of {} over {} PUs, {} held back; {} chunks for the journal; victims: {policy}",
+        "{} of {} over {} PUs{shards}, {} held back; {} chunks for the journal; victims: {policy}",
         count(capacity.lines),
         bytes_binary(capacity.line_sectors * u64::from(capacity.sector_bytes)),
         capacity.active_pus,

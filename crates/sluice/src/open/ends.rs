@@ -27,13 +27,11 @@ pub(super) trait Checkpoint: Device + Send + 'static {
 
 impl Checkpoint for StackDevice {
     fn begin(&mut self) {
-        if let StackDevice::Pblk(pblk) = self {
-            pblk.checkpoint();
-        }
+        self.begin_checkpoint();
     }
 
     fn under_way(&self) -> bool {
-        matches!(self, StackDevice::Pblk(pblk) if pblk.ftl().is_checkpointing())
+        self.is_checkpointing()
     }
 }
 

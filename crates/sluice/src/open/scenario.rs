@@ -94,7 +94,6 @@ fn hands(
     plan: &DrivePlan,
     options: &OpenOptions,
 ) -> Result<(Hands, Nanos), OpenError> {
-    let shards = options.queues.filter(|queues| *queues != 1);
     let what = || format!("drive {}", plan.config.name);
     let refused = |option, value: String, allowed: &str| {
         Err(OpenError::Option { option, value, what: what(), allowed: allowed.into() })
@@ -102,31 +101,32 @@ fn hands(
     if options.queues == Some(0) {
         return refused("queues", "0".into(), "1 or more");
     }
-    let as_made = scenario.precondition == Precondition::default();
     if !plan.is_block_device() {
-        if !as_made {
+        if scenario.precondition != Precondition::default() {
             let allowed = "nobody manages its flash: give it a [target], or remove [precondition]";
             return refused("precondition", "set".into(), allowed);
         }
         return Ok((Hands::bare(plan)?, Nanos::ZERO));
     }
-    match (&plan.target, shards) {
-        (Target::None, _) | (_, None) => {
-            let (stack, now) = prepare_drive(scenario, index, plan, &mut |_| {})?;
-            Ok((stack.into_hands(now)?, now))
+    // As many shards as queues, unless the scenario says how many there are.
+    let shards = match (&plan.target, options.queues) {
+        (Target::None, _) | (_, None) => plan.shards,
+        (_, Some(queues)) if u32::from(queues) <= plan.shards.unwrap_or(1) => plan.shards,
+        (Target::Pblk(_), Some(queues)) if plan.shards.is_none() => Some(queues.into()),
+        (Target::Pblk(_), Some(queues)) => {
+            let shards = plan.shards.unwrap_or(1);
+            let allowed = format!("1 to {shards}: the scenario says shards = {shards}");
+            return refused("queues", queues.to_string(), &allowed);
         }
-        (Target::Pblk(_), Some(shards)) if as_made && plan.patrol.is_none() => {
-            Ok((Hands::sharded(plan, shards.into())?, Nanos::ZERO))
-        }
-        (Target::Pblk(_), Some(shards)) => {
-            let allowed = "1, or a pblk without [precondition] and patrol";
-            refused("queues", shards.to_string(), allowed)
-        }
-        (Target::Rrpc(_) | Target::Named(_), Some(shards)) => {
+        (Target::Rrpc(_) | Target::Named(_), Some(queues)) => {
             let allowed = "1: only a pblk on a whole drive has a queue for each of several cores";
-            refused("queues", shards.to_string(), allowed)
+            return refused("queues", queues.to_string(), allowed);
         }
-    }
+    };
+    let mut plan = plan.clone();
+    plan.shards = shards;
+    let (stack, now) = prepare_drive(scenario, index, &plan, &mut |_| {})?;
+    Ok((stack.into_hands(now)?, now))
 }
 
 fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), OpenError> {

@@ -11,7 +11,8 @@
 //!
 //! The medium can host the layer if `logical` is at least one line.
 
-use ftl::{FtlConfig, Layout, Oob, Shape};
+use ftl::{FtlConfig, Layout, NewFtlError, Oob, Shape};
+use lightnvm::{PblkError, ShardedConfig, ShardedError};
 use media::{DataStore, NandConfig};
 
 /// What a medium holds through a translation layer. See the [module](self) for the formulas.
@@ -19,10 +20,14 @@ use media::{DataStore, NandConfig};
 pub struct Capacity {
     /// Parallel units written at a time: chunks per line.
     pub active_pus: u32,
+    /// Translation layers that share the medium; 1 without shards.
+    pub shards: u32,
     /// Lines of the medium; with factory-bad chunks, the expected number.
     pub lines: u64,
     /// Sectors per line.
     pub line_sectors: u64,
+    /// Write units of a line that hold its metadata, beside those sectors; 0 if lines have none.
+    pub line_metadata_units: u32,
     /// Lines held back, which do not count as physical: open ones, and the reserve of garbage
     /// collection.
     pub held_lines: u64,
@@ -53,6 +58,9 @@ pub enum CapacityError {
         /// Bytes needed.
         needs: u32,
     },
+    /// It cannot be cut into shards.
+    #[error("the drive cannot host this translation layer in shards: {0}")]
+    Shards(String),
     /// Less than a line is left for data.
     #[error(
         "the drive cannot host {over_provisioning} over-provisioning (physical/logical − 1): of \
@@ -85,6 +93,10 @@ impl CapacityError {
             CapacityError::Layer(Layer::Gains { .. }) => &["rate_limiter"],
             CapacityError::Layer(Layer::OverProvisioning { .. }) => &["over_provisioning"],
             CapacityError::Layer(Layer::ReverseMap { .. }) => &["reverse_map", "line_metadata"],
+            CapacityError::Layer(Layer::LineMetadata { .. } | Layer::LineMetadataOfDriveMap) => {
+                &["line_metadata"]
+            }
+            CapacityError::Shards(_) => &["shards"],
             CapacityError::OutOfBand { .. } => &["oob_bytes"],
             CapacityError::Layer(Layer::MapCacheWithoutSpace { .. }) => {
                 &["over_provisioning", "map_cache"]
@@ -123,6 +135,15 @@ impl CapacityError {
                  more active_pus or larger chunks"
                     .into()
             }
+            CapacityError::Layer(Layer::LineMetadata { .. }) => {
+                "allowed: false; \"where-it-fits\"; or true and lines of more write units, with more \
+                 active_pus or larger chunks"
+                    .into()
+            }
+            CapacityError::Layer(Layer::LineMetadataOfDriveMap) => {
+                "allowed: false, or \"where-it-fits\", which is nowhere there".into()
+            }
+            CapacityError::Shards(_) => "allowed: fewer shards, or more and larger chunks".into(),
             CapacityError::OutOfBand { needs, .. } => {
                 format!("allowed: oob_bytes of {needs} and more")
             }
@@ -165,8 +186,10 @@ impl Capacity {
             .map_err(CapacityError::Layer)?;
         let capacity = Capacity {
             active_pus: layout.active,
+            shards: 1,
             lines: layout.lines.into(),
             line_sectors: layout.line_sectors.into(),
+            line_metadata_units: layout.line_meta,
             held_lines: layout.held.into(),
             journal_chunks: layout.journal.into(),
             map_sectors: layout.meta.into(),
@@ -183,6 +206,55 @@ impl Capacity {
             });
         }
         Ok(capacity)
+    }
+
+    /// The capacity of `nand` under pblk in so many shards, each of which has `ftl`. Lines and what is
+    /// held back are those of all shards together.
+    ///
+    /// # Errors
+    /// As [`of`](Capacity::of), and for a drive that cannot be cut into so many.
+    pub fn sharded(
+        nand: &NandConfig,
+        ftl: &FtlConfig,
+        shards: u32,
+    ) -> Result<Capacity, CapacityError> {
+        let config = ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) };
+        let geometry = nand.host_geometry();
+        let has = nand.geometry.oob_bytes;
+        let needs = Oob::BYTES as u32;
+        if has < needs {
+            return Err(CapacityError::OutOfBand { has, needs });
+        }
+        if ftl.map_cache_sectors > 0 && nand.data == DataStore::None {
+            return Err(CapacityError::Layer(ftl::CapacityError::MapCacheWithoutData));
+        }
+        let laid_out = config.layouts(&geometry, nand.errors.factory_bad);
+        let (layouts, sectors) = laid_out.map_err(|e| match e {
+            ShardedError::Shard {
+                source: PblkError::Ftl(NewFtlError::Capacity(source)), ..
+            } => CapacityError::Layer(source),
+            other => CapacityError::Shards(other.to_string()),
+        })?;
+        let sum = |of: fn(&Layout) -> u32| layouts.iter().map(|l| u64::from(of(l))).sum::<u64>();
+        let of_one = |of: fn(&Layout) -> u32| layouts.first().map_or(0, of);
+        Ok(Capacity {
+            active_pus: of_one(|l| l.active),
+            shards,
+            lines: sum(|l| l.lines),
+            line_sectors: of_one(|l| l.line_sectors).into(),
+            line_metadata_units: of_one(|l| l.line_meta),
+            held_lines: sum(|l| l.held),
+            journal_chunks: sum(|l| l.journal),
+            map_sectors: sum(|l| l.meta),
+            logical_sectors: sectors,
+            sector_bytes: geometry.sector_bytes,
+        })
+    }
+
+    /// Parallel units that users' data is written to at the same time, of a drive with so many.
+    pub fn written_pus(&self, pus: u32) -> u32 {
+        // Shards may share parallel units.
+        (self.active_pus * self.shards).min(pus)
     }
 
     /// Sectors that count as physical for over-provisioning.

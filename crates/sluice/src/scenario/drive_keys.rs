@@ -1,8 +1,9 @@
 //! The keys of `[drive]` and `[[drive]]`: a preset, the changes to it, and the controller.
 
+use clock::Nanos;
 use drive::{
-    Arbitration, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuPolicy,
-    SuspendConfig, Transfers, WriteBuffer,
+    Arbitration, ControllerConfig, DriveConfig, NullConfig, PatrolConfig, PersonalityKind,
+    PuPolicy, SuspendConfig, Transfers, WriteBuffer,
 };
 use ftl::FtlConfig;
 use media::{DataStore, MediaConfig, NandConfig};
@@ -45,7 +46,44 @@ pub(super) struct DriveDraft {
     buffer: (BufferKind, u64, Option<Place>),
     null: NullConfig,
     interface: InterfaceDraft,
+    patrol: Option<OwnPatrol>,
     pub(super) target: Option<TargetDraft>,
+}
+
+/// How the drive looks after its own data, and where that was asked for.
+#[derive(Clone, Debug)]
+struct OwnPatrol {
+    bytes_per_sec: u64,
+    repeat_after: Nanos,
+    place: Place,
+}
+
+impl OwnPatrol {
+    fn read(value: &Value<'_>) -> Result<Option<OwnPatrol>> {
+        let mut s = value.section()?;
+        let (mut bytes_per_sec, mut repeat_after) = (0, Nanos::from_secs(2_592_000));
+        if s.set("rate", &mut bytes_per_sec, |v| v.bandwidth())?.is_none() {
+            return Err(s.missing("rate", "how much is read, such as \"1MB/s\"; 0 for none"));
+        }
+        s.set("repeat_after", &mut repeat_after, |v| v.duration())?;
+        s.finish()?;
+        Ok(Some(OwnPatrol { bytes_per_sec, repeat_after, place: value.place() }))
+    }
+
+    /// On a drive of this kind.
+    fn config(&self, manages: bool, sector_bytes: u32) -> Result<PatrolConfig> {
+        if !manages {
+            return Err(self.place.error(Problem::Conflict {
+                message: "only a drive that manages its flash reads it by itself".into(),
+                help: "remove `patrol`, set personality = \"block\" over NAND, or give [target] a \
+                       patrol"
+                    .into(),
+            }));
+        }
+        let sectors = self.bytes_per_sec.div_ceil(u64::from(sector_bytes.max(1)));
+        let sectors_per_sec = u32::try_from(sectors).unwrap_or(u32::MAX);
+        Ok(PatrolConfig { sectors_per_sec, repeat_after: self.repeat_after })
+    }
 }
 
 const PERSONALITIES: [(&str, PersonalityKind); 3] = [
@@ -63,7 +101,7 @@ impl DriveDraft {
             preset: None,
             personality: (PersonalityKind::Block, None),
             media: MediaDraft::default(),
-            ftl: FtlDraft::default(),
+            ftl: FtlDraft::of(DriveConfig::layer()),
             controller: ControllerConfig::default(),
             pu_policy: PuPolicy::Fifo,
             page_register: true,
@@ -72,6 +110,7 @@ impl DriveDraft {
             buffer: (BufferKind::None, 0, None),
             null: NullConfig::default(),
             interface: InterfaceDraft::default(),
+            patrol: None,
             target: None,
         };
         if let Some(value) = section.get("preset") {
@@ -198,6 +237,7 @@ impl DriveDraft {
         s.set("dma_in", &mut c.dma_in_bytes_per_sec, |v| v.bandwidth())?;
         s.set("io_queues", &mut c.io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
+        s.set("patrol", &mut self.patrol, OwnPatrol::read)?;
         if let Some(value) = s.get("arbitration") {
             c.arbitration = read_arbitration(&value)?;
         }
@@ -248,13 +288,23 @@ impl DriveDraft {
                         .into(),
             }));
         }
+        let pus = match &media {
+            MediaConfig::Nand(nand) => nand.geometry.total_pus(),
+            MediaConfig::Pcm(_) | MediaConfig::Null { .. } => 0,
+        };
+        let io_queues = self.controller.io_queues;
+        let shards = target_draft.map_or(Ok(None), |t| t.shards(pus, io_queues))?;
         let hosted =
             |nand: &NandConfig, config: &FtlConfig, draft: &dyn Fn(&str) -> Option<Place>| {
-                let of_drive = matches!(target, Target::Rrpc(_)) && config.map_cache_sectors > 0;
-                let capacity = if of_drive {
-                    Err(CapacityError::Layer(ftl::CapacityError::MapCacheOfDriveMap))
-                } else {
-                    Capacity::of(nand, config)
+                let capacity = match target {
+                    Target::Pblk(_) if shards.is_some_and(|n| n > 1) => {
+                        Capacity::sharded(nand, config, shards.unwrap_or(1))
+                    }
+                    Target::Rrpc(_) => config
+                        .of_drive_map()
+                        .map_err(CapacityError::Layer)
+                        .and_then(|config| Capacity::of(nand, &config)),
+                    _ => Capacity::of(nand, config),
                 };
                 capacity.map(Some).map_err(|e| {
                     let place = e
@@ -301,17 +351,14 @@ impl DriveDraft {
                 help: "set dual_map = true in the drive, or target.kind = \"pblk\"".into(),
             }));
         }
-        if let (Target::Rrpc(config), Some(draft)) = (&target, target_draft)
-            && config.line_metadata
-            && let Some(place) = draft.place("line_metadata")
-        {
-            return Err(place.error(Problem::Conflict {
-                message: "rrpc writes no metadata of lines: the drive has the map".into(),
-                help: "leave line_metadata out, or set target.kind = \"pblk\"".into(),
-            }));
-        }
-        let controller =
-            ControllerConfig { cmb: self.interface.cmb(&self.whole)?, ..self.controller };
+        let manages =
+            matches!(media, MediaConfig::Nand(_)) && personality == PersonalityKind::Block;
+        let patrol_of = |p: &OwnPatrol| p.config(manages, sector_bytes);
+        let controller = ControllerConfig {
+            cmb: self.interface.cmb(&self.whole)?,
+            patrol: self.patrol.as_ref().map(patrol_of).transpose()?,
+            ..self.controller
+        };
         let config = DriveConfig {
             name,
             personality,
@@ -332,6 +379,7 @@ impl DriveDraft {
         Ok(DrivePlan {
             config,
             target,
+            shards,
             patrol,
             preset: self.preset.clone(),
             capacity,

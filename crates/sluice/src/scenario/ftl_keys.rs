@@ -1,6 +1,6 @@
 //! The keys of a flash translation layer, which `[drive.ftl]` and `[target]` share.
 
-use ftl::{FtlConfig, GcYields, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
+use ftl::{FtlConfig, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
 use lightnvm::core::TargetOptions;
 
 use super::section::{Result, Section, Value};
@@ -50,6 +50,18 @@ fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
     Ok(kind)
 }
 
+/// Whether lines have metadata: all, none, or all if it fits.
+fn read_line_metadata(value: &Value<'_>) -> Result<LineMetadata> {
+    if value.string().is_ok() {
+        return value.choice(&[("where-it-fits", LineMetadata::WhereItFits)]);
+    }
+    match value.boolean() {
+        Ok(true) => Ok(LineMetadata::On),
+        Ok(false) => Ok(LineMetadata::Off),
+        Err(_) => Err(value.wrong("true, false or \"where-it-fits\"")),
+    }
+}
+
 impl FtlDraft {
     /// A draft that begins with these choices.
     pub(super) fn of(config: FtlConfig) -> FtlDraft {
@@ -90,7 +102,10 @@ impl FtlDraft {
                 "wear_levelling",
                 section.set("wear_levelling", &mut c.wear_levelling, |v| v.boolean())?,
             ),
-            ("line_metadata", section.set("line_metadata", &mut c.line_metadata, |v| v.boolean())?),
+            (
+                "line_metadata",
+                section.set("line_metadata", &mut c.line_metadata, read_line_metadata)?,
+            ),
             (
                 "reverse_map",
                 section.set("reverse_map", &mut c.reverse_map, |v| v.choice(&REVERSE_MAPS))?,

@@ -88,6 +88,9 @@ pub struct DrivePlan {
     pub config: DriveConfig,
     /// What stands between it and the jobs.
     pub target: Target,
+    /// In how many shards pblk is opened, if the scenario says; else one, unless who opens it asks for
+    /// more.
+    pub shards: Option<u32>,
     /// How pblk looks after data that nobody writes, if it does.
     pub patrol: Option<lightnvm::core::ScrubConfig>,
     /// The preset it started from.

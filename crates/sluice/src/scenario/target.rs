@@ -51,6 +51,9 @@ impl Target {
     }
 }
 
+/// Shards at most.
+const SHARDS_MAX: u32 = lightnvm::ShardedConfig::SHARDS_MAX;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     None,
@@ -71,6 +74,8 @@ pub(super) struct TargetDraft {
     /// The same over the choices of `rrpc`.
     rrpc: FtlDraft,
     patrol: Option<PatrolDraft>,
+    /// Shards, and where they were asked for.
+    shards: Option<(u32, Place)>,
 }
 
 /// How cold data is looked after, and where that was asked for.
@@ -116,6 +121,7 @@ impl TargetDraft {
             ftl: FtlDraft::default(),
             rrpc: FtlDraft::of(lightnvm::Rrpc::config()),
             patrol: None,
+            shards: None,
         };
         let kinds = [
             ("none", Kind::None),
@@ -152,8 +158,67 @@ impl TargetDraft {
         draft.ftl.read(&mut section)?;
         draft.rrpc.read(&mut section)?;
         section.set("patrol", &mut draft.patrol, |v| PatrolDraft::read(v.section()?).map(Some))?;
+        if let Some(value) = section.get("shards") {
+            let shards = value.u32()?;
+            if !(1..=SHARDS_MAX).contains(&shards) {
+                return Err(
+                    value.refuse(format!("1 to {SHARDS_MAX}, one for each core that writes"))
+                );
+            }
+            draft.shards = Some((shards, value.place()));
+        }
         section.finish()?;
         Ok(draft)
+    }
+
+    /// In how many shards it is opened, if that was said, on a drive with so many parallel units and I/O
+    /// queues.
+    ///
+    /// # Errors
+    /// For more shards than either, and for a target that has none.
+    pub(super) fn shards(&self, pus: u32, io_queues: u16) -> Result<Option<u32>> {
+        let Some((shards, place)) = &self.shards else { return Ok(None) };
+        let conflict = |message: String, help: &str| {
+            Err(place.error(Problem::Conflict { message, help: help.into() }))
+        };
+        match (&self.name, self.kind) {
+            // Switched off.
+            (None, Kind::None) => return Ok(None),
+            (Some(_), Kind::None) if self.kind_place.is_some() => return Ok(None),
+            (None, Kind::Pblk) => {}
+            (Some((name, _)), _) => {
+                return conflict(
+                    format!(
+                        "target {name} is one of several on its drive, and shards are for a whole one"
+                    ),
+                    "remove `shards`, or `name`",
+                );
+            }
+            (None, Kind::Rrpc | Kind::Kv | Kind::Ppa) => {
+                return conflict(
+                    "only pblk can be opened in shards".into(),
+                    "remove `shards`, or set target.kind = \"pblk\"",
+                );
+            }
+        }
+        if *shards > pus {
+            let help = format!("allowed: 1 to {}", pus.min(SHARDS_MAX));
+            return conflict(
+                format!("{shards} shards, but the drive has {pus} parallel units"),
+                &help,
+            );
+        }
+        if *shards > u32::from(io_queues) {
+            let help =
+                format!("allowed: 1 to {io_queues}, or raise the drive's controller.io_queues");
+            return conflict(
+                format!(
+                    "{shards} shards have a queue each, but the drive has {io_queues} I/O queues"
+                ),
+                &help,
+            );
+        }
+        Ok(Some(*shards))
     }
 
     pub(super) fn finish(&self, sector_bytes: u32) -> Target {
@@ -196,15 +261,18 @@ impl TargetDraft {
         match self.kind {
             Kind::None if self.name.is_none() => Ok(None),
             // A named one says what it is when it is opened.
-            Kind::None | Kind::Pblk => Ok(Some(patrol.config(sector_bytes))),
-            Kind::Rrpc | Kind::Kv | Kind::Ppa => Err(patrol.place.error(Problem::Conflict {
-                message: "only pblk reads data that nobody asks for".into(),
+            Kind::None | Kind::Pblk | Kind::Rrpc => Ok(Some(patrol.config(sector_bytes))),
+            Kind::Kv | Kind::Ppa => Err(patrol.place.error(Problem::Conflict {
+                message: "only pblk and rrpc read data that nobody asks for".into(),
                 help: "remove `patrol`, or set target.kind = \"pblk\"".into(),
             })),
         }
     }
 
     pub(super) fn place(&self, key: &str) -> Option<&Place> {
+        if key == "shards" {
+            return self.shards.as_ref().map(|(_, place)| place);
+        }
         self.ftl.place(key)
     }
 

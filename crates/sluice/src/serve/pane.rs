@@ -10,10 +10,10 @@ use ::serve::share::Errands;
 use block::{Busy, Completion, Device, Limits, Request};
 use clock::{Component, Nanos, RealClock, Waker};
 use drive::{Drive, DriveStats};
-use ftl::{Ftl, FtlStats};
+use ftl::FtlStats;
 use ring::AddressSpace;
 
-use crate::stack::StackDevice;
+use crate::stack::{ShardCounts, StackDevice};
 
 /// How long an owner may take to answer; the answer before is good enough then.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -108,16 +108,13 @@ impl Component for LiveDrive {
 }
 
 /// What can be seen of a translation layer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FtlView {
+    /// Of all shards together.
     pub(super) stats: FtlStats,
     pub(super) free_lines: f64,
-}
-
-impl FtlView {
-    pub(super) fn of(ftl: &Ftl) -> FtlView {
-        FtlView { stats: *ftl.stats(), free_lines: ftl.free_lines() }
-    }
+    /// None without shards.
+    pub(super) shards: Vec<ShardCounts>,
 }
 
 /// A device, whose translation layer is seen through a pane if it is on the host's side.
@@ -139,11 +136,8 @@ impl SeenDevice {
     }
 
     pub(super) fn view(&self) -> Option<FtlView> {
-        match &self.device {
-            StackDevice::Pblk(pblk) => Some(FtlView::of(pblk.ftl())),
-            StackDevice::Rrpc(rrpc) => Some(FtlView::of(rrpc.ftl())),
-            StackDevice::Raw(_) | StackDevice::Layered(_) => None,
-        }
+        let (stats, free_lines) = self.device.ftl_view()?;
+        Some(FtlView { stats, free_lines, shards: self.device.shard_counts() })
     }
 }
 

@@ -13,6 +13,7 @@ use workload::{HostCosts, RunResult};
 
 use crate::scenario::{DrivePlan, Scenario};
 use crate::sim::{self, DriveOutcome, LayerCounts, Outcome};
+use crate::stack::ShardCounts;
 use crate::text::{bytes_decimal, count, duration, rate};
 
 /// What a served drive has done until now.
@@ -35,6 +36,8 @@ pub struct Reading {
     pub free_lines: Option<f64>,
     /// What the block layer did; `None` without one.
     pub layer: Option<LayerCounts>,
+    /// What each shard of its target did; none without shards.
+    pub shards: Vec<ShardCounts>,
 }
 
 impl Reading {
@@ -167,6 +170,7 @@ impl Reading {
             shape,
             capacity: self.plan.capacity,
             layer: self.layer.clone(),
+            shards: self.shards.clone(),
         }
     }
 

@@ -17,7 +17,7 @@ use super::pane::{FtlView, LiveDrive, Pane, SeenDevice};
 use super::{Reading, ServeError};
 use crate::scenario::{DrivePlan, Target};
 use crate::sim::LayerCounts;
-use crate::stack::Stack;
+use crate::stack::{ShardCounts, Stack};
 
 /// The interrupt vector of the host's queue pair; vector 0 is the admin queue's.
 pub(super) const VECTOR: u16 = 1;
@@ -85,6 +85,7 @@ struct Meter {
     nbd: Option<NbdStatsReader>,
     /// Of the translation layer at the start: preconditioning is not what clients did.
     ftl_before: Option<FtlStats>,
+    shards_before: Vec<ShardCounts>,
     /// The block layer and what it is called, for its counters, which anybody may read.
     layer: Option<(&'static str, BlockLayer)>,
 }
@@ -143,6 +144,7 @@ impl Service {
         ended: Waker,
     ) -> Result<Service, ServeError> {
         let ftl_before = stack.ftl_stats();
+        let shards_before = stack.device.shard_counts();
         let Stack { drive, device, port, .. } = stack;
         let (drive_pane, ftl_pane) = (Pane::new(), Pane::new());
         let bytes = device.limits().bytes();
@@ -193,7 +195,8 @@ impl Service {
         }
         let (plan, started) = (plan.clone(), clock.now());
         let nbd = Some(nbd);
-        let meter = Meter { plan, endpoints, clock, started, nbd, ftl_before, layer };
+        let meter =
+            Meter { plan, endpoints, clock, started, nbd, ftl_before, shards_before, layer };
         Ok(Service {
             bytes,
             meter,
@@ -241,6 +244,7 @@ impl Service {
             started: clock.now(),
             nbd: None,
             ftl_before: stats.ftl,
+            shards_before: Vec::new(),
             layer: None,
         };
         Ok(Service {
@@ -347,12 +351,18 @@ impl Service {
 
 impl Meter {
     fn reading(&self, mut drive: DriveStats, view: Option<FtlView>) -> Reading {
-        let of_drive = || Some(FtlView { stats: drive.ftl?, free_lines: drive.free_lines? });
-        let view = view.or_else(of_drive);
-        let ftl = match (view, self.ftl_before) {
-            (Some(view), Some(before)) => Some(view.stats.since(&before)),
-            (view, _) => view.map(|v| v.stats),
+        let of_drive = || {
+            let (stats, free_lines) = drive.ftl.zip(drive.free_lines)?;
+            Some(FtlView { stats, free_lines, shards: Vec::new() })
         };
+        let view = view.or_else(of_drive);
+        let stats = view.as_ref().map(|v| v.stats);
+        let ftl = match (stats, self.ftl_before) {
+            (Some(stats), Some(before)) => Some(stats.since(&before)),
+            (stats, _) => stats,
+        };
+        let shards = view.as_ref().map_or(&[][..], |v| &v.shards).iter();
+        let shards = shards.zip(&self.shards_before).map(|(now, then)| now.since(then)).collect();
         // One place for each number: the layer's are beside the drive's, whichever side it is on.
         (drive.ftl, drive.free_lines) = (None, None);
         let now = self.clock.now();
@@ -366,6 +376,7 @@ impl Meter {
             ftl,
             free_lines: view.map(|v| v.free_lines),
             layer: layer.map(|(kind, layer)| LayerCounts::of(layer, kind, now)),
+            shards,
         }
     }
 }

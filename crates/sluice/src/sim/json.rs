@@ -1,10 +1,11 @@
 //! An outcome as JSON: fio's result format, with Sluice's own section beside it.
 
-use drive::{DriveStats, HintStats, NotificationStats};
+use drive::{CareStats, DriveStats, HintStats, NotificationStats};
 use serde_json::{Map, Value, json};
 use workload::RunResult;
 
 use super::{DriveOutcome, Outcome};
+use crate::stack::ShardCounts;
 
 /// What fio would have written, with a `sluice` section. Equal outcomes give equal bytes: the
 /// timestamp is zero.
@@ -77,11 +78,15 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
             }),
         );
     }
+    if !d.shards.is_empty() {
+        object.insert("shards".into(), d.shards.iter().map(shard).collect());
+    }
     if let Some(c) = &d.capacity {
         object.insert(
             "capacity".into(),
             json!({
                 "logical_bytes": c.logical_bytes(),
+                "line_metadata_units": c.line_metadata_units,
                 "over_provisioning": c.over_provisioning(),
                 "over_provisioning_convention": "physical / logical - 1",
             }),
@@ -150,12 +155,42 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
     Value::Object(object)
 }
 
+/// What one shard did; all of them together are in `ftl` and `gc`.
+fn shard(s: &ShardCounts) -> Value {
+    let (f, core, health) = (&s.ftl, &s.core, &s.health);
+    json!({
+        "user_sectors_written": f.user_writes,
+        "user_sectors_read": f.user_reads,
+        "buffer_hits": f.buffer_hits,
+        "padding_sectors": f.padding,
+        "metadata_sectors": f.metadata,
+        "moved_sectors": f.gc_moves,
+        "lines_reclaimed": f.lines_reclaimed,
+        "erases": f.erases,
+        "lost_sectors": f.lost,
+        "flushes": f.flushes,
+        "free_lines": s.free_lines,
+        "write_amplification": f.write_amplification(),
+        "core": {
+            "requests": core.requests,
+            "split": core.split,
+            "local": core.local,
+            "sent": core.sent,
+            "served": core.served,
+            "lost": core.lost,
+        },
+        "media_events": health.events,
+        "lines_moved_for_events": health.moves,
+    })
+}
+
 /// What commands made of the drive's interface beyond plain reads and writes; nothing if they did not.
 fn interface(d: &DriveStats) -> Option<Value> {
     let used = d.hints != HintStats::default()
         || d.notifications != NotificationStats::default()
         || d.read_retries + d.cmb_bytes > 0
-        || d.map.is_some();
+        || d.map.is_some()
+        || d.care != CareStats::default();
     used.then(|| {
         let mut object = Map::new();
         object.insert("read_retries".into(), json!(d.read_retries));
@@ -179,6 +214,18 @@ fn interface(d: &DriveStats) -> Option<Value> {
                 "announced": d.notifications.announced,
             }),
         );
+        if d.care != CareStats::default() {
+            object.insert(
+                "care".into(),
+                json!({
+                    "notices": d.care.notices,
+                    "ignored": d.care.ignored,
+                    "lines_moved": d.care.moves,
+                    "patrol_sectors_read": d.care.sectors_read,
+                    "patrol_rounds": d.care.rounds,
+                }),
+            );
+        }
         if let Some(m) = &d.map {
             object.insert(
                 "dual_map".into(),

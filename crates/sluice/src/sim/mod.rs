@@ -29,7 +29,7 @@ pub use outcome::{DriveOutcome, Outcome};
 pub use way::to_way;
 
 use crate::scenario::{JobTable, Scenario};
-use crate::stack::{Stack, StackDevice, StackError, precondition, take_turns};
+use crate::stack::{ShardCounts, Stack, StackDevice, StackError, precondition, take_turns};
 use layer_trace::LayerTrace;
 use spans::SpanTrace;
 
@@ -172,6 +172,7 @@ struct Lane {
     /// The device of a drive without jobs.
     idle: Option<StackDevice>,
     ftl_before: Option<ftl::FtlStats>,
+    shards_before: Vec<ShardCounts>,
 }
 
 impl Component for Lane {
@@ -204,12 +205,10 @@ impl Lane {
         }
     }
 
-    fn ftl(&self) -> Option<&ftl::Ftl> {
-        match self.device() {
-            Some(StackDevice::Pblk(p)) => Some(p.ftl()),
-            Some(StackDevice::Rrpc(r)) => Some(r.ftl()),
-            _ => self.drive.ftl(),
-        }
+    /// Counters and free lines of the translation layer, on whichever side it runs.
+    fn ftl_view(&self) -> Option<(ftl::FtlStats, f64)> {
+        let host = self.device().and_then(StackDevice::ftl_view);
+        host.or_else(|| self.drive.ftl().map(|f| (*f.stats(), f.free_lines())))
     }
 }
 
@@ -272,6 +271,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             None => stack,
         };
         let ftl_before = stack.ftl_stats();
+        let shards_before = stack.device.shard_counts();
         let Stack { drive, mut device, .. } = stack;
         let Jobs { specs, groups } = std::mem::take(&mut per_drive[i]);
         if let Some(cores) = device.cores_mut() {
@@ -283,7 +283,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         } else {
             host = Some(Host::new(device, specs, costs, scenario.seed.wrapping_add(i as u64))?);
         }
-        lanes.push(Lane { name: plan.config.name.clone(), drive, host, idle, ftl_before });
+        let name = plan.config.name.clone();
+        lanes.push(Lane { name, drive, host, idle, ftl_before, shards_before });
     }
     let mut recording = Recording::start(scenario, &options, &mut lanes)?;
     let started = runner.now();

@@ -9,7 +9,7 @@ use workload::{HostCosts, HostError, RunResult};
 
 use super::{Lane, LayerCounts};
 use crate::scenario::{Capacity, Scenario};
-use crate::stack::StackDevice;
+use crate::stack::{ShardCounts, StackDevice};
 
 /// What a run of one scenario found.
 #[derive(Clone, Debug)]
@@ -51,14 +51,18 @@ pub struct DriveOutcome {
     pub capacity: Option<Capacity>,
     /// What the block layer did; `None` without one.
     pub layer: Option<LayerCounts>,
+    /// What each shard of its target did; none without shards.
+    pub shards: Vec<ShardCounts>,
 }
 
 impl DriveOutcome {
     pub(super) fn of(lane: Lane, now: Nanos, elapsed: Nanos) -> Result<DriveOutcome, HostError> {
         let layer = lane.device().and_then(StackDevice::cores);
         let layer = layer.map(|cores| LayerCounts::of(cores.layer(), cores.kind(), now));
-        let ftl = lane.ftl().map(|f| *f.stats());
-        let free_lines = lane.ftl().map(ftl::Ftl::free_lines);
+        let (ftl, free_lines) = lane.ftl_view().unzip();
+        let shards = lane.device().map(StackDevice::shard_counts).unwrap_or_default();
+        let before = lane.shards_before.iter();
+        let shards = shards.iter().zip(before).map(|(now, before)| now.since(before)).collect();
         let ftl = match (ftl, lane.ftl_before) {
             (Some(after), Some(before)) => Some(after.since(&before)),
             (after, _) => after,
@@ -82,6 +86,7 @@ impl DriveOutcome {
             shape,
             capacity: None,
             layer,
+            shards,
         })
     }
 }

@@ -65,8 +65,8 @@ impl SpanTrace {
                 };
                 self.file.span(Track { process, thread }, name, span.start, span.start + span.time);
             }
-            if let Some(ftl) = lane.ftl() {
-                let (free, wa) = (ftl.free_lines(), ftl.stats().write_amplification());
+            if let Some((stats, free)) = lane.ftl_view() {
+                let wa = stats.write_amplification();
                 self.file.counter(process, "free lines", now, free);
                 if let Some(wa) = wa {
                     self.file.counter(process, "write amplification", now, wa);

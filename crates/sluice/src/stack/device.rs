@@ -3,10 +3,13 @@
 use block::{Busy, Completion, Device, Limits, Raw, Request};
 use clock::{Component, Nanos, Waker};
 use drive::Drive;
+use driver::Controller;
+use ftl::FtlStats;
+use lightnvm::core::ScrubConfig;
 use lightnvm::{Pblk, Rrpc};
 use ring::AddressSpace;
 
-use super::Cores;
+use super::{Cores, ShardCounts, Shards};
 
 /// A block device, whoever manages the flash: one match per call, so that jobs need not be compiled
 /// for every way.
@@ -20,6 +23,8 @@ pub enum StackDevice {
     Raw(Raw),
     /// The host: pblk over vector commands.
     Pblk(Box<Pblk>),
+    /// The host: pblk in shards, one for each core that submits.
+    Shards(Box<Shards>),
     /// The host: rrpc over vector commands and the drive's own map.
     Rrpc(Box<Rrpc>),
     /// The drive: through the block layer's queues.
@@ -31,7 +36,10 @@ impl StackDevice {
     pub fn cores(&self) -> Option<&Cores> {
         match self {
             StackDevice::Layered(cores) => Some(cores),
-            StackDevice::Raw(_) | StackDevice::Pblk(_) | StackDevice::Rrpc(_) => None,
+            StackDevice::Raw(_)
+            | StackDevice::Pblk(_)
+            | StackDevice::Shards(_)
+            | StackDevice::Rrpc(_) => None,
         }
     }
 
@@ -40,18 +48,83 @@ impl StackDevice {
     /// power-down). Everything must have been flushed. A layer that cannot is left as it is: what
     /// was flushed is found again without.
     pub fn checkpoint(&mut self, now: Nanos, drive: &mut Drive) {
-        let StackDevice::Pblk(pblk) = self else { return };
-        pblk.checkpoint();
+        self.begin_checkpoint();
         drive.set_instant(true);
-        while pblk.ftl().is_checkpointing() && pblk.poll(now) | drive.poll(now) {}
+        while self.is_checkpointing() && self.poll(now) | drive.poll(now) {}
         drive.set_instant(false);
+    }
+
+    /// Has cold data looked after, by those that do; `false` for others.
+    pub(super) fn patrol(&mut self, config: ScrubConfig) -> bool {
+        match self {
+            StackDevice::Pblk(pblk) => pblk.patrol(config),
+            StackDevice::Shards(shards) => shards.patrol(config),
+            StackDevice::Rrpc(rrpc) => rrpc.patrol(config),
+            StackDevice::Raw(_) | StackDevice::Layered(_) => return false,
+        }
+        true
+    }
+
+    /// Listens to what the drive tells of its media, if that is anything to it. Gives the admin queue
+    /// back otherwise: to a drive that tells nothing there is nothing to hear.
+    pub(super) fn watch(&mut self, controller: Box<Controller>) -> Option<Box<Controller>> {
+        let watched = match self {
+            StackDevice::Pblk(pblk) => pblk.watch(controller),
+            StackDevice::Shards(shards) => match shards.handles_mut().first_mut() {
+                Some(first) => first.watch(controller),
+                None => return Some(controller),
+            },
+            StackDevice::Rrpc(rrpc) => rrpc.watch(controller),
+            StackDevice::Raw(_) | StackDevice::Layered(_) => return Some(controller),
+        };
+        watched.err().map(|(controller, _)| controller)
+    }
+
+    /// Asks for a checkpoint, if there is a map of the host's.
+    pub fn begin_checkpoint(&mut self) {
+        match self {
+            StackDevice::Pblk(pblk) => pblk.checkpoint(),
+            StackDevice::Shards(shards) => shards.checkpoint(),
+            StackDevice::Raw(_) | StackDevice::Rrpc(_) | StackDevice::Layered(_) => {}
+        }
+    }
+
+    /// Whether one is being made.
+    pub fn is_checkpointing(&self) -> bool {
+        match self {
+            StackDevice::Pblk(pblk) => pblk.ftl().is_checkpointing(),
+            StackDevice::Shards(shards) => shards.is_checkpointing(),
+            StackDevice::Raw(_) | StackDevice::Rrpc(_) | StackDevice::Layered(_) => false,
+        }
+    }
+
+    /// Counters and free lines of the translation layer on the host, of all shards together; `None` if
+    /// there is none.
+    pub fn ftl_view(&self) -> Option<(FtlStats, f64)> {
+        match self {
+            StackDevice::Pblk(p) => Some((*p.stats(), p.ftl().free_lines())),
+            StackDevice::Rrpc(r) => Some((*r.stats(), r.ftl().free_lines())),
+            StackDevice::Shards(s) => Some((s.ftl_stats(), s.free_lines())),
+            StackDevice::Raw(_) | StackDevice::Layered(_) => None,
+        }
+    }
+
+    /// What each shard has done; none of a device that has no shards.
+    pub fn shard_counts(&self) -> Vec<ShardCounts> {
+        match self {
+            StackDevice::Shards(shards) => shards.counts(),
+            _ => Vec::new(),
+        }
     }
 
     /// The same, to change it.
     pub fn cores_mut(&mut self) -> Option<&mut Cores> {
         match self {
             StackDevice::Layered(cores) => Some(cores),
-            StackDevice::Raw(_) | StackDevice::Pblk(_) | StackDevice::Rrpc(_) => None,
+            StackDevice::Raw(_)
+            | StackDevice::Pblk(_)
+            | StackDevice::Shards(_)
+            | StackDevice::Rrpc(_) => None,
         }
     }
 }
@@ -61,6 +134,7 @@ macro_rules! each {
         match $self {
             StackDevice::Raw($d) => $e,
             StackDevice::Pblk($d) => $e,
+            StackDevice::Shards($d) => $e,
             StackDevice::Rrpc($d) => $e,
             StackDevice::Layered($d) => $e,
         }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use clock::{Component, Nanos};
 use drive::Drive;
-use driver::{Controller, QueuePair};
-use lightnvm::{ShardHandle, Sharded, ShardedConfig, ShardedError};
+use driver::Controller;
+use lightnvm::ShardHandle;
 use ring::Port;
 
-use super::{DEPTH, PATIENCE, Stack, StackDevice, StackError};
-use crate::scenario::{DrivePlan, Target};
+use super::{PATIENCE, Stack, StackDevice, StackError};
+use crate::scenario::DrivePlan;
 
 /// A drive and what a host holds of it.
 #[derive(Debug)]
@@ -46,6 +46,9 @@ impl Stack {
         let Stack { mut drive, device, port, controller } = self;
         let (raw, mut controller) = match (device, controller) {
             (StackDevice::Raw(raw), Some(controller)) => (raw, controller),
+            (StackDevice::Shards(shards), _) => {
+                return Ok(Hands { drive, port, held: Held::Shards(shards.into_handles()) });
+            }
             (device, _) => return Ok(Hands { drive, port, held: Held::Target(Box::new(device)) }),
         };
         let name = drive.config().name.clone();
@@ -74,26 +77,6 @@ impl Hands {
         let held = Held::Controller(Box::new(controller?));
         Ok(Hands { drive, port, held })
     }
-
-    /// Powers an open-channel drive on and opens pblk on it in `shards` shards, one for each core that
-    /// submits (LightNVM paper section 4.2.1), each with an interrupt vector of its own.
-    ///
-    /// # Errors
-    /// [`StackError::Shards`]; [`StackError::NotABlockDevice`] when its target is not pblk on the whole
-    /// drive; as for [`bare`](Hands::bare).
-    pub fn sharded(plan: &DrivePlan, shards: u32) -> Result<Hands, StackError> {
-        let name = plan.config.name.clone();
-        let Target::Pblk(ftl) = &plan.target else {
-            return Err(StackError::NotABlockDevice { name });
-        };
-        let (mut drive, port) = power_on(plan)?;
-        let config = ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) };
-        let opened = open_shards(&mut drive, &port, config);
-        drive.set_instant(false);
-        drive.reset_stats();
-        let held = Held::Shards(opened?);
-        Ok(Hands { drive, port, held })
-    }
 }
 
 /// The drive with power, taking no time, and its port.
@@ -113,36 +96,4 @@ fn attach(drive: &mut Drive, port: &Arc<Port>) -> Result<Controller, StackError>
     };
     Controller::attach(port.clone(), &mut pump, PATIENCE)
         .map_err(|source| StackError::Driver { name, source })
-}
-
-fn open_shards(
-    drive: &mut Drive,
-    port: &Arc<Port>,
-    config: ShardedConfig,
-) -> Result<Vec<ShardHandle>, StackError> {
-    let name = drive.config().name.clone();
-    let (keeps_data, depth) = (drive.keeps_data(), drive.config().controller.queue_depth);
-    let mut controller = attach(drive, port)?;
-    let mut pump = || {
-        drive.poll(Nanos::ZERO);
-    };
-    let failed = |source| StackError::Driver { name: name.clone(), source };
-    let granted = u32::from(controller.info().io_queues);
-    if config.shards > granted {
-        let source = ShardedError::Queues { queues: granted as usize, shards: config.shards };
-        return Err(StackError::Shards { name, source });
-    }
-    let mut queues: Vec<QueuePair> = Vec::new();
-    for _ in 0..config.shards {
-        let vector = controller.next_queue();
-        let pair = controller.create_queue_pair(DEPTH.min(depth), vector, &mut pump);
-        queues.push(pair.map_err(failed)?);
-    }
-    let info = controller.info().clone();
-    let all = info.open_channel.map_or(0, |oc| oc.geometry.total_chunks());
-    let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
-    let port = port.clone();
-    Sharded::open(&info, &chunks, queues, port, config, &mut pump, keeps_data)
-        .map(Sharded::into_handles)
-        .map_err(|source| StackError::Shards { name: name.clone(), source })
 }

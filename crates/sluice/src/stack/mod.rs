@@ -5,6 +5,7 @@
 //! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
 //! | `confined` | a stack on a part of its drive |
 //! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
+//! | [`shards`](Shards) | the ends of a pblk in shards, one per core, as one device |
 //! | [`hands`](Hands) | a drive and what an application holds of it itself |
 //! | [`named`] | a target of a drive's partition table, found and given its chunks |
 //! | [`turns`](take_turns) | a host and a drive in virtual time |
@@ -16,6 +17,7 @@ mod device;
 mod hands;
 pub mod named;
 mod precondition;
+mod shards;
 mod turns;
 
 use std::sync::Arc;
@@ -27,7 +29,7 @@ use driver::{Controller, DriveInfo, DriverError, Emulated, QueuePair};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, RecoveryError};
 use lightnvm::core::{JOURNAL_OWNER, TargetKind};
-use lightnvm::{Pblk, PblkError, Rrpc, RrpcError};
+use lightnvm::{Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
 use nvme::{Address, Extensions, MapLog};
 use ring::Port;
 
@@ -35,10 +37,12 @@ pub use cores::Cores;
 pub use device::StackDevice;
 pub use hands::{Hands, Held};
 pub use precondition::precondition;
+pub use shards::{ShardCounts, Shards};
 pub use turns::take_turns;
 
 use crate::scenario::{DrivePlan, LayerPlan, NamedTarget, Target};
 use named::{NamedError, NamedShare};
+use shards::OpenShardsError;
 
 /// A drive and the block device that the host has made of it. Both are polled: the device by whoever
 /// submits to it, the drive by its runner (they meet at the queue pair and nowhere else, rule R1).
@@ -157,8 +161,8 @@ pub enum StackError {
     },
     /// Nobody looks after cold data.
     #[error(
-        "drive {name}: its target is not a pblk, and only pblk reads data that nobody asks for: \
-         remove `patrol`"
+        "drive {name}: its target is neither a pblk nor an rrpc, and only those read data that nobody \
+         asks for: remove `patrol`"
     )]
     Patrol {
         /// The drive.
@@ -286,18 +290,13 @@ impl Stack {
         drive.set_instant(false);
         drive.reset_stats();
         let (mut device, mut controller) = device?;
-        if plan.patrol.is_some() && !matches!(device, StackDevice::Pblk(_)) {
+        if let Some(patrol) = plan.patrol
+            && !device.patrol(patrol)
+        {
             return Err(StackError::Patrol { name: plan.config.name.clone() });
         }
-        if let StackDevice::Pblk(pblk) = &mut device {
-            if let Some(patrol) = plan.patrol {
-                pblk.patrol(patrol);
-            }
-            // A drive that tells nothing of its media leaves nothing to hear.
-            controller = match controller.map(|c| pblk.watch(Box::new(c))) {
-                Some(Err((controller, _))) => Some(*controller),
-                Some(Ok(())) | None => None,
-            };
+        if let Some(admin) = controller {
+            controller = device.watch(Box::new(admin)).map(|c| *c);
         }
         Ok(Stack { device, drive, port, controller })
     }
@@ -371,6 +370,18 @@ impl Stack {
             _ => None,
         };
         let depth = DEPTH.min(plan.config.controller.queue_depth);
+        if let (Target::Pblk(ftl), Some(shards @ 2..)) = (&plan.target, plan.shards) {
+            let config = ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) };
+            let queues = (depth, vector.is_some());
+            let opened = Shards::open(&mut controller, config, queues, &mut pump, keeps_data);
+            let shards = opened.map_err(|e| match e {
+                OpenShardsError::Driver(source) => failed(source),
+                OpenShardsError::Shards(source) => {
+                    StackError::Shards { name: name.clone(), source }
+                }
+            })?;
+            return Ok((StackDevice::Shards(Box::new(shards)), Some(controller)));
+        }
         let queue = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
         let device = match &plan.target {
             Target::None => Raw::over_pair(controller.info(), queue, port.clone())
@@ -448,16 +459,18 @@ impl Stack {
         Ok((share, config))
     }
 
-    /// Counters of the translation layer, on whichever side it runs.
+    /// Counters of the translation layer, on whichever side it runs; of all shards together.
     pub fn ftl_stats(&self) -> Option<ftl::FtlStats> {
-        self.ftl().map(|f| *f.stats())
+        let host = self.device.ftl_view().map(|(stats, _)| stats);
+        host.or_else(|| self.drive.ftl().map(|f| *f.stats()))
     }
 
-    /// The translation layer, on whichever side it runs.
+    /// The translation layer, on whichever side it runs, unless it is several: shards.
     pub fn ftl(&self) -> Option<&ftl::Ftl> {
         match &self.device {
             StackDevice::Pblk(p) => Some(p.ftl()),
             StackDevice::Rrpc(r) => Some(r.ftl()),
+            StackDevice::Shards(_) => None,
             StackDevice::Raw(_) | StackDevice::Layered(_) => self.drive.ftl(),
         }
     }

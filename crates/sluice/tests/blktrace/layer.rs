@@ -10,7 +10,6 @@ use sluice::drive::{
     ControllerConfig, Drive, DriveConfig, NullConfig, PersonalityKind, PuPolicy, WriteBuffer,
 };
 use sluice::driver::{Controller, Emulated, EmulatedQueue, LowLevelDriver};
-use sluice::ftl::FtlConfig;
 use sluice::media::MediaConfig;
 use sluice::ring::AddressSpace;
 
@@ -56,7 +55,7 @@ fn drive() -> Drive {
         cache_program: false,
         transfers: drive::Transfers::default(),
         write_buffer: WriteBuffer::None,
-        ftl: FtlConfig::default(),
+        ftl: DriveConfig::layer(),
         null: NullConfig { latency: Nanos::from_micros(20), bytes_per_sec: 0 },
         open_channel: drive::OpenChannelConfig::default(),
     })

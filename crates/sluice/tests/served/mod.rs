@@ -25,6 +25,11 @@ pub fn pblk() -> String {
     )
 }
 
+/// The same in shards.
+pub fn shards() -> String {
+    pblk() + "shards = 2\n"
+}
+
 /// What a scenario's drive needs to keep its data in a file.
 pub fn in_file(scenario: &str) -> String {
     scenario.replace("[drive]\n", "[drive]\ndata = \"file\"\npath = \"drive.img\"\n")

@@ -13,7 +13,7 @@
 use clock::Nanos;
 use driver::{Controller, DriverError, MediaEvent};
 use ftl::ChunkChange;
-use nvme::{MediaNotice, MediaScope};
+use nvme::{Address, MediaNotice, MediaScope};
 
 use super::Pblk;
 use super::patrol::Patrol;
@@ -36,10 +36,28 @@ pub struct PblkHealth {
     pub scrub: ScrubStats,
 }
 
+impl PblkHealth {
+    /// Of two devices together.
+    #[must_use]
+    pub fn plus(&self, other: &PblkHealth) -> PblkHealth {
+        let scrub = &other.scrub;
+        PblkHealth {
+            events: self.events + other.events,
+            ignored: self.ignored + other.ignored,
+            lost_events: self.lost_events + other.lost_events,
+            deaf: self.deaf || other.deaf,
+            moves: self.moves + other.moves,
+            scrub: self.scrub.plus(scrub),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Health {
     controller: Option<Box<Controller>>,
     patrol: Option<Box<Patrol>>,
+    /// Somebody else takes what is heard.
+    routed: bool,
     stats: PblkHealth,
 }
 
@@ -94,7 +112,7 @@ impl Pblk {
 
     /// What was heard of the media, and done about it.
     pub fn health(&self) -> PblkHealth {
-        let Health { controller, patrol, stats } = &self.health;
+        let Health { controller, patrol, stats, .. } = &self.health;
         let (lost, malformed) = controller.as_ref().map_or((0, 0), |c| c.lost_events());
         PblkHealth {
             lost_events: stats.lost_events + lost + malformed,
@@ -204,17 +222,42 @@ impl Pblk {
     }
 
     fn listen(&mut self) {
-        while let Some(controller) = &mut self.health.controller {
-            match controller.poll_events() {
-                Ok(Some(event)) => self.media_event(&event),
-                Ok(None) => return,
-                Err(_) => {
-                    let (lost, malformed) = controller.lost_events();
-                    self.health.stats.lost_events += lost + malformed;
-                    self.health.stats.deaf = true;
-                    return;
-                }
+        while !self.health.routed
+            && let Some(event) = self.next_event()
+        {
+            self.media_event(&event);
+        }
+    }
+
+    /// The next event that the drive tells, if the device listens.
+    pub(super) fn next_event(&mut self) -> Option<MediaEvent> {
+        let controller = self.health.controller.as_mut()?;
+        // A refusal ends the watch, and with it its counters.
+        let (lost, malformed) = controller.lost_events();
+        match controller.poll_events() {
+            Ok(event) => event,
+            Err(_) => {
+                self.health.stats.lost_events += lost + malformed;
+                self.health.stats.deaf = true;
+                None
             }
         }
+    }
+
+    /// Leaves what is heard to who takes it ([`next_event`](Pblk::next_event)): not all of it is this
+    /// device's.
+    pub(super) fn route_events(&mut self) {
+        self.health.routed = true;
+    }
+
+    /// Whether the device listens to its drive.
+    #[inline]
+    pub(super) fn listens(&self) -> bool {
+        self.health.controller.is_some()
+    }
+
+    /// The flat number of the chunk that an address is in.
+    pub(super) fn chunk_at(&self, address: Address) -> Option<u32> {
+        self.flash.find(address).map(|(chunk, _)| chunk)
     }
 }

@@ -24,6 +24,9 @@ pub(super) struct Patrol {
     read: Option<(ScrubRead, bool)>,
     /// Chunks whose line the layer was asked to move.
     asked: BTreeSet<u32>,
+    /// Chunks that are hard to read and still being written. The drive says so once, until they are
+    /// erased.
+    hard: BTreeSet<u32>,
     /// When the next line may be moved, and how long after one.
     next_move: Nanos,
     pause: Nanos,
@@ -47,6 +50,7 @@ impl Patrol {
             scrubber: Scrubber::new(config, sectors_max),
             read: None,
             asked: BTreeSet::new(),
+            hard: BTreeSet::new(),
             next_move: Nanos::ZERO,
             pause: Nanos::transfer(line, config.sectors_per_sec.max(1).into()),
             open: BTreeMap::new(),
@@ -80,7 +84,9 @@ impl Patrol {
 
     /// Somebody else has found a chunk to be hard to read.
     pub(super) fn suspect(&mut self, chunk: u32, reason: Reason) {
-        self.scrubber.suspect(chunk, reason);
+        if !self.scrubber.suspect(chunk, reason) {
+            self.hard.insert(chunk);
+        }
     }
 
     pub(super) fn stats(&self) -> &ScrubStats {
@@ -122,6 +128,7 @@ impl Patrol {
             && let Some(chunk) = self.advised()
         {
             self.asked.insert(chunk);
+            self.hard.remove(&chunk);
             // A line is advised once for each of its chunks.
             if ftl.refresh(chunk) {
                 self.moves += 1;
@@ -134,7 +141,8 @@ impl Patrol {
 
     /// A chunk whose line is to be moved and that the layer was not asked for.
     fn advised(&self) -> Option<u32> {
-        self.scrubber.advice().map(|(chunk, _)| chunk).find(|chunk| !self.asked.contains(chunk))
+        let advice = self.scrubber.advice().map(|(chunk, _)| chunk);
+        advice.chain(self.hard.iter().copied()).find(|chunk| !self.asked.contains(chunk))
     }
 
     pub(super) fn deadline(&self) -> Nanos {

@@ -237,8 +237,9 @@ impl Writer {
 fn stats(device: &StackDevice) -> Result<ftl::FtlStats, BenchError> {
     match device {
         StackDevice::Pblk(pblk) => Ok(*pblk.stats()),
-        StackDevice::Raw(_) | StackDevice::Rrpc(_) | StackDevice::Layered(_) => {
-            Err(setup("the device is not pblk"))
-        }
+        StackDevice::Raw(_)
+        | StackDevice::Shards(_)
+        | StackDevice::Rrpc(_)
+        | StackDevice::Layered(_) => Err(setup("the device is not pblk")),
     }
 }

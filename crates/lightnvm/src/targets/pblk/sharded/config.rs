@@ -26,6 +26,9 @@ pub struct ShardedConfig {
 }
 
 impl ShardedConfig {
+    /// Shards at most.
+    pub const SHARDS_MAX: u32 = MAX_SHARDS;
+
     /// `shards` shards with default choices.
     pub fn new(shards: u32) -> ShardedConfig {
         ShardedConfig { shards, stripe_sectors: 0, ftl: FtlConfig::default() }
@@ -89,6 +92,17 @@ impl Share {
     /// Where the label may be.
     pub(crate) fn label(&self) -> &[u32; PLACES] {
         &self.label
+    }
+
+    /// The parallel unit that a chunk is on.
+    pub(crate) fn pu_of(&self, chunk: u32) -> u32 {
+        self.shape.pu_of(chunk)
+    }
+
+    /// Whether a shard has chunks on a parallel unit.
+    pub(crate) fn has_chunks_on(&self, shard: u32, pu: u32) -> bool {
+        let first = pu * self.shape.chunks;
+        (first..first + self.shape.chunks).any(|chunk| self.shard_of(chunk) == Some(shard))
     }
 
     /// The shard that a chunk belongs to, whichever bytes it holds.

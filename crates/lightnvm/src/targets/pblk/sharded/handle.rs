@@ -17,7 +17,7 @@ use ring::{AddressSpace, Iova, PAGE, Region};
 
 use super::super::spread::Spread;
 use super::super::{Pblk, check};
-use super::config::MAX_SHARDS;
+use super::config::{MAX_SHARDS, Share};
 use super::extents::{Query, merge};
 use super::links::{Answer, Ends, Errand, Link};
 use super::parents::{Parents, Whole};
@@ -61,12 +61,13 @@ impl ShardStats {
 /// other is in use.
 #[derive(Debug)]
 pub struct ShardHandle {
-    shard: u32,
-    pblk: Pblk,
+    pub(super) shard: u32,
+    pub(super) pblk: Pblk,
     stripes: Stripes,
+    pub(super) share: Share,
     limits: Limits,
     /// By shard; none to itself.
-    links: Box<[Option<Link>]>,
+    pub(super) links: Box<[Option<Link>]>,
     parents: Parents,
     /// Requests that have ended and were not reaped. With those outstanding, at most `queue_depth`.
     done: VecDeque<Completion>,
@@ -78,7 +79,7 @@ pub struct ShardHandle {
     /// Who wakes this core.
     waker: Arc<OnceLock<Waker>>,
     /// Whether something was taken or has ended since the last poll.
-    moved: bool,
+    pub(super) moved: bool,
     stats: ShardStats,
 }
 
@@ -91,7 +92,7 @@ impl ShardHandle {
     pub(crate) fn new(
         shard: u32,
         pblk: Pblk,
-        stripes: Stripes,
+        (stripes, share): (Stripes, Share),
         limits: Limits,
         (links, waker): Ends,
     ) -> Result<ShardHandle, MemoryError> {
@@ -102,6 +103,7 @@ impl ShardHandle {
             shard,
             pblk,
             stripes,
+            share,
             limits,
             links: links.into(),
             parents: Parents::new(depth),
@@ -369,6 +371,10 @@ impl ShardHandle {
             });
             self.stats.served += served;
             moved |= served > 0;
+            while let Some(event) = link.take_event() {
+                pblk.media_event(&event);
+                moved = true;
+            }
             while let Some(Answer { place, status, result }) =
                 self.links[peer as usize].as_mut().and_then(Link::take_answer)
             {
@@ -450,6 +456,7 @@ impl Component for ShardHandle {
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = std::mem::take(&mut self.moved);
         moved |= self.receive(now);
+        moved |= self.pblk.listens() && self.listen();
         moved |= self.pblk.poll(now);
         if self.is_curious() {
             self.ask_shards(now);

@@ -1,9 +1,10 @@
 //! [`Link`]: one core's end of the rings to another core.
 //!
-//! For every pair of cores there are two rings in each direction: parts of requests to the shard's
-//! owner, and answers back. Each ring has one producer and one consumer (`rtrb`, wait-free, no
-//! allocation) and as many places as the submitting core can have requests, each of which has one
-//! part on a shard, so that a place is always free. What is sent is collected and published by the
+//! For every pair of cores there are three rings in each direction: parts of requests to the shard's
+//! owner, answers back, and media events to the owner of what they are of. Each ring has one producer
+//! and one consumer (`rtrb`, wait-free, no allocation). Those of parts and answers have as many places
+//! as the submitting core can have requests, each of which has one part on a shard, so that a place is
+//! always free; who hears events looks for a place before it takes one from the drive. What is sent is collected and published by the
 //! next poll all at once, so that the ring's lines pass between the cores once per batch and not once
 //! per entry; who it is for is woken once per poll, and only if it is parked.
 
@@ -11,10 +12,14 @@ use std::sync::{Arc, OnceLock};
 
 use block::Request;
 use clock::Waker;
+use driver::MediaEvent;
 use nvme::Status;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::super::spread::Spread;
+
+/// Events on their way to a core at most; those beyond stay with the drive.
+const EVENTS: usize = 64;
 
 /// A part of a request on its way to the shard's owner. Its tag is its place at the sender.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +51,9 @@ pub(crate) struct Link {
     answers_out: Producer<Answer>,
     /// Answers that are not published yet.
     new_answers: Vec<Answer>,
+    /// What was heard of the media that is the peer's business, and what the peer has heard.
+    events_out: Producer<MediaEvent>,
+    events_in: Consumer<MediaEvent>,
     /// Whether something was sent since the peer was last woken.
     sent: bool,
     /// Parts that the peer has and has not answered.
@@ -89,6 +97,23 @@ impl Link {
     pub(crate) fn answer(&mut self, answer: Answer) {
         self.new_answers.push(answer);
         self.sent = true;
+    }
+
+    /// Whether there is a place for an event, or nobody to read it any more.
+    pub(crate) fn has_room_for_event(&self) -> bool {
+        !self.events_out.is_full() || self.events_out.is_abandoned()
+    }
+
+    /// Sends an event. Who asked for [a place](Link::has_room_for_event) loses none, but those for a core
+    /// that has gone.
+    pub(crate) fn tell_event(&mut self, event: MediaEvent) {
+        self.sent |= self.events_out.push(event).is_ok();
+    }
+
+    /// The next event that the peer has heard.
+    #[inline]
+    pub(crate) fn take_event(&mut self) -> Option<MediaEvent> {
+        if self.events_in.is_empty() { None } else { self.events_in.pop().ok() }
     }
 
     /// Shows the peer what was sent.
@@ -135,7 +160,7 @@ impl Link {
 
     /// Whether something has come that was not taken.
     pub(crate) fn has_come(&self) -> bool {
-        !self.errands_in.is_empty() || !self.answers_in.is_empty()
+        !self.errands_in.is_empty() || !self.answers_in.is_empty() || !self.events_in.is_empty()
     }
 
     /// Whether the peer has not been told of something.
@@ -170,7 +195,14 @@ pub(crate) fn mesh(cores: u32, requests: u32) -> Vec<Ends> {
         let (to_a, from_b) = RingBuffer::new(requests as usize);
         let (answer_a, answers_of_b) = RingBuffer::new(requests as usize);
         let (answer_b, answers_of_a) = RingBuffer::new(requests as usize);
-        let link = |errands_out, answers_in, errands_in, answers_out, peer: usize| Link {
+        let (events_to_b, events_of_a) = RingBuffer::new(EVENTS);
+        let (events_to_a, events_of_b) = RingBuffer::new(EVENTS);
+        let link = |errands_out,
+                    answers_in,
+                    errands_in,
+                    answers_out,
+                    (events_out, events_in),
+                    peer: usize| Link {
             errands_out,
             new_errands: Vec::with_capacity(requests as usize),
             places: 0,
@@ -178,12 +210,16 @@ pub(crate) fn mesh(cores: u32, requests: u32) -> Vec<Ends> {
             errands_in,
             answers_out,
             new_answers: Vec::with_capacity(requests as usize),
+            events_out,
+            events_in,
             sent: false,
             away: 0,
             peer: Peer(wakers[peer].clone()),
         };
-        all[a][b] = Some(link(to_b, answers_of_b, from_b, answer_b, b));
-        all[b][a] = Some(link(to_a, answers_of_a, from_a, answer_a, a));
+        let events = (events_to_b, events_of_b);
+        all[a][b] = Some(link(to_b, answers_of_b, from_b, answer_b, events, b));
+        let events = (events_to_a, events_of_a);
+        all[b][a] = Some(link(to_a, answers_of_a, from_a, answer_a, events, a));
     }
     all.into_iter().zip(wakers).collect()
 }

@@ -17,6 +17,7 @@
 //! | `parents` | requests whose parts are under way |
 //! | `extents` | the extents of several shards as those of one device |
 //! | `handle` | [`ShardHandle`]: one core's end, a block device |
+//! | `events` | what the drive tells of its media, for the shard whose business it is |
 //! | `error` | [`ShardedError`] |
 //!
 //! # What bounds everything
@@ -34,6 +35,7 @@
 
 mod config;
 mod error;
+mod events;
 mod extents;
 mod handle;
 mod label;

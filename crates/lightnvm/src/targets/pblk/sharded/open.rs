@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use block::Limits;
 use driver::{DriveInfo, OpenChannel, QueuePair};
-use ftl::{Found, FtlConfig, FtlStats, Layout, Shape};
-use nvme::ChunkDescriptor;
+use ftl::{CapacityError, Found, FtlConfig, FtlStats, Layout, Shape};
+use nvme::{ChunkDescriptor, Geometry};
 use ring::Port;
 
 use super::super::open::{Chunks, check_shape, find};
@@ -74,20 +74,15 @@ impl Sharded {
         let mut shards = Vec::with_capacity(config.shards as usize);
         for (shard, queue) in (0..).zip(first.into_iter().chain(queues)) {
             let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
-            let config = shard_config(shard, &config.ftl, &share, &stripes);
+            let config = shard_config(shard, &config.ftl, &share, &stripes)?;
             let way = (queue, port.clone());
             let pblk = Pblk::open_on(info, chunks, &owned, way, config, pump, keeps_data);
             shards.push(pblk.map_err(|source| ShardedError::Shard { shard, source })?);
         }
         let smallest = shards.iter().map(|s| s.ftl().sectors()).min().unwrap_or(0);
-        let stripe = u64::from(stripes.sectors());
-        if smallest < stripe {
-            let stripe_sectors = stripes.sectors();
-            return Err(ShardedError::StripeTooWide { stripe_sectors, shard_sectors: smallest });
-        }
         let limits = Limits {
             sector_bytes: geometry.sector_bytes,
-            sectors: smallest / stripe * stripe * u64::from(config.shards),
+            sectors: whole_stripes(smallest, &stripes)?,
             max_sectors: MAX_SECTORS,
             optimal_sectors: geometry.ws_opt.min(stripes.sectors()),
             // A shard has room for the parts of every core's requests.
@@ -96,7 +91,7 @@ impl Sharded {
         };
         let ends = mesh(config.shards, limits.queue_depth);
         let handles = (0..).zip(shards).zip(ends).map(|((shard, pblk), ends)| {
-            let handle = ShardHandle::new(shard, pblk, stripes, limits, ends);
+            let handle = ShardHandle::new(shard, pblk, (stripes, share), limits, ends);
             handle.map_err(|e| ShardedError::Shard { shard, source: e.into() })
         });
         Ok(Sharded { handles: handles.collect::<Result<_, _>>()? })
@@ -120,9 +115,60 @@ impl Sharded {
 }
 
 /// What a shard is opened with.
-fn shard_config(shard: u32, ftl: &FtlConfig, share: &Share, stripes: &Stripes) -> FtlConfig {
-    let active_pus = if ftl.active_pus == 0 { share.pus() } else { ftl.active_pus };
-    FtlConfig { active_pus, name: name(shard, stripes), ..*ftl }
+fn shard_config(
+    shard: u32,
+    ftl: &FtlConfig,
+    share: &Share,
+    stripes: &Stripes,
+) -> Result<FtlConfig, ShardedError> {
+    let (active, pus) = (ftl.active_pus, share.pus());
+    if active > pus {
+        let source = PblkError::Ftl(CapacityError::TooManyActive { active, pus }.into());
+        return Err(ShardedError::Shard { shard, source });
+    }
+    let active_pus = if active == 0 { pus } else { active };
+    Ok(FtlConfig { active_pus, name: name(shard, stripes), ..*ftl })
+}
+
+impl ShardedConfig {
+    /// What every shard is laid out as on a drive of this geometry of whose chunks a share of `bad`,
+    /// from 0 to 1, cannot be used; and the sectors of the device.
+    ///
+    /// # Errors
+    /// As [`Sharded::open`] has for a drive that is new.
+    pub fn layouts(
+        &self,
+        geometry: &Geometry,
+        bad: f64,
+    ) -> Result<(Vec<Layout>, u64), ShardedError> {
+        let stripes = self.stripes(geometry.sector_bytes)?;
+        let shape = Shape::of(geometry);
+        let share = Share::new(shape, self.shards)?;
+        let mut layouts = Vec::with_capacity(self.shards as usize);
+        for shard in 0..self.shards {
+            let own = (0..shape.total_chunks()).filter(|c| share.shard_of(*c) == Some(shard));
+            let own = own.count() as u32;
+            let counted = (f64::from(own) * (1.0 - bad)) as u32;
+            let config = shard_config(shard, &self.ftl, &share, &stripes)?;
+            let layout = Layout::of(&shape, &config, own, counted).map_err(|e| {
+                let source = PblkError::Ftl(e.into());
+                ShardedError::Shard { shard, source }
+            })?;
+            layouts.push(layout);
+        }
+        let smallest = layouts.iter().map(|l| u64::from(l.logical)).min().unwrap_or(0);
+        Ok((layouts, whole_stripes(smallest, &stripes)?))
+    }
+}
+
+/// Sectors of a device whose smallest shard has so many.
+fn whole_stripes(shard_sectors: u64, stripes: &Stripes) -> Result<u64, ShardedError> {
+    let stripe_sectors = stripes.sectors();
+    let stripe = u64::from(stripe_sectors);
+    if shard_sectors < stripe {
+        return Err(ShardedError::StripeTooWide { stripe_sectors, shard_sectors });
+    }
+    Ok(shard_sectors / stripe * stripe * u64::from(stripes.shards()))
 }
 
 /// Sees to it that the drive is labelled as it is opened.
@@ -142,15 +188,12 @@ fn labelled(
         let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
         let found = Chunks::of(chunks, addresses, &owned)?;
         let own = found.all.iter().filter(|f| **f != Found::Foreign).count() as u32;
-        let config = shard_config(shard, &config.ftl, share, stripes);
+        let config = shard_config(shard, &config.ftl, share, stripes)?;
         let layout = Layout::of(shape, &config, own, found.counted).map_err(|e| {
             let source = PblkError::Ftl(e.into());
             ShardedError::Shard { shard, source }
         })?;
-        let (stripe_sectors, shard_sectors) = (stripes.sectors(), layout.logical.into());
-        if shard_sectors < u64::from(stripe_sectors) {
-            return Err(ShardedError::StripeTooWide { stripe_sectors, shard_sectors });
-        }
+        whole_stripes(layout.logical.into(), stripes)?;
     }
     let mut found = [(0, Found::Bad); label::PLACES];
     for (found, &chunk) in found.iter_mut().zip(share.label()) {

@@ -1,0 +1,387 @@
+//! A drive in virtual time, whoever manages its flash, and a model of what every sector should hold.
+
+use std::sync::Arc;
+
+use block::{Completion, Device, Payload, Raw, Request};
+use clock::{Component, Nanos};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PatrolConfig,
+    PersonalityKind, PuPolicy, WriteBuffer,
+};
+use driver::Controller;
+use ftl::{FtlConfig, FtlStats};
+use lightnvm::core::ScrubConfig;
+use lightnvm::{PblkHealth, Rrpc, ShardHandle, Sharded, ShardedConfig};
+use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use nvme::Status;
+use ring::{AddressSpace, Iova, Region};
+
+const SECTOR: usize = 512;
+const PATIENCE: u64 = 1_000_000;
+
+/// Who manages the flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Shards(u32),
+    Rrpc,
+    Drive,
+}
+
+impl Kind {
+    /// Translation layers that it has.
+    pub(crate) fn layers(self) -> u64 {
+        if let Kind::Shards(n) = self { n.into() } else { 1 }
+    }
+}
+
+/// What was done about the media, by whoever does it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Care {
+    pub(crate) events: u64,
+    pub(crate) ignored: u64,
+    pub(crate) moves: u64,
+    pub(crate) sectors_read: u64,
+}
+
+/// The device, and its cores.
+enum Any {
+    Shards(Vec<ShardHandle>),
+    Rrpc(Box<Rrpc>),
+    Raw(Box<Raw>),
+}
+
+macro_rules! each {
+    ($self:ident, $d:ident => $e:expr) => {
+        match $self {
+            Any::Shards(all) => match &mut all[0] {
+                $d => $e,
+            },
+            Any::Rrpc($d) => $e,
+            Any::Raw($d) => $e,
+        }
+    };
+}
+
+impl Any {
+    fn poll(&mut self, now: Nanos) -> bool {
+        match self {
+            Any::Shards(all) => all.iter_mut().fold(false, |moved, h| h.poll(now) | moved),
+            Any::Rrpc(d) => d.poll(now),
+            Any::Raw(d) => d.poll(now),
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        match self {
+            Any::Shards(all) => all.iter().map(Component::deadline).min().unwrap(),
+            Any::Rrpc(d) => d.deadline(),
+            Any::Raw(d) => d.deadline(),
+        }
+    }
+
+    fn submit(&mut self, now: Nanos, request: Request) {
+        each!(self, d => d.submit(now, request)).unwrap();
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        each!(self, d => d.reap())
+    }
+
+    fn memory(&mut self) -> AddressSpace {
+        each!(self, d => d.memory().clone())
+    }
+
+    fn sectors(&mut self) -> u64 {
+        each!(self, d => d.limits().sectors)
+    }
+}
+
+pub(crate) struct Bed {
+    kind: Kind,
+    drive: Option<Drive>,
+    device: Any,
+    pub(crate) now: Nanos,
+    memory: Arc<Region>,
+    at: Iova,
+    pub(crate) model: Vec<u64>,
+    patrol: Option<ScrubConfig>,
+    listens: bool,
+}
+
+/// 2 × 2 parallel units of 40 chunks of 64 sectors, in units of 8.
+fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>) -> DriveConfig {
+    let geometry = NandGeometry {
+        channels: 2,
+        pus: 2,
+        planes: 2,
+        chunks: 40,
+        pages: 8,
+        page_bytes: 4 * SECTOR as u32,
+        sector_bytes: SECTOR as u32,
+        oob_bytes: 16,
+    };
+    let micros = Nanos::from_micros;
+    let nand = NandConfig {
+        geometry,
+        cell: Cell::Mlc,
+        one_shot: false,
+        pair_distance: 2,
+        timing: NandTiming::uniform(micros(50), micros(500), micros(3_000), 400_000_000),
+        errors,
+        data: DataStore::Memory,
+        seed,
+    };
+    let own = patrol
+        .map(|p| PatrolConfig { sectors_per_sec: p.sectors_per_sec, repeat_after: p.repeat_after });
+    let drives = kind == Kind::Drive;
+    DriveConfig {
+        open_channel: OpenChannelConfig {
+            dual_map: kind == Kind::Rrpc,
+            ..OpenChannelConfig::default()
+        },
+        transfers: drive::Transfers::default(),
+        name: "ageing".into(),
+        personality: if drives { PersonalityKind::Block } else { PersonalityKind::OpenChannel },
+        media: MediaConfig::Nand(nand),
+        controller: ControllerConfig {
+            patrol: own.filter(|_| drives),
+            ..ControllerConfig::default()
+        },
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        cache_program: true,
+        write_buffer: WriteBuffer::None,
+        ftl: FtlConfig { over_provisioning: 0.3, ..DriveConfig::layer() },
+        null: NullConfig::default(),
+    }
+}
+
+impl Bed {
+    /// `listens`: whether a host's layer hears what the drive tells.
+    pub(crate) fn new(
+        kind: Kind,
+        errors: ErrorModel,
+        seed: u64,
+        patrol: Option<ScrubConfig>,
+        listens: bool,
+    ) -> Bed {
+        let mut drive = Drive::new(config(kind, errors, seed, patrol)).unwrap();
+        let mut now = Nanos::ZERO;
+        let mut device = open(kind, &mut drive, &mut now, patrol, listens);
+        let memory = Region::anonymous(64 * SECTOR).unwrap();
+        let at = device.memory().register(&memory).unwrap();
+        let model = vec![0; device.sectors() as usize];
+        Bed { kind, drive: Some(drive), device, now, memory, at, model, patrol, listens }
+    }
+
+    pub(crate) fn drive(&mut self) -> &mut Drive {
+        self.drive.as_mut().unwrap()
+    }
+
+    pub(crate) fn handles(&mut self) -> &mut [ShardHandle] {
+        match &mut self.device {
+            Any::Shards(handles) => handles,
+            _ => panic!("it has no shards"),
+        }
+    }
+
+    pub(crate) fn sectors(&self) -> u64 {
+        self.model.len() as u64
+    }
+
+    /// One turn of everybody. Returns whether something moved.
+    fn turn(&mut self) -> bool {
+        let moved = self.device.poll(self.now);
+        self.drive.as_mut().unwrap().poll(self.now) | moved
+    }
+
+    /// Polls until nothing moves.
+    pub(crate) fn settle(&mut self) {
+        while self.turn() {}
+    }
+
+    /// Lets time pass.
+    pub(crate) fn wait_until(&mut self, end: Nanos) {
+        loop {
+            if self.turn() {
+                continue;
+            }
+            let next = self.drive.as_ref().unwrap().deadline().min(self.device.deadline());
+            if next >= end {
+                self.now = self.now.max(end);
+                return;
+            }
+            self.now = self.now.max(next);
+        }
+    }
+
+    fn run(&mut self, request: Request) -> Status {
+        self.device.submit(self.now, request);
+        for _ in 0..PATIENCE {
+            let moved = self.device.poll(self.now);
+            if let Some(done) = self.device.reap() {
+                return done.status;
+            }
+            let drive = self.drive.as_mut().unwrap();
+            if !drive.poll(self.now) && !moved && drive.deadline() < Nanos::MAX {
+                self.now = self.now.max(drive.deadline());
+            }
+        }
+        panic!("{:?}: {request:?} never ends", self.kind);
+    }
+
+    /// Writes everything, and flushes.
+    pub(crate) fn fill(&mut self) {
+        for lba in 0..self.sectors() {
+            for word in 0..SECTOR / 8 {
+                self.memory.write(word * 8, &(lba + 1).to_le_bytes());
+            }
+            let status = self.run(Request::write(lba, 1, Payload::At(self.at), 1));
+            assert!(status.is_success(), "{:?}: {status}", self.kind);
+            self.model[lba as usize] = lba + 1;
+        }
+        self.flush();
+    }
+
+    pub(crate) fn flush(&mut self) {
+        let status = self.run(Request::flush(1));
+        assert!(status.is_success(), "{:?}: {status}", self.kind);
+    }
+
+    pub(crate) fn read(&mut self, lba: u64) -> Result<u64, Status> {
+        self.memory.fill(0, SECTOR, 0xee);
+        let status = self.run(Request::read(lba, 1, Payload::At(self.at), 1));
+        if !status.is_success() {
+            return Err(status);
+        }
+        let mut bytes = [0; SECTOR];
+        self.memory.read(0, &mut bytes);
+        let (words, _) = bytes.as_chunks::<8>();
+        assert!(words.iter().all(|w| *w == words[0]), "sector {lba} is mixed from several");
+        Ok(u64::from_le_bytes(words[0]))
+    }
+
+    /// Sectors that cannot be read; everything else holds what it should.
+    pub(crate) fn unreadable(&mut self) -> Vec<u64> {
+        let mut lost = Vec::new();
+        for lba in 0..self.sectors() {
+            match self.read(lba) {
+                Ok(value) => {
+                    assert_eq!(value, self.model[lba as usize], "{:?}: sector {lba}", self.kind);
+                }
+                Err(status) => {
+                    assert!(status.is_media_error(), "{:?}: sector {lba}: {status}", self.kind);
+                    lost.push(lba);
+                }
+            }
+        }
+        lost
+    }
+
+    pub(crate) fn ftl_stats(&self) -> FtlStats {
+        match &self.device {
+            Any::Shards(all) => {
+                let all = all.iter().map(|h| *h.pblk().stats());
+                all.fold(FtlStats::default(), |sum, stats| sum.plus(&stats))
+            }
+            Any::Rrpc(rrpc) => *rrpc.stats(),
+            Any::Raw(_) => *self.drive.as_ref().unwrap().ftl().unwrap().stats(),
+        }
+    }
+
+    pub(crate) fn care(&mut self) -> Care {
+        let of = |h: PblkHealth| {
+            assert!(!h.deaf && h.lost_events == 0, "{h:?}");
+            Care {
+                events: h.events,
+                ignored: h.ignored,
+                moves: h.moves,
+                sectors_read: h.scrub.sectors,
+            }
+        };
+        match &self.device {
+            Any::Shards(all) => {
+                let all = all.iter().map(ShardHandle::health);
+                of(all.fold(PblkHealth::default(), |sum, h| sum.plus(&h)))
+            }
+            Any::Rrpc(rrpc) => of(rrpc.health()),
+            Any::Raw(_) => {
+                let care = self.drive.as_ref().unwrap().stats().care;
+                Care {
+                    events: care.notices,
+                    ignored: care.ignored,
+                    moves: care.moves,
+                    sectors_read: care.sectors_read,
+                }
+            }
+        }
+    }
+
+    /// Cuts the power, and opens everything again.
+    pub(crate) fn power_cycle(&mut self) {
+        let mut drive = self.drive.take().unwrap().power_cut().power_on().unwrap();
+        self.device = open(self.kind, &mut drive, &mut self.now, self.patrol, self.listens);
+        self.drive = Some(drive);
+        self.at = self.device.memory().register(&self.memory).unwrap();
+        assert_eq!(self.device.sectors(), self.sectors(), "the capacity stays");
+    }
+}
+
+fn open(
+    kind: Kind,
+    drive: &mut Drive,
+    now: &mut Nanos,
+    patrol: Option<ScrubConfig>,
+    listens: bool,
+) -> Any {
+    let port = drive.attach().unwrap();
+    let mut pump = || {
+        if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
+            *now = (*now).max(drive.deadline());
+        }
+    };
+    let mut controller = Controller::attach(port.clone(), &mut pump, PATIENCE).unwrap();
+    let queues = if let Kind::Shards(n) = kind { n } else { 1 };
+    let mut queues: Vec<_> =
+        (0..queues).map(|_| controller.create_queue_pair(256, None, &mut pump).unwrap()).collect();
+    let info = controller.info().clone();
+    let total = info.open_channel.map_or(0, |oc| oc.geometry.total_chunks());
+    let chunks = controller.chunks(0, total, &mut pump).unwrap_or_default();
+    let ftl = FtlConfig { over_provisioning: 0.3, ..FtlConfig::default() };
+    match kind {
+        Kind::Drive => {
+            Any::Raw(Box::new(Raw::over_pair(&info, queues.remove(0), port.clone()).unwrap()))
+        }
+        Kind::Rrpc => {
+            let entries = info.open_channel.unwrap().extensions.map_entries.get();
+            let map = controller.dual_map(0, entries, &mut pump).unwrap();
+            let totals = controller.map_totals(&mut pump).unwrap();
+            let parts = (queues.remove(0), port.clone());
+            let config = FtlConfig { over_provisioning: 0.3, ..Rrpc::config() };
+            let opened = Rrpc::open(&info, &chunks, (&map, totals), parts, config, &mut pump);
+            let mut rrpc = opened.unwrap();
+            if listens {
+                rrpc.watch(Box::new(controller)).unwrap();
+            }
+            if let Some(patrol) = patrol {
+                rrpc.patrol(patrol);
+            }
+            Any::Rrpc(Box::new(rrpc))
+        }
+        Kind::Shards(shards) => {
+            let config = ShardedConfig { stripe_sectors: 8, ftl, ..ShardedConfig::new(shards) };
+            let opened =
+                Sharded::open(&info, &chunks, queues, port.clone(), config, &mut pump, true);
+            let mut handles = opened.unwrap().into_handles();
+            if listens {
+                // Whichever end has the admin queue, all hear of what is theirs.
+                handles.last_mut().unwrap().watch(Box::new(controller)).unwrap();
+            }
+            if let Some(patrol) = patrol {
+                // Of each shard at that rate.
+                handles.iter_mut().for_each(|handle| handle.patrol(patrol));
+            }
+            Any::Shards(handles)
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! [`Shards`]: the ends of a pblk in shards, one per core, as one device (LightNVM paper section 4.2.1).
+//!
+//! Whoever submits is dealt to a core, as by [`Cores`](super::Cores): job `i` to core `i` modulo the
+//! shards, by the part of the tag that names it. What a request touches of other cores' shards goes
+//! there through their rings. In virtual time all cores are here, and are polled in their order until
+//! none moves, so that how often somebody looks changes no result.
+
+use block::{Busy, Completion, Device, Limits, Request};
+use clock::{Component, Nanos, Waker};
+use driver::{Controller, DriverError};
+use ftl::FtlStats;
+use lightnvm::core::ScrubConfig;
+use lightnvm::{PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError};
+use ring::AddressSpace;
+use workload::job_of_tag;
+
+/// What a shard and its core have done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShardCounts {
+    /// Of the shard's translation layer.
+    pub ftl: FtlStats,
+    /// Its free lines.
+    pub free_lines: f64,
+    /// What passed between its core and the others.
+    pub core: ShardStats,
+    /// What was heard of its media, and done about it.
+    pub health: PblkHealth,
+}
+
+impl ShardCounts {
+    fn of(handle: &ShardHandle) -> ShardCounts {
+        let ftl = handle.pblk().ftl();
+        ShardCounts {
+            ftl: *ftl.stats(),
+            free_lines: ftl.free_lines(),
+            core: *handle.stats(),
+            health: handle.health(),
+        }
+    }
+
+    /// What happened since an earlier reading; `free_lines` is that of now, and `health` what there was
+    /// since the device was opened.
+    #[must_use]
+    pub fn since(&self, earlier: &ShardCounts) -> ShardCounts {
+        let (now, then) = (self.core, earlier.core);
+        let core = ShardStats {
+            requests: now.requests - then.requests,
+            split: now.split - then.split,
+            local: now.local - then.local,
+            sent: now.sent - then.sent,
+            served: now.served - then.served,
+            lost: now.lost - then.lost,
+        };
+        ShardCounts { ftl: self.ftl.since(&earlier.ftl), core, ..*self }
+    }
+}
+
+/// All cores of a sharded device.
+#[derive(Debug)]
+pub struct Shards {
+    handles: Box<[ShardHandle]>,
+    /// A completion that the last poll found, if it has not been reaped.
+    found: Option<Completion>,
+    limits: Limits,
+}
+
+/// Why a drive cannot be opened in shards.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenShardsError {
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error(transparent)]
+    Shards(#[from] ShardedError),
+}
+
+impl Shards {
+    /// Opens pblk in shards on the drive that `controller` leads to, with queue pairs of so many
+    /// entries, each of which raises an interrupt vector of its own if that is wanted.
+    pub(super) fn open(
+        controller: &mut Controller,
+        config: ShardedConfig,
+        (depth, interrupts): (u16, bool),
+        pump: &mut dyn FnMut(),
+        keeps_data: bool,
+    ) -> Result<Shards, OpenShardsError> {
+        let granted = u32::from(controller.info().io_queues);
+        if config.shards > granted {
+            let (queues, shards) = (granted as usize, config.shards);
+            return Err(ShardedError::Queues { queues, shards }.into());
+        }
+        let mut queues = Vec::with_capacity(config.shards as usize);
+        for _ in 0..config.shards {
+            let vector = controller.next_queue().filter(|_| interrupts);
+            queues.push(controller.create_queue_pair(depth, vector, pump)?);
+        }
+        let info = controller.info().clone();
+        let all = info.open_channel.map_or(0, |oc| oc.geometry.total_chunks());
+        let chunks = controller.chunks(0, all, pump)?;
+        let port = controller.port().clone();
+        let opened = Sharded::open(&info, &chunks, queues, port, config, pump, keeps_data)?;
+        let handles: Box<[ShardHandle]> = opened.into_handles().into();
+        let none = ShardedError::Shards { shards: config.shards, max: granted };
+        let limits = *handles.first().ok_or(none)?.limits();
+        Ok(Shards { handles, found: None, limits })
+    }
+
+    /// Each core's end, in order.
+    pub fn handles(&self) -> &[ShardHandle] {
+        &self.handles
+    }
+
+    /// The same, to change them.
+    pub fn handles_mut(&mut self) -> &mut [ShardHandle] {
+        &mut self.handles
+    }
+
+    /// The cores' ends, for cores of their own. Nothing may be outstanding.
+    pub fn into_handles(self) -> Vec<ShardHandle> {
+        self.handles.into()
+    }
+
+    /// What each shard has done.
+    pub fn counts(&self) -> Vec<ShardCounts> {
+        self.handles.iter().map(ShardCounts::of).collect()
+    }
+
+    /// Counters of all translation layers together.
+    pub fn ftl_stats(&self) -> FtlStats {
+        let all = self.handles.iter().map(|h| *h.pblk().stats());
+        all.fold(FtlStats::default(), |sum, stats| sum.plus(&stats))
+    }
+
+    /// Free lines of all shards.
+    pub fn free_lines(&self) -> f64 {
+        self.handles.iter().map(|h| h.pblk().ftl().free_lines()).sum()
+    }
+
+    /// Looks after cold data at this rate, all shards together.
+    pub(super) fn patrol(&mut self, config: ScrubConfig) {
+        let shards = self.handles.len().max(1) as u32;
+        let sectors_per_sec = config.sectors_per_sec.div_ceil(shards);
+        for handle in &mut self.handles {
+            handle.patrol(ScrubConfig { sectors_per_sec, ..config });
+        }
+    }
+
+    /// Asks every shard for a checkpoint.
+    pub fn checkpoint(&mut self) {
+        self.handles.iter_mut().for_each(ShardHandle::checkpoint);
+    }
+
+    /// Whether a shard is making one.
+    pub fn is_checkpointing(&self) -> bool {
+        self.handles.iter().any(|h| h.pblk().ftl().is_checkpointing())
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Completion> {
+        self.handles.iter_mut().find_map(Device::reap)
+    }
+}
+
+impl Component for Shards {
+    /// Polls every core until none moves: what one has sent is another's to carry out.
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        loop {
+            let mut again = false;
+            for handle in &mut self.handles {
+                again |= handle.poll(now);
+            }
+            if !again {
+                break;
+            }
+            moved = true;
+        }
+        if self.found.is_none() {
+            self.found = self.take();
+            moved |= self.found.is_some();
+        }
+        moved
+    }
+
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        if self.found.is_some() {
+            return Nanos::ZERO;
+        }
+        self.handles.iter().map(Component::deadline).min().unwrap_or(Nanos::MAX)
+    }
+}
+
+impl Device for Shards {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        // There is at least one.
+        let core = job_of_tag(request.tag) % self.handles.len();
+        self.handles[core].submit(now, request)
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        match self.found.take() {
+            Some(completion) => Some(completion),
+            None => self.take(),
+        }
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.handles[0].memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        for handle in &mut self.handles {
+            handle.set_waker(waker.clone());
+        }
+    }
+}

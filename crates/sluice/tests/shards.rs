@@ -1,0 +1,139 @@
+//! `[target] shards`: a pblk of which every core has a write context of its own, in virtual time.
+
+use std::path::Path;
+
+use serde_json::Value;
+use sluice::open::OpenOptions;
+use sluice::scenario::Scenario;
+use sluice::sim::{SimError, SimOptions, simulate, to_json};
+
+/// Eight parallel units, 96 MiB.
+const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
+    geometry = { channels = 2, pus = 4, chunks = 24, pages = 128 }\n\
+    timing = { read = \"10us\", program = \"30us\", erase = \"100us\" }\n\
+    personality = \"open-channel\"\n";
+
+fn scenario(dir: &Path, drive: &str, target: &str, jobs: &str) -> Scenario {
+    let text =
+        format!("{DRIVE}{drive}[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n{target}{jobs}");
+    Scenario::parse(&dir.join("shards.toml"), &text).unwrap()
+}
+
+fn run(scenario: &Scenario) -> Result<Value, SimError> {
+    simulate(scenario, SimOptions::default()).map(|outcome| to_json(&outcome))
+}
+
+const WRITERS: &str = "[precondition]\nfill = \"sequential\"\n[[job]]\nname = \"writers\"\n\
+    rw = \"randwrite\"\nbs = \"16k\"\nio_size = \"16m\"\niodepth = 4\nnumjobs = 5\n\
+    [[job]]\nname = \"reader\"\nrw = \"randread\"\nbs = \"4k\"\nio_size = \"4m\"\n";
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn the_same_run_has_the_same_bytes_and_shards_add_up() {
+    let here = Path::new(".");
+    for shards in [2, 3, 8] {
+        let scenario = scenario(here, "", &format!("shards = {shards}\n"), WRITERS);
+        let capacity = scenario.drives[0].capacity.unwrap();
+        assert_eq!(capacity.shards, shards);
+        let (first, second) = (run(&scenario).unwrap(), run(&scenario).unwrap());
+        assert_eq!(first.to_string(), second.to_string(), "{shards} shards");
+        let drive = &first["sluice"]["drives"][0];
+        assert_eq!(first["sluice"]["failures"].as_array().map(Vec::len), Some(0));
+        let each = drive["shards"].as_array().unwrap();
+        assert_eq!(each.len(), shards as usize);
+        let sum = |key: &str| each.iter().map(|s| number(&s[key])).sum::<u64>();
+        for key in ["user_sectors_written", "user_sectors_read", "padding_sectors", "flushes"] {
+            assert_eq!(sum(key), number(&drive["ftl"][key]), "{shards} shards, {key}");
+        }
+        for key in ["moved_sectors", "lines_reclaimed", "erases"] {
+            assert_eq!(sum(key), number(&drive["gc"][key]), "{shards} shards, {key}");
+        }
+        // Stripes go round, so that every shard has its share of the writes; and every part that a
+        // core sends, another serves.
+        let core = |key: &str| each.iter().map(|s| number(&s["core"][key])).collect::<Vec<_>>();
+        let all = number(&drive["ftl"]["user_sectors_written"]);
+        assert_eq!(all, 5 * (16 << 20) / 4096);
+        for s in each {
+            let share = number(&s["user_sectors_written"]) as f64 / all as f64;
+            assert!((share * f64::from(shards) - 1.0).abs() < 0.15, "{share} of {shards}");
+        }
+        let total = |key: &str| core(key).iter().sum::<u64>();
+        assert_eq!((total("sent"), total("lost")), (total("served"), 0));
+        // Six jobs, five of 1,024 requests and one of as many, dealt to cores in turn.
+        let mut dealt = vec![0; shards as usize];
+        (0..6).for_each(|job| dealt[job % shards as usize] += 1024);
+        assert_eq!(core("requests"), dealt, "{shards} shards");
+    }
+}
+
+#[test]
+fn one_shard_is_a_pblk_as_ever() {
+    let here = Path::new(".");
+    let of = |target: &str| {
+        let mut value = run(&scenario(here, "", target, WRITERS)).unwrap();
+        value["sluice"]["title"] = Value::Null;
+        value.to_string()
+    };
+    assert_eq!(of(""), of("shards = 1\n"));
+}
+
+#[test]
+fn shards_hold_as_much_as_is_said_and_more_of_them_do_not_write_less() {
+    let here = Path::new(".");
+    let jobs = |jobs: u32| {
+        format!(
+            "[[job]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"64k\"\nio_size = \"8m\"\niodepth = 8\n\
+             numjobs = {jobs}\n"
+        )
+    };
+    let mut rates = Vec::new();
+    for shards in [1, 2, 4] {
+        let scenario = scenario(here, "", &format!("shards = {shards}\n"), &jobs(4));
+        let promised = scenario.drives[0].capacity.unwrap();
+        let opened = sluice::open::open_scenario(&scenario, None, &OpenOptions::default());
+        let (device, _) = opened.unwrap();
+        assert_eq!(device.limits().sectors, promised.logical_sectors, "{shards} shards");
+        drop(device);
+        let value = run(&scenario).unwrap();
+        rates.push(
+            value["jobs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .fold(0.0, |sum, job| sum + job["write"]["bw_bytes"].as_f64().unwrap()),
+        );
+    }
+    // The flash bounds all of them; what is apart are rounding to lines and who waits for whom.
+    let (most, least) =
+        (rates.iter().copied().fold(0.0, f64::max), rates.iter().copied().fold(f64::MAX, f64::min));
+    assert!(least > 0.8 * most, "{rates:?}");
+}
+
+#[test]
+fn an_image_remembers_its_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = "data = \"file\"\npath = \"oc.img\"\n";
+    let of = |shards: &str| scenario(dir.path(), image, shards, WRITERS);
+    run(&of("shards = 2\n")).unwrap();
+    // Again, and the data is there: nothing is unmapped that was written.
+    run(&of("shards = 2\n")).unwrap();
+    // What was under way when it ended, the drive makes up its mind about when it has power again.
+    assert!(run(&of("shards = 4\n")).is_err());
+    let before = std::fs::read(dir.path().join("oc.img")).unwrap();
+    let refused = run(&of("shards = 4\n")).unwrap_err().to_string();
+    assert!(refused.contains("2 shards") && refused.contains("not 4"), "{refused}");
+    let refused = run(&of("")).unwrap_err().to_string();
+    assert!(refused.contains("drive0"), "{refused}");
+    // Both are refused before anything is written.
+    let after = std::fs::read(dir.path().join("oc.img")).unwrap();
+    assert!(before == after, "the image has changed");
+    let three = OpenOptions { queues: Some(3), ..OpenOptions::default() };
+    let refused = sluice::open::open_scenario(&of("shards = 2\n"), None, &three).unwrap_err();
+    assert!(refused.to_string().contains("shards = 2"), "{refused}");
+    let plain = OpenOptions::default();
+    let (device, _) = sluice::open::open_scenario(&of("shards = 2\n"), None, &plain).unwrap();
+    drop(device);
+}
