@@ -5,9 +5,10 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
+GUEST_PACKAGES := qemu-system-x86 cpio xz-utils
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++
 
-.PHONY: help demo capi install-capi fio-engine test test-long test-fio test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
+.PHONY: help demo capi install-capi fio-engine test test-long test-fio test-guest test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,13 @@ test-long: test-packages ## the same, and fifteen thousand power-cut cases of th
 
 test-fio: test-packages ## fio on the library, through the engine built for it
 	$(CARGO) test --package sluice-capi --test fio -- --include-ignored
+
+test-guest: ## the driver of real controllers, on QEMU's NVMe controller in a Linux guest
+	-scripts/apt-install $(GUEST_PACKAGES)
+	$(CARGO) build --package sluice --bin sluice
+	@suite=$$($(CARGO) test --package sluice --test controller --no-run --message-format=json \
+	    | sed -n 's/.*"executable":"\([^"]*controller-[^"]*\)".*/\1/p' | tail -1); \
+	  scripts/guest scripts/guest-controller "$$suite" "$${CARGO_TARGET_DIR:-target}/debug/sluice"
 
 test-sanitizer: ## the crates with unsafe code under AddressSanitizer, where a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \

@@ -41,6 +41,8 @@ fn reads(bencher: Bencher<'_, '_>, batch: u16) {
         volatile_cache: false,
         io_queues: 1,
         max_outstanding: 0,
+        data: driver::DataPointers::Sgl,
+        features: driver::Features::default(),
         open_channel: None,
     };
     let mut raw = Raw::over_pair(&info, pair, port).unwrap();

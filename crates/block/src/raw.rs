@@ -65,6 +65,12 @@ impl<Q: HardwareQueue> Raw<Q> {
         &self.queue
     }
 
+    /// The queue, for who watches over it. Commands that it has forgotten are the caller's to take
+    /// back, after everything was [reaped](Device::reap).
+    pub fn queue_mut(&mut self) -> &mut Q {
+        &mut self.queue
+    }
+
     /// Events that named no command of the queue: faults of the device, dropped.
     pub fn stray_events(&self) -> u64 {
         self.stray

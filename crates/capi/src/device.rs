@@ -223,9 +223,9 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
 ///   call returns. With `[target]` the target is what is opened.
 /// * `sluice:///SOCKET`, `sluice:///SOCKET#PARTITION`, `sluice:///SOCKET#DEVICE/PARTITION`: a part of a
 ///   drive that another process serves (`sluice serve --socket`).
+/// * `vfio:0000:01:00.0`, `vfio:0000:01:00.0#2`: a real NVMe controller that is bound to vfio-pci (`sluice
+///   device bind`); its first namespace, or the one of that number.
 /// * anything else: the path of a file or block device of the host; `./null` is a file.
-///
-/// `vfio:` is reserved.
 ///
 /// @param version `SLUICE_VERSION`.
 /// @param what What to open.
@@ -245,7 +245,7 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
 /// * `-EACCES`, `-EUSERS`, `-EBUSY`: a server refuses the user, more queues or connections, or has given the
 ///   partition to others; `-ECONNREFUSED`, `-ECONNRESET`: there is none, or it goes.
 /// * `-EIO`: a scenario's drive cannot be had, such as of an image that is damaged or of another drive.
-/// * `-EOPNOTSUPP`: what is reserved.
+/// * `-EOPNOTSUPP`: a controller without IOMMU, or a kernel without VFIO.
 /// * `-ENOSYS`, `-EPERM`: no io_uring here.
 ///
 /// # Threads
@@ -361,7 +361,7 @@ pub unsafe extern "C" fn sluice_device_get_info(
             kind: match device.kind() {
                 DeviceKind::Null => SLUICE_KIND_NULL,
                 DeviceKind::File => SLUICE_KIND_FILE,
-                DeviceKind::Drive => SLUICE_KIND_DRIVE,
+                DeviceKind::Drive | DeviceKind::Controller => SLUICE_KIND_DRIVE,
                 DeviceKind::Target => SLUICE_KIND_TARGET,
                 DeviceKind::Served => SLUICE_KIND_SERVED,
             },

@@ -126,9 +126,10 @@ pub(crate) fn of_direct(error: &DirectError) -> c_int {
             libc::ENOSPC
         }
         DirectError::Drive(_) => libc::EIO,
-        DirectError::Queue(_) | DirectError::NoVector { .. } | DirectError::NoDrive { .. } => {
-            libc::EOPNOTSUPP
-        }
+        DirectError::Queue(_)
+        | DirectError::NoVector { .. }
+        | DirectError::NoDrive { .. }
+        | DirectError::NoHealth { .. } => libc::EOPNOTSUPP,
         DirectError::Memory { source, .. } => of_os(source, libc::ENOMEM),
         DirectError::Vector(_) | DirectError::Register(_) => libc::ENOMEM,
         DirectError::Served(error) => of_served(error),

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::mpsc::Sender;
 
 use direct::Device;
+use driver::pci::PciError;
 use sluice::open::{CloseError, FileOptions, OpenError, Target};
 use sluice::scenario::ScenarioError;
 
@@ -36,10 +37,28 @@ pub(crate) fn errno_of(error: &OpenError) -> i32 {
         OpenError::Missing { source, .. } | OpenError::Thread { source, .. } => of_os(source),
         OpenError::Scenario(ScenarioError::Read { source, .. }) => of_os(source),
         OpenError::Directory { .. } => libc::ENOTBLK,
-        OpenError::Reserved { .. } => libc::EOPNOTSUPP,
+        OpenError::Controller(error) => of_controller(error),
         OpenError::Device(error) => of_direct(error),
         error if error.is_usage() => libc::EINVAL,
         _ => libc::EIO,
+    }
+}
+
+/// The same of a controller.
+fn of_controller(error: &PciError) -> i32 {
+    match error {
+        PciError::NoSuchFunction { .. } | PciError::NotNvme { .. } => libc::ENODEV,
+        PciError::NotBound { .. }
+        | PciError::Busy { .. }
+        | PciError::GroupShared { .. }
+        | PciError::InUse { .. } => libc::EBUSY,
+        PciError::NoIommu { .. }
+        | PciError::NoVfio
+        | PciError::NoType1
+        | PciError::Unfit { .. } => libc::EOPNOTSUPP,
+        PciError::Permission { .. } => libc::EACCES,
+        PciError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        PciError::Controller { .. } => libc::EIO,
     }
 }
 
@@ -155,7 +174,8 @@ mod tests {
         assert_eq!(errno("/nonexistent/drive.toml#a"), libc::ENOENT);
         assert_eq!(errno("/"), libc::ENOTBLK);
         assert_eq!(errno("sluice:///nonexistent/x.sock"), libc::ENOENT);
-        assert_eq!(errno("vfio:0000:01:00.0"), libc::EOPNOTSUPP);
+        assert_eq!(errno("vfio:7ffffff0:01:00.0"), libc::ENODEV);
+        assert_eq!(errno("vfio:somewhere"), libc::EINVAL);
         assert_eq!(errno("nbd://host/x"), libc::EINVAL);
         assert_eq!(errno(""), libc::EINVAL);
         let empty = tempfile::NamedTempFile::new().unwrap();

@@ -151,7 +151,7 @@ fn depth_of(
     no_interrupts: bool,
 ) -> Result<QueueConfig, CallError> {
     let default = QueueConfig { interrupts: !no_interrupts, ..QueueConfig::default() };
-    if device.kind() == DeviceKind::Drive {
+    if matches!(device.kind(), DeviceKind::Drive | DeviceKind::Controller) {
         let entries = match depth {
             0 => Some(default.depth),
             depth => depth.checked_add(1).and_then(|entries| u16::try_from(entries).ok()),

@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Device as BlockDevice, Features, Limits, Raw};
 use clock::{Nanos, RealClock};
+use driver::pci::OpenedController;
 use driver::{
     Controller, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null, QueuePair, Uring,
     UringConfig,
 };
 use lightnvm::vector::VectorQueue;
+use nvme::HealthLog;
 use ring::AddressSpace;
 
 use crate::DirectError;
@@ -19,6 +21,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::drive_queues::DriveQueues;
 use crate::queue::{Borrowed, Hardware, Queue};
 use crate::served::{Served, ServedQueue, pump};
+use crate::watched::Watched;
 
 /// Entries of a queue, unless said otherwise.
 const DEPTH: u16 = 256;
@@ -55,6 +58,8 @@ pub enum DeviceKind {
     Target,
     /// A part of a drive in another process.
     Served,
+    /// A real controller of this machine.
+    Controller,
 }
 
 /// An opened device. Clones are the same device; it closes when the last of them, its queues and
@@ -79,6 +84,8 @@ struct DriveWay {
     info: DriveInfo,
     /// Held while a queue is made: its number is its interrupt vector's.
     making: Mutex<()>,
+    /// What runs while the drive has not answered an admin command.
+    pump: fn(),
 }
 
 /// Block devices that are handed out as queues, and come back.
@@ -180,18 +187,26 @@ impl Device {
     /// An open-channel drive has queues for vector commands only ([`Device::vector_queue`]).
     pub fn drive(controller: Controller, keeper: impl Any + Send + Sync) -> Device {
         let name = (controller.info().serial.clone(), DeviceKind::Drive);
-        Device::over(name, controller, (None, Some(Keeper(Box::new(keeper)))))
+        Device::over(name, controller, (None, Some(Keeper(Box::new(keeper)))), pause)
+    }
+
+    /// A real controller of this machine, called `name`.
+    pub fn controller(name: String, opened: OpenedController) -> Device {
+        let OpenedController { controller, keeper } = opened;
+        let name = (name, DeviceKind::Controller);
+        Device::over(name, controller, (None, Some(Keeper(Box::new(keeper)))), driver::pci::pump)
     }
 
     /// The same, of a drive in another process.
     pub(crate) fn of_server(name: String, controller: Controller, served: Served) -> Device {
-        Device::over((name, DeviceKind::Served), controller, (Some(served), None))
+        Device::over((name, DeviceKind::Served), controller, (Some(served), None), pause)
     }
 
     fn over(
         name: (String, DeviceKind),
         controller: Controller,
         behind: (Option<Served>, Option<Keeper>),
+        pump: fn(),
     ) -> Device {
         let info = controller.info().clone();
         let memory = controller.port().memory().clone();
@@ -203,15 +218,16 @@ impl Device {
             queue_depth: match info.max_outstanding {
                 0 => u32::from(u16::MAX),
                 n => n.into(),
-            },
+            }
+            .min(controller.max_entries() - 1),
             volatile_cache: info.volatile_cache,
         };
         let features = match info.open_channel {
             Some(_) => Features::default(),
-            None => EmulatedQueue::FEATURES,
+            None => info.features,
         };
         let controller = Arc::new(Mutex::new(controller));
-        let way = DriveWay { controller, info, making: Mutex::default() };
+        let way = DriveWay { controller, info, making: Mutex::default(), pump };
         Device::new(name, (limits, features), memory, Way::Drive(way), behind)
     }
 
@@ -264,6 +280,17 @@ impl Device {
             Way::Drive(way) => Some(&way.info),
             _ => None,
         }
+    }
+
+    /// What a drive says of its health.
+    ///
+    /// # Errors
+    /// [`DirectError::NoHealth`] on what is no drive; the drive's refusal.
+    pub fn health(&self) -> Result<HealthLog, DirectError> {
+        let Way::Drive(way) = &self.opened.way else {
+            return Err(DirectError::NoHealth { device: self.opened.name.clone() });
+        };
+        self.opened.awaiting(|pump| Ok(lock(&way.controller).health(pump)?))
     }
 
     /// The clock of its handles.
@@ -325,6 +352,7 @@ impl Device {
             Hardware::File(raw) => *raw.limits(),
             Hardware::Target(queue) => *queue.target.limits(),
             Hardware::Served(served) => *served.limits(),
+            Hardware::Controller(watched) => *watched.limits(),
             Hardware::Gone => opened.limits,
         };
         Ok(queue)
@@ -437,11 +465,19 @@ impl Opened {
         what: impl FnOnce(&mut dyn FnMut()) -> Result<T, DirectError>,
     ) -> Result<T, DirectError> {
         match &self.served {
-            None => what(&mut pause),
+            None => what(&mut self.pump()),
             Some(served) => {
                 let life = served.session.life();
                 what(&mut pump(life)).map_err(|error| served.explain(error))
             }
+        }
+    }
+
+    /// What runs while the drive has not answered an admin command.
+    pub(crate) fn pump(&self) -> fn() {
+        match &self.way {
+            Way::Drive(way) => way.pump,
+            _ => pause,
         }
     }
 
@@ -451,6 +487,10 @@ impl Opened {
             Some(served) => {
                 let life = served.session.life().clone();
                 Hardware::Served(Box::new(ServedQueue::new(queue, life)))
+            }
+            None if self.kind == DeviceKind::Controller => {
+                let limits = queue.limits();
+                Hardware::Controller(Box::new(Watched::new(queue, limits)))
             }
             None => {
                 let limits = queue.limits();

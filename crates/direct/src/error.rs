@@ -37,6 +37,12 @@ pub enum DirectError {
         /// The device.
         device: String,
     },
+    /// The device has no health log.
+    #[error("{device} has no health log: only a drive does")]
+    NoHealth {
+        /// The device.
+        device: String,
+    },
     /// All queues of a target have been handed out.
     #[error("{device} has {queues} queues, and all are in use")]
     NoQueueLeft {

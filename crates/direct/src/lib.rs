@@ -12,6 +12,7 @@
 //! | [`scheduled`](Scheduled) | a scheduler in front of a device: deadlines, classes, shares, rates |
 //! | [`poller`](Poller) | a thread that looks for completions on others' behalf |
 //! | [`handle`](Handle) | requests and their ends, for one thread: at once or one after the other |
+//! | `watched` | a queue of a real controller: late commands, resets, removal |
 //! | [`wait`](Wait) | how a handle spends the time until a completion |
 //! | [`error`](DirectError) | what went wrong |
 //! | [`served`] | a drive in another process: its server's socket, and what is said there |
@@ -45,6 +46,7 @@ mod scheduled;
 pub mod served;
 mod shared;
 mod wait;
+mod watched;
 
 pub use block::{Busy, Completion, Features, Group, Limits, Op, Payload, Request, Rest, Segment};
 pub use buffer::Buffer;

@@ -10,12 +10,16 @@ use ring::AddressSpace;
 use crate::device::Opened;
 use crate::scheduled::Grouped;
 use crate::served::ServedQueue;
+use crate::watched::Watched;
 
 /// What a queue leads to.
+#[allow(clippy::large_enum_variant, reason = "a drive's queue is reached without another step")]
 pub(crate) enum Hardware {
     Null(Raw<NullQueue>),
     Drive(Raw<EmulatedQueue>),
     File(Box<Raw<UringQueue>>),
+    /// A real controller.
+    Controller(Box<Watched<EmulatedQueue>>),
     /// A target on host-managed flash.
     Target(Borrowed),
     /// A drive in another process.
@@ -89,6 +93,7 @@ macro_rules! on {
             Hardware::File($queue) => $call,
             Hardware::Target($queue) => $call,
             Hardware::Served($queue) => $call,
+            Hardware::Controller($queue) => $call,
             Hardware::Gone => $gone,
         }
     };
@@ -159,6 +164,7 @@ impl Component for Queue {
             Hardware::Target(_) if self.device.has_idle_targets() => Nanos::ZERO,
             Hardware::Target(queue) => queue.target.deadline(),
             Hardware::Served(queue) => queue.deadline(),
+            Hardware::Controller(queue) => queue.deadline(),
             Hardware::Gone => Nanos::MAX,
         }
     }
@@ -167,9 +173,12 @@ impl Component for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.hardware, Hardware::Gone) {
+            // A drive that does not answer keeps the queue's number and its memory.
             Hardware::Drive(raw) => {
-                // A drive that does not answer keeps the queue's number and its memory.
-                let _ = raw.into_queue().0.close(&mut |_| {}, &mut std::thread::yield_now);
+                let _ = raw.into_queue().0.close(&mut |_| {}, &mut self.device.pump());
+            }
+            Hardware::Controller(watched) => {
+                let _ = watched.into_queue().close(&mut |_| {}, &mut self.device.pump());
             }
             Hardware::Target(borrowed) => self.device.put_target(borrowed),
             Hardware::Served(mut queue) => self.device.close_served(&mut queue),

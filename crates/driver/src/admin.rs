@@ -72,6 +72,21 @@ impl AdminQueue {
         })
     }
 
+    /// Begins anew after the controller has been stopped: it has forgotten what was asked, and
+    /// touches the buffer no more. The rings are zeroed before it is started.
+    pub(crate) fn renew(&mut self, port: &Arc<Port>) -> Result<(), DriverError> {
+        let (submission, completion) = (port.admin_submission().0, port.admin_completion().0);
+        while self.pair.abandon(Status::ABORTED_SQ_DELETED).is_some() {}
+        self.pair.reopen(port, (submission, completion))?;
+        (self.asked, self.event) = (None, None);
+        Ok(())
+    }
+
+    /// Whether commands are sent at all: not while the controller is being reset.
+    pub(crate) fn hold(&mut self, held: bool) {
+        self.unresponsive = held;
+    }
+
     /// Carries out a command that reads at most [`MAX_BYTES`] into the buffer, and returns the
     /// completion's result. `queue` is the queue that it is about, for messages.
     pub(crate) fn run(

@@ -46,7 +46,8 @@ impl Cmb {
         controller: &IdentifyController,
     ) -> Result<Option<Cmb>, DriverError> {
         let size = CmbSize::from_value(port.register(CMBSZ));
-        if size.units == 0 {
+        // That of a real controller is not mapped.
+        if size.units == 0 || port.is_device() {
             return Ok(None);
         }
         let implausible = |what: String| DriverError::Implausible { what };

@@ -4,21 +4,44 @@
 
 use std::sync::Arc;
 
+use clock::Nanos;
 use nvme::feature::{self, QueueCounts};
 use nvme::{
-    Address, AdminCommand, ChunkDescriptor, Extensions, FeatureSelect, GeometryPage, HealthLog,
-    IdentifyController, IdentifyNamespace, MapLog, NamespaceList, Ppa, QueuePriority, Status, cns,
-    log_page,
+    Address, AdminCommand, AsyncEvent, ChunkDescriptor, Extensions, FeatureSelect, GeometryPage,
+    HealthLog, IdentifyController, IdentifyNamespace, MapLog, NamespaceList, Ppa, QueuePriority,
+    Status, cns, log_page,
 };
-use ring::{Iova, MAX_QUEUES, Port};
+use ring::{Iova, Port};
 
 use crate::admin::{AdminQueue, Pump};
+use crate::bring_up;
+use crate::data::PrpLists;
 use crate::events::EventWatch;
 use crate::memory::{QueueMemory, RangeMemory};
-use crate::{Cmb, Completed, DriveInfo, DriverError, MediaEvent, OpenChannel, QueuePair};
+use crate::recovery::{Lives, Recovery};
+use crate::{
+    Cmb, Completed, DataPointers, DriveInfo, DriverError, MediaEvent, OpenChannel, QueuePair,
+};
+
+/// How long a real controller may leave an admin command unanswered.
+const ADMIN_PATIENCE: Nanos = Nanos::from_millis(10_000);
+/// Entries of a queue at most, where no register says less.
+const MAX_ENTRIES: u32 = 1 << 16;
 
 /// All namespaces.
 const ALL_NAMESPACES: u32 = u32::MAX;
+
+/// What of a drive is used, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttachOptions {
+    /// The namespace; `None` for the drive's first.
+    pub nsid: Option<u32>,
+    /// How commands say where their data is; `None` for SGLs where the drive takes them, else PRPs.
+    pub data: Option<DataPointers>,
+    /// I/O queue pairs to ask for; `None` for as many as the connection has doorbells and
+    /// interrupt vectors for.
+    pub queues: Option<u16>,
+}
 
 /// A drive that has been brought up. It owns the admin queue of its port: one controller per port.
 ///
@@ -32,11 +55,24 @@ pub struct Controller {
     info: DriveInfo,
     cmb: Option<Cmb>,
     watch: Option<EventWatch>,
+    /// A request for an event is outstanding that is not the watch's.
+    awaiting_event: bool,
     /// By queue identifier minus one: the memory of the queue, if it exists.
     queues: Vec<Option<QueueMemory>>,
     /// Memory of deleted queues.
     spare: Vec<QueueMemory>,
     spare_ranges: Vec<RangeMemory>,
+    spare_lists: Vec<PrpLists>,
+    /// Entries of a queue at most.
+    max_entries: u32,
+    /// A reset under way.
+    pub(crate) recovery: Option<Recovery>,
+    /// The controller has agreed on its queues since it was started last.
+    pub(crate) agreed: bool,
+    /// It is gone, or has not come back from a reset.
+    pub(crate) dead: bool,
+    pub(crate) lives: Lives,
+    pub(crate) resets: u64,
 }
 
 impl Controller {
@@ -51,13 +87,27 @@ impl Controller {
         pump: &mut dyn FnMut(),
         timeout_polls: u64,
     ) -> Result<Controller, DriverError> {
+        Controller::attach_with(port, AttachOptions::default(), pump, timeout_polls)
+    }
+
+    /// As [`attach`](Controller::attach), for one of several namespaces, or with less than the
+    /// drive has.
+    ///
+    /// # Errors
+    /// As there; also [`DriverError::NoSuchNamespace`], and [`DriverError::Lacks`] for SGLs of a
+    /// drive that takes none.
+    pub fn attach_with(
+        port: Arc<Port>,
+        options: AttachOptions,
+        pump: &mut dyn FnMut(),
+        timeout_polls: u64,
+    ) -> Result<Controller, DriverError> {
         let mut admin = AdminQueue::open(&port, timeout_polls)?;
         let identify = |cns, nsid| AdminCommand::Identify { cns, nsid };
         let controller =
             IdentifyController::from_bytes(admin.describe(identify(cns::CONTROLLER, 0), pump)?);
-        let namespaces =
-            NamespaceList::from_bytes(admin.describe(identify(cns::ACTIVE_NAMESPACES, 0), pump)?);
-        let nsid = namespaces.iter().next().ok_or(DriverError::NoNamespace)?;
+        let data = choose_data_pointers(&controller, options.data)?;
+        let nsid = choose_namespace(&mut admin, options.nsid, pump)?;
         let namespace =
             IdentifyNamespace::from_bytes(admin.describe(identify(cns::NAMESPACE, nsid), pump)?);
         let geometry = if namespace.is_open_channel() {
@@ -66,8 +116,11 @@ impl Controller {
         } else {
             None
         };
-        let io_queues = agree_on_queues(&mut admin, pump)?;
-        let info = DriveInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues)?;
+        let most = port.most_queues().min(options.queues.unwrap_or(u16::MAX));
+        let io_queues = agree_on_queues(&mut admin, most, pump)?;
+        let how = (data, !port.is_device());
+        let info =
+            DriveInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues, how)?;
         let cmb = Cmb::of(&port, &controller)?;
         let queues = vec![None; usize::from(info.io_queues)];
         Ok(Controller {
@@ -76,10 +129,50 @@ impl Controller {
             info,
             cmb,
             watch: None,
+            awaiting_event: false,
             queues,
             spare: Vec::new(),
             spare_ranges: Vec::new(),
+            spare_lists: Vec::new(),
+            max_entries: MAX_ENTRIES,
+            recovery: None,
+            agreed: true,
+            dead: false,
+            lives: Lives::default(),
+            resets: 0,
         })
+    }
+
+    /// Brings a real controller up: stops it, tells it where the admin queues of `port` are, starts
+    /// it, and then as [`attach_with`](Controller::attach_with). `pump` takes `pump_time` at least;
+    /// the controller is given the time that it says it may take, and ten seconds for each
+    /// admin command.
+    ///
+    /// # Errors
+    /// As there; also [`DriverError::BringUp`], [`DriverError::Failed`], [`DriverError::Gone`] and
+    /// [`DriverError::Metadata`].
+    pub fn attach_device(
+        port: Arc<Port>,
+        options: AttachOptions,
+        pump: &mut dyn FnMut(),
+        pump_time: Nanos,
+    ) -> Result<Controller, DriverError> {
+        let capabilities = bring_up::capabilities(&port)?;
+        bring_up::stop(&port, pump, pump_time)?;
+        bring_up::start(&port, pump, pump_time)?;
+        let polls = ADMIN_PATIENCE.0 / pump_time.0.max(1);
+        let mut controller = Controller::attach_with(port, options, pump, polls)?;
+        let DriveInfo { nsid, oob_bytes: bytes, open_channel, .. } = controller.info;
+        if bytes > 0 && open_channel.is_none() {
+            return Err(DriverError::Metadata { nsid, bytes });
+        }
+        controller.max_entries = capabilities.max_entries;
+        Ok(controller)
+    }
+
+    /// Entries of a queue at most.
+    pub fn max_entries(&self) -> u32 {
+        self.max_entries
     }
 
     /// What the drive says about itself.
@@ -111,6 +204,10 @@ impl Controller {
     ) -> Result<QueuePair, DriverError> {
         if depth < 2 {
             return Err(DriverError::Depth { depth, allowed: "a queue has at least 2" });
+        }
+        if u32::from(depth) > self.max_entries {
+            let allowed = "more than the controller's queues can have (CAP.MQES)";
+            return Err(DriverError::Depth { depth, allowed });
         }
         let granted = self.info.io_queues;
         let qid = self.next_queue().ok_or(DriverError::NoQueueLeft { granted })?;
@@ -155,6 +252,25 @@ impl Controller {
         self.spare_ranges.push(ranges);
     }
 
+    /// Memory for lists of pages of a queue with `tags` tags, if the drive needs them.
+    pub(crate) fn take_lists(&mut self, tags: u16) -> Result<Option<PrpLists>, DriverError> {
+        let most = self.info.max_transfer_bytes();
+        match self.info.data {
+            DataPointers::Sgl => Ok(None),
+            DataPointers::Prp | DataPointers::SglAndPrp => {
+                match self.spare_lists.iter().position(|l| l.suits(tags, most)) {
+                    Some(i) => Ok(Some(self.spare_lists.swap_remove(i))),
+                    None => PrpLists::new(&self.port, tags, most).map(Some),
+                }
+            }
+        }
+    }
+
+    /// The same, of a queue that the drive has let go of.
+    pub(crate) fn put_lists(&mut self, lists: Option<PrpLists>) {
+        self.spare_lists.extend(lists);
+    }
+
     /// The commands that delete queue `qid` and make it again on the same memory, in order; `None`
     /// for a queue that is not one of this controller's.
     pub(crate) fn remaking(&self, qid: u16, vector: Option<u16>) -> Option<[AdminCommand; 4]> {
@@ -175,6 +291,24 @@ impl Controller {
     /// The admin queue, for who cannot wait.
     pub(crate) fn admin(&mut self) -> &mut AdminQueue {
         &mut self.admin
+    }
+
+    /// The commands that make queue `qid` again on a controller that has forgotten it, in order.
+    pub(crate) fn making(&self, qid: u16, vector: Option<u16>) -> Option<[AdminCommand; 2]> {
+        Some(creation(qid, self.memory_of(qid)?, vector))
+    }
+
+    /// The admin queue begins anew, on a controller that has been stopped.
+    pub(crate) fn renew_admin(&mut self) -> Result<(), DriverError> {
+        self.admin.renew(&self.port)
+    }
+
+    /// What was asked to be told of before a reset is asked again.
+    pub(crate) fn listen_again(&mut self) -> Result<(), DriverError> {
+        if self.awaiting_event || self.watch.is_some() {
+            self.admin.listen()?;
+        }
+        Ok(())
     }
 
     fn memory_of(&self, qid: u16) -> Option<&QueueMemory> {
@@ -214,7 +348,7 @@ impl Controller {
         let slot = usize::from(qid).wrapping_sub(1);
         let known = self.queues.get(slot).is_some_and(Option::is_some);
         let deleted = if known {
-            self.admin.run(AdminCommand::DeleteSq { qid }, qid, pump)
+            self.delete(AdminCommand::DeleteSq { qid }, qid, pump)
         } else {
             Err(DriverError::ForeignQueue { queue: qid })
         };
@@ -225,9 +359,26 @@ impl Controller {
             back(completed);
         }
         deleted?;
-        self.admin.run(AdminCommand::DeleteCq { qid }, qid, pump)?;
+        self.delete(AdminCommand::DeleteCq { qid }, qid, pump)?;
         self.spare.extend(self.queues.get_mut(slot).and_then(Option::take));
         Ok(())
+    }
+
+    /// Deletes one of a pair's queues, if the controller has not forgotten it in a reset.
+    fn delete(
+        &mut self,
+        command: AdminCommand,
+        qid: u16,
+        pump: Pump<'_>,
+    ) -> Result<(), DriverError> {
+        match self.admin.run(command, qid, pump) {
+            Err(DriverError::Command { status, .. })
+                if self.resets > 0 && status.is(Status::INVALID_QID) =>
+            {
+                Ok(())
+            }
+            other => other.map(drop),
+        }
     }
 
     /// Reads a log page from byte `offset` on. Both `offset` and the length of `into` are multiples
@@ -353,6 +504,9 @@ impl Controller {
         if !media.extensions.has(Extensions::NOTIFICATIONS) {
             return Err(DriverError::Lacks { what: "chunk notifications" });
         }
+        if self.awaiting_event {
+            return Err(DriverError::Lacks { what: "request for events left" });
+        }
         if self.watch.is_none() {
             let (memory, nsid) = (self.port.memory(), self.info.nsid);
             self.watch = Some(EventWatch::begin(&mut self.admin, memory, media, nsid)?);
@@ -379,6 +533,40 @@ impl Controller {
     /// their place that mean nothing, since they are watched.
     pub fn lost_events(&self) -> (u64, u64) {
         self.watch.as_ref().map_or((0, 0), |w| (w.lost, w.malformed))
+    }
+
+    /// Asks to be told of the next event ([`poll_event`](Controller::poll_event)): of the drive's
+    /// health, of its errors, of changes. Nothing to do if that was asked already.
+    ///
+    /// # Errors
+    /// [`DriverError::Lacks`] on a drive whose media events are watched: those are all its events.
+    pub fn await_event(&mut self) -> Result<(), DriverError> {
+        if self.watch.is_some() {
+            return Err(DriverError::Lacks { what: "events beside those of its media" });
+        }
+        if !self.awaiting_event {
+            self.admin.listen()?;
+            self.awaiting_event = true;
+        }
+        Ok(())
+    }
+
+    /// The event that was [awaited](Controller::await_event), once there is one; then the next is
+    /// to be asked for. Does not wait. Whoever reads the log page that the event names clears it.
+    ///
+    /// # Errors
+    /// [`DriverError::NotWatching`]; the drive's refusal of the request.
+    pub fn poll_event(&mut self) -> Result<Option<AsyncEvent>, DriverError> {
+        if !self.awaiting_event {
+            return Err(DriverError::NotWatching);
+        }
+        let Some((dword, status)) = self.admin.event() else { return Ok(None) };
+        self.awaiting_event = false;
+        if status.is_success() {
+            return Ok(Some(AsyncEvent::from_dword(dword as u32)));
+        }
+        let command = AdminCommand::AsyncEventRequest.name();
+        Err(DriverError::Command { command, queue: 0, status })
     }
 
     /// The value of a feature ([`nvme::feature`]).
@@ -421,9 +609,48 @@ fn creation(qid: u16, memory: &QueueMemory, vector: Option<u16>) -> [AdminComman
     ]
 }
 
-/// Asks for as many I/O queue pairs as a port has doorbells for; returns how many the drive grants.
-fn agree_on_queues(admin: &mut AdminQueue, pump: Pump<'_>) -> Result<u16, DriverError> {
-    let most = MAX_QUEUES - 1;
+/// How commands say where their data is: as was asked for, if the drive understands that.
+fn choose_data_pointers(
+    controller: &IdentifyController,
+    asked: Option<DataPointers>,
+) -> Result<DataPointers, DriverError> {
+    let best = match (controller.takes_sgls(), controller.takes_bit_buckets()) {
+        (_, true) => DataPointers::Sgl,
+        (true, false) => DataPointers::SglAndPrp,
+        (false, false) => DataPointers::Prp,
+    };
+    let data = asked.unwrap_or(best);
+    match (data, best) {
+        (DataPointers::Sgl, DataPointers::SglAndPrp | DataPointers::Prp) => {
+            Err(DriverError::Lacks { what: "SGLs with bit buckets" })
+        }
+        (DataPointers::SglAndPrp, DataPointers::Prp) => {
+            Err(DriverError::Lacks { what: "SGLs at any alignment" })
+        }
+        _ => Ok(data),
+    }
+}
+
+/// The namespace that was asked for, if it is active; the first, if none was.
+fn choose_namespace(
+    admin: &mut AdminQueue,
+    asked: Option<u32>,
+    pump: Pump<'_>,
+) -> Result<u32, DriverError> {
+    // What follows the one before it is itself, if it is there.
+    let above = asked.map_or(0, |nsid| nsid.saturating_sub(1));
+    let command = AdminCommand::Identify { cns: cns::ACTIVE_NAMESPACES, nsid: above };
+    let first = NamespaceList::from_bytes(admin.describe(command, pump)?).iter().next();
+    match (asked, first) {
+        (None, Some(first)) => Ok(first),
+        (Some(nsid), Some(first)) if nsid == first => Ok(nsid),
+        (Some(nsid), _) => Err(DriverError::NoSuchNamespace { nsid }),
+        (None, None) => Err(DriverError::NoNamespace),
+    }
+}
+
+/// Asks for `most` I/O queue pairs; returns how many the drive grants.
+fn agree_on_queues(admin: &mut AdminQueue, most: u16, pump: Pump<'_>) -> Result<u16, DriverError> {
     let value = QueueCounts { submission: most, completion: most }.to_value();
     let command = AdminCommand::SetFeatures { fid: feature::NUMBER_OF_QUEUES, save: false, value };
     let granted = admin.run(command, 0, pump)? as u32;

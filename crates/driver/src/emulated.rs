@@ -7,25 +7,37 @@
 //! of a drive do so through its one admin queue, in turns. A drive that leaves admin commands
 //! unanswered, or will not let go of the queue, counts as removed: its commands are given up, but
 //! such a drive may still carry them out, and memory stays registered.
+//!
+//! A real controller is reset as a whole before it counts as removed (`recovery`). All its queues are
+//! made again then: one that was in order goes through [`QueueState::Resetting`] by itself. A controller
+//! that has left the bus counts as removed at once.
 
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use clock::{Nanos, Waker};
-use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MAX_BLOCKS, SglDescriptor, Sqe, Status};
+use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MAX_BLOCKS, Sqe, Status};
 use ring::{AddressSpace, Port};
 
 use crate::admin::Ticket;
+use crate::bring_up;
+use crate::data::{PrpLists, point_sgl};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 use crate::memory::RangeMemory;
+use crate::recovery::{Health, Lives};
 use crate::{
-    Completed, Controller, DriveInfo, DriverError, Extent, Op, Payload, QueuePair, Request,
-    Segment, Tag, TagError, TagSet,
+    Completed, Controller, DataPointers, DriveInfo, DriverError, Extent, Op, Payload, QueuePair,
+    Request, Tag, TagError, TagSet,
 };
 
 const _: () = assert!(Extent::BYTES == LbaStatusDescriptor::BYTES);
 
 /// How long a reset may leave an admin command unanswered before the drive counts as removed.
 const RESET_PATIENCE: Nanos = Nanos::from_millis(1000);
+
+/// The same for a real controller, which may have much to give up first.
+const REAL_PATIENCE: Nanos = Nanos::from_millis(10_000);
+/// Resets of a real controller that one reset of a queue may cause.
+const CONTROLLER_RESETS: u8 = 1;
 
 /// How often a queue that waits for its controller looks again.
 const RETRY: Nanos = Nanos::from_micros(10);
@@ -85,7 +97,7 @@ impl LowLevelDriver for Emulated {
     }
 
     fn features(&self) -> Features {
-        EmulatedQueue::FEATURES
+        self.info.features
     }
 
     fn queues(&self) -> u16 {
@@ -118,10 +130,18 @@ pub struct EmulatedQueue {
     pair: QueuePair,
     port: Arc<Port>,
     limits: Limits,
+    features: Features,
     nsid: u32,
     ranges: RangeMemory,
+    /// For a drive that does not take all kinds of SGLs.
+    lists: Option<PrpLists>,
+    /// Whether it takes SGLs at all.
+    sgls: bool,
     /// For aborts and resets; a queue without can only be given up.
     controller: Option<Arc<Mutex<Controller>>>,
+    /// How often the controller has been reset, and how often it had been when this queue was made.
+    lives: Lives,
+    seen: u64,
     remaking: Option<Remaking>,
     removed: bool,
 }
@@ -138,6 +158,13 @@ struct Remaking {
     /// When the drive counts as removed, if it answers none until then.
     give_up: Nanos,
     look_again: Nanos,
+    /// Resets of the controller that this one has caused.
+    escalated: u8,
+}
+
+/// How long a reset may leave an admin command unanswered.
+fn patience(port: &Port) -> Nanos {
+    if port.is_device() { REAL_PATIENCE } else { RESET_PATIENCE }
 }
 
 /// Whether a reset can go on after this answer to one of its commands.
@@ -169,13 +196,24 @@ impl EmulatedQueue {
             return Err(EmulatedError::OpenChannel { serial: info.serial.clone() });
         }
         let ranges = RangeMemory::new(&port, pair.capacity())?;
+        let lists = match info.data {
+            DataPointers::Sgl => None,
+            DataPointers::Prp | DataPointers::SglAndPrp => {
+                Some(PrpLists::new(&port, pair.capacity(), info.max_transfer_bytes())?)
+            }
+        };
         Ok(EmulatedQueue {
             limits: limits(info, pair.capacity()),
+            features: info.features,
             nsid: info.nsid,
             pair,
             port,
             ranges,
+            lists,
+            sgls: info.data != DataPointers::Prp,
             controller: None,
+            lives: Lives::default(),
+            seen: 0,
             remaking: None,
             removed: false,
         })
@@ -198,19 +236,32 @@ impl EmulatedQueue {
             return Err(EmulatedError::OpenChannel { serial: info.serial });
         }
         let ranges = held.take_ranges(depth.saturating_sub(1))?;
+        let lists = match held.take_lists(depth.saturating_sub(1)) {
+            Ok(lists) => lists,
+            Err(error) => {
+                held.put_ranges(ranges);
+                return Err(error.into());
+            }
+        };
         match held.create_queue_pair(depth, vector, pump) {
             Ok(pair) => Ok(EmulatedQueue {
                 limits: limits(&info, pair.capacity()),
+                features: info.features,
                 nsid: info.nsid,
                 pair,
                 port,
                 ranges,
+                lists,
+                sgls: info.data != DataPointers::Prp,
                 controller: Some(controller.clone()),
+                seen: held.lives().count(),
+                lives: held.lives(),
                 remaking: None,
                 removed: false,
             }),
             Err(error) => {
                 held.put_ranges(ranges);
+                held.put_lists(lists);
                 Err(error.into())
             }
         }
@@ -234,14 +285,11 @@ impl EmulatedQueue {
         };
         let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
         controller.delete_queue_pair(self.pair, back, pump)?;
-        // Only now the drive is sure to look at no range any more.
+        // Only now the drive is sure to look at no range or list any more.
         controller.put_ranges(self.ranges);
+        controller.put_lists(self.lists);
         Ok(())
     }
-
-    /// What the driver can do.
-    pub const FEATURES: Features =
-        Features { segments: 256, fua: true, discard: true, write_zeroes: true, extents: true };
 
     /// What the drive can do; `queue_depth` is this queue's tags.
     pub fn limits(&self) -> Limits {
@@ -250,7 +298,7 @@ impl EmulatedQueue {
 
     /// What the driver can do.
     pub fn features(&self) -> Features {
-        EmulatedQueue::FEATURES
+        self.features
     }
 
     /// The queue pair, for its counters.
@@ -275,15 +323,19 @@ impl EmulatedQueue {
         if sectors > MAX_BLOCKS {
             return Err(Status::INVALID_FIELD);
         }
-        sqe.set_sgl(match data {
-            Payload::At(at) => SglDescriptor::DataBlock { address: at.0, length },
-            Payload::BitBucket => SglDescriptor::BitBucket { length },
-            Payload::Scattered { table, segments } => {
-                let length = u32::from(segments) * Segment::BYTES as u32;
-                SglDescriptor::Segment { address: table.0, length, last: true }
-            }
-        });
+        self.point(&mut sqe, tag, data, length)?;
         Ok(sqe)
+    }
+
+    /// Says in the command of `tag` where its data is, in the way that the drive understands.
+    #[inline]
+    fn point(&self, sqe: &mut Sqe, tag: Tag, data: Payload, bytes: u32) -> Result<(), Status> {
+        match (&self.lists, data) {
+            (None, _) => point_sgl(sqe, data, bytes),
+            (Some(_), Payload::At(_)) if self.sgls => point_sgl(sqe, data, bytes),
+            (Some(lists), _) => lists.point(sqe, tag.0, data, bytes)?,
+        }
+        Ok(())
     }
 
     /// Everything but reads and writes.
@@ -303,9 +355,9 @@ impl EmulatedQueue {
                 Ok(sqe)
             }
             Op::Discard => {
-                let address = self.ranges.put(tag.0, &DsmRange::new(lba, sectors)).0;
+                let at = self.ranges.put(tag.0, &DsmRange::new(lba, sectors));
                 let mut sqe = Sqe::dataset_management(self.nsid, 1, true);
-                sqe.set_sgl(SglDescriptor::DataBlock { address, length: DsmRange::BYTES as u32 });
+                self.point(&mut sqe, tag, Payload::At(at), DsmRange::BYTES as u32)?;
                 Ok(sqe)
             }
             Op::Extents => {
@@ -315,7 +367,7 @@ impl EmulatedQueue {
                 let count = Request::extent_capacity();
                 let mut sqe = Sqe::lba_status(self.nsid, lba, sectors, count as u32);
                 let length = (count * LbaStatusDescriptor::BYTES) as u32;
-                sqe.set_sgl(SglDescriptor::DataBlock { address: at.0, length });
+                self.point(&mut sqe, tag, Payload::At(at), length)?;
                 Ok(sqe)
             }
             Op::Read | Op::Write => Err(Status::INTERNAL),
@@ -326,6 +378,14 @@ impl EmulatedQueue {
     #[inline]
     fn is_ready(&self) -> bool {
         self.remaking.is_none() && !self.removed
+    }
+
+    fn begin_to_remake(&mut self, commands: &[AdminCommand], answered: u64, now: Nanos) {
+        let left = commands.iter().rev().copied().collect();
+        let give_up = now + patience(&self.port);
+        let (asked, look_again, escalated) = (None, now, 0);
+        let remaking = Remaking { left, asked, answered, give_up, look_again, escalated };
+        self.remaking = Some(remaking);
     }
 
     /// The next step of a reset. Returns whether anything moved.
@@ -340,10 +400,28 @@ impl EmulatedQueue {
             // Nobody keeps it for longer than a look.
             Err(TryLockError::WouldBlock) => return false,
         };
+        match controller.recover(now) {
+            Health::Up => {}
+            Health::Recovering => return false,
+            Health::Dead => {
+                self.removed = true;
+                self.remaking = None;
+                return true;
+            }
+        }
+        let patience = patience(&self.port);
+        // A controller that was reset has forgotten the queue: it need not be deleted.
+        let lives = self.lives.count();
+        if std::mem::replace(&mut self.seen, lives) != lives {
+            let made = controller.making(self.pair.qid(), self.pair.vector());
+            remaking.left = made.into_iter().flatten().rev().collect();
+            remaking.asked = None;
+            remaking.give_up = now + patience;
+        }
         // Queues that are reset at one time take turns: while the drive answers any, it is there.
         let answered = controller.admin().answered();
         if std::mem::replace(&mut remaking.answered, answered) != answered {
-            remaking.give_up = now + RESET_PATIENCE;
+            remaking.give_up = now + patience;
         }
         let Some(command) = remaking.left.last().copied() else {
             self.remaking = None;
@@ -378,6 +456,10 @@ impl EmulatedQueue {
                 reopened && remaking.asked.is_some()
             }
         };
+        if !on && remaking.escalated < CONTROLLER_RESETS && controller.reset(now).is_ok() {
+            remaking.escalated += 1;
+            return true;
+        }
         if !on || remaking.left.is_empty() {
             self.removed = !on;
             self.remaking = None;
@@ -455,16 +537,16 @@ impl HardwareQueue for EmulatedQueue {
         }
         let commands = self.controller.as_ref().and_then(|controller| {
             let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
+            if bring_up::is_gone(&self.port) {
+                return None;
+            }
             let answered = controller.admin().answered();
             Some((controller.remaking(self.pair.qid(), self.pair.vector())?, answered))
         });
-        let Some((commands, answered)) = commands else {
-            self.removed = true;
-            return;
-        };
-        let left = commands.into_iter().rev().collect();
-        let give_up = now + RESET_PATIENCE;
-        self.remaking = Some(Remaking { left, asked: None, answered, give_up, look_again: now });
+        match commands {
+            Some((commands, answered)) => self.begin_to_remake(&commands, answered, now),
+            None => self.removed = true,
+        }
     }
 
     fn state(&self) -> QueueState {
@@ -477,7 +559,11 @@ impl HardwareQueue for EmulatedQueue {
 
     fn poll(&mut self, now: Nanos) -> bool {
         if self.remaking.is_none() {
-            return false;
+            if self.seen == self.lives.count() || self.removed {
+                return false;
+            }
+            // The controller has been reset on another queue's behalf.
+            self.begin_to_remake(&[], 0, now);
         }
         self.remake(now)
     }

@@ -27,8 +27,10 @@ pub enum DriverError {
         /// How often it was asked.
         polls: u64,
     },
-    /// An earlier admin command timed out.
-    #[error("{command} was not sent: the drive left an earlier admin command unanswered")]
+    /// An earlier admin command timed out, or the controller is being reset.
+    #[error(
+        "{command} was not sent: the drive left an earlier admin command unanswered, or is being reset"
+    )]
     Unresponsive {
         /// The command.
         command: &'static str,
@@ -69,6 +71,12 @@ pub enum DriverError {
     /// The drive has no active namespace.
     #[error("the drive has no active namespace")]
     NoNamespace,
+    /// The drive has other namespaces, but not this one.
+    #[error("the drive has no active namespace {nsid}")]
+    NoSuchNamespace {
+        /// The namespace.
+        nsid: u32,
+    },
     /// The drive's geometry cannot be.
     #[error("the drive's geometry: {0}")]
     Geometry(#[from] GeometryError),
@@ -93,6 +101,30 @@ pub enum DriverError {
     /// Media events were polled for and are not watched.
     #[error("media events are not watched, or no longer: watch_events comes first")]
     NotWatching,
+    /// A real controller does not do in its time what it was told by its registers.
+    #[error("the controller did not {step} within {} ms", waited.0 / 1_000_000)]
+    BringUp {
+        /// What it was told.
+        step: &'static str,
+        /// How long it was waited for.
+        waited: clock::Nanos,
+    },
+    /// A real controller says that it has failed (CSTS.CFS).
+    #[error("the controller reports a fatal failure")]
+    Failed,
+    /// A real controller has left the bus: its registers read as ones.
+    #[error("the controller is gone from the bus")]
+    Gone,
+    /// The namespace keeps metadata beside its sectors, which block requests do not carry.
+    #[error(
+        "namespace {nsid} keeps {bytes} bytes of metadata per sector: `nvme format` it without"
+    )]
+    Metadata {
+        /// The namespace.
+        nsid: u32,
+        /// Bytes per sector.
+        bytes: u32,
+    },
     /// No memory for a queue or a buffer, or no registration left for it.
     #[error("registering memory: {0}")]
     Register(#[from] RegisterError),

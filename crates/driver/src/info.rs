@@ -5,7 +5,8 @@ use nvme::{
     PpaFormat,
 };
 
-use crate::DriverError;
+use crate::data::MOST_PRP_BYTES;
+use crate::{DataPointers, DriverError, Features};
 
 /// What a host must know to use a drive. All numbers have been checked against each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,10 @@ pub struct DriveInfo {
     pub io_queues: u16,
     /// Commands that may be outstanding on a queue; 0 if the drive does not say.
     pub max_outstanding: u16,
+    /// How commands say where their data is.
+    pub data: DataPointers,
+    /// What its queues can do besides reading and writing in one piece.
+    pub features: Features,
     /// Shape and address format, for an open-channel drive.
     pub open_channel: Option<OpenChannel>,
 }
@@ -55,12 +60,16 @@ pub struct OpenChannel {
     pub extensions: Extensions,
 }
 
+/// Segments of a scattered payload at most: a page of them.
+const SEGMENTS: u16 = 256;
+
 fn implausible(what: String) -> DriverError {
     DriverError::Implausible { what }
 }
 
 impl DriveInfo {
     /// Makes sense of what Identify and, for an open-channel drive, Geometry returned.
+    /// `own_commands`: the drive understands what only Sluice's drives do.
     ///
     /// # Errors
     /// [`DriverError::Implausible`], [`DriverError::Geometry`].
@@ -70,6 +79,7 @@ impl DriveInfo {
         namespace: &IdentifyNamespace,
         geometry: Option<&GeometryPage>,
         io_queues: u16,
+        (data, own_commands): (DataPointers, bool),
     ) -> Result<DriveInfo, DriverError> {
         let sector_bytes = namespace.block_bytes().ok_or_else(|| {
             implausible(format!("that a sector has 2^{} bytes", namespace.format().lbads))
@@ -100,6 +110,10 @@ impl DriveInfo {
         }
         let page = ring::PAGE as u32;
         let max_bytes = controller.max_transfer(page).unwrap_or(u64::MAX);
+        let max_bytes = match data {
+            DataPointers::Sgl => max_bytes,
+            DataPointers::Prp | DataPointers::SglAndPrp => max_bytes.min(MOST_PRP_BYTES),
+        };
         let max_sectors = (max_bytes / u64::from(sector_bytes)).min(nvme::MAX_BLOCKS.into()) as u32;
         if max_sectors == 0 {
             return Err(implausible(format!(
@@ -121,8 +135,21 @@ impl DriveInfo {
             volatile_cache: controller.volatile_cache(),
             io_queues,
             max_outstanding: controller.maxcmd.get(),
+            data,
+            features: Features {
+                segments: if data == DataPointers::Sgl { SEGMENTS } else { 0 },
+                fua: true,
+                discard: controller.supports(IdentifyController::ONCS_DATASET_MANAGEMENT),
+                write_zeroes: controller.supports(IdentifyController::ONCS_WRITE_ZEROES),
+                extents: own_commands,
+            },
             open_channel,
         })
+    }
+
+    /// Bytes of one transfer at most.
+    pub fn max_transfer_bytes(&self) -> u64 {
+        u64::from(self.max_sectors) * u64::from(self.sector_bytes)
     }
 
     /// Bytes of the drive.

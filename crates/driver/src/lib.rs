@@ -9,6 +9,7 @@
 //! | [`emulated`](Emulated) | queue pairs to a drive on the other side of a port |
 //! | [`ahci`](AhciHost) | an AHCI controller and its SATA drives |
 //! | [`uring`](Uring) | a file or block device of the host, through io_uring |
+//! | [`pci`] | real controllers of this machine: functions, their registers, memory and interrupts |
 //! | [`interrupt`](InterruptContext) | a thread that stands in for the hard interrupt's context |
 //!
 //! What the emulated driver is made of, for who speaks NVMe itself (a target such as pblk):
@@ -16,7 +17,10 @@
 //! | file | noun |
 //! |---|---|
 //! | [`controller`](Controller) | bring-up over a port, admin commands, making and deleting queue pairs |
+//! | `bring_up` | a real controller's registers: stopping, starting, shutting down |
+//! | `recovery` | a reset of a real controller, and how queues hear of it |
 //! | `admin` | the admin queue, one command at a time |
+//! | [`data`](DataPointers) | how commands say where their data is: SGLs, or lists of pages |
 //! | [`events`](MediaEvent) | what the drive tells of its media unasked |
 //! | [`cmb`](Cmb) | memory of the drive that the host reaches into |
 //! | [`info`](DriveInfo) | what a drive says about itself, checked |
@@ -31,8 +35,10 @@
 
 mod admin;
 mod ahci;
+mod bring_up;
 mod cmb;
 mod controller;
+mod data;
 mod emulated;
 mod error;
 mod events;
@@ -41,14 +47,17 @@ mod info;
 mod interrupt;
 mod memory;
 mod null;
+pub mod pci;
 mod queue_pair;
+mod recovery;
 mod request;
 mod tag;
 mod uring;
 
 pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
 pub use cmb::{Cmb, OutsideCmb};
-pub use controller::Controller;
+pub use controller::{AttachOptions, Controller};
+pub use data::DataPointers;
 pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;
 pub use events::MediaEvent;

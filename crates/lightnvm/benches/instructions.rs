@@ -87,6 +87,8 @@ fn info(geometry: Geometry, format: PpaFormat) -> DriveInfo {
         volatile_cache: false,
         io_queues: 1,
         max_outstanding: 0,
+        data: driver::DataPointers::Sgl,
+        features: driver::Features::default(),
         open_channel: Some(OpenChannel {
             geometry,
             format,

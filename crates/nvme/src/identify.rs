@@ -215,6 +215,21 @@ impl IdentifyController {
     /// The SGL bit bucket descriptor is supported, in `sgls`.
     pub const SGLS_BIT_BUCKET: u32 = 1 << 16;
 
+    /// Whether an optional command, one of `ONCS_`, is supported.
+    pub fn supports(&self, command: u16) -> bool {
+        self.oncs.get() & command != 0
+    }
+
+    /// Whether data pointers of I/O commands may be SGLs, at any alignment.
+    pub fn takes_sgls(&self) -> bool {
+        self.sgls.get() & 3 == IdentifyController::SGLS_SUPPORTED
+    }
+
+    /// Whether bit buckets may be among those SGLs.
+    pub fn takes_bit_buckets(&self) -> bool {
+        self.takes_sgls() && self.sgls.get() & IdentifyController::SGLS_BIT_BUCKET != 0
+    }
+
     /// A controller of zeros.
     pub fn zeroed() -> IdentifyController {
         IdentifyController::new_zeroed()

@@ -21,7 +21,7 @@
 //! | [`geometry_page`](GeometryPage) | a geometry as the Geometry command returns it |
 //! | [`log_page`] | health, errors, firmware slots |
 //! | [`notification`](ChunkNotification) | what a drive tells of its media unasked |
-//! | [`register`] | where a controller memory buffer is |
+//! | [`register`] | a controller's registers: capabilities, configuration, status, memory buffer |
 //! | [`extension`](Extensions) | what drives can do beyond the specifications |
 //! | [`ppa`](Ppa) | physical page addresses and their bit-field format, with holes |
 
@@ -63,6 +63,6 @@ pub use log_page::{ErrorEntry, FirmwareLog, HealthLog, MapLog};
 pub use notification::{AsyncEvent, ChunkNotification, MediaNotice, MediaScope};
 pub use ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use range::{DsmRange, LbaStatusDescriptor};
-pub use register::{CmbLocation, CmbSize};
+pub use register::{Capabilities, CmbLocation, CmbSize, Configuration, ControllerStatus};
 pub use sqe::{DataPointer, SglDescriptor, Sqe};
 pub use status::{Status, StatusType};

@@ -1,13 +1,131 @@
-//! Controller registers: where a controller memory buffer is and how large (NVMe sections 3.1.11
-//! and 3.1.12).
+//! Controller registers (NVMe section 3.1): what a controller can do, how it is enabled, where its
+//! admin queues are, and where a controller memory buffer is and how large.
 //!
-//! Only these two have a register here: everything else that a register says of a real controller
-//! is part of the connection.
+//! An emulated drive has those of the memory buffer only: everything else that a register says of
+//! a real controller is part of the connection there. Registers of 64 bits are read and written as
+//! two halves, the lower first (NVMe section 3.1: a host may access them so).
 
+/// Offset of [`Capabilities`], CAP, 64 bits.
+pub const CAP: usize = 0x00;
+/// Offset of the version, VS: major in bits 31:16, minor in bits 15:8.
+pub const VS: usize = 0x08;
+/// Offset of [`Configuration`], CC.
+pub const CC: usize = 0x14;
+/// Offset of [`ControllerStatus`], CSTS.
+pub const CSTS: usize = 0x1c;
+/// Offset of the admin queues' sizes, AQA ([`admin_queue_sizes`]).
+pub const AQA: usize = 0x24;
+/// Offset of the admin submission queue's address, ASQ, 64 bits.
+pub const ASQ: usize = 0x28;
+/// Offset of the admin completion queue's address, ACQ, 64 bits.
+pub const ACQ: usize = 0x30;
 /// Offset of [`CmbLocation`], CMBLOC.
 pub const CMBLOC: usize = 0x38;
 /// Offset of [`CmbSize`], CMBSZ.
 pub const CMBSZ: usize = 0x3c;
+
+/// What a controller can do, CAP (NVMe section 3.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Entries of an I/O queue at most, 2 to 65,536, MQES (bits 15:0, zero-based).
+    pub max_entries: u32,
+    /// Worst time that it takes to become ready, or to stop, in units of 500 ms, TO (bits 31:24).
+    pub timeout_500ms: u8,
+    /// Doorbells are `4 << stride` bytes apart, DSTRD (bits 35:32).
+    pub doorbell_stride: u8,
+    /// The NVM command set is supported, CSS (bit 37).
+    pub nvm_commands: bool,
+    /// Memory pages are `4096 << this` bytes at least, MPSMIN (bits 51:48).
+    pub page_min: u8,
+    /// Memory pages are `4096 << this` bytes at most, MPSMAX (bits 55:52).
+    pub page_max: u8,
+}
+
+impl Capabilities {
+    /// From the register's value.
+    pub const fn from_value(value: u64) -> Capabilities {
+        Capabilities {
+            max_entries: (value & 0xffff) as u32 + 1,
+            timeout_500ms: (value >> 24) as u8,
+            doorbell_stride: (value >> 32 & 0xf) as u8,
+            nvm_commands: value >> 37 & 1 != 0,
+            page_min: (value >> 48 & 0xf) as u8,
+            page_max: (value >> 52 & 0xf) as u8,
+        }
+    }
+
+    /// The register's value.
+    pub const fn to_value(self) -> u64 {
+        (self.max_entries.wrapping_sub(1) & 0xffff) as u64
+            // Queues must be contiguous, CQR.
+            | 1 << 16
+            | (self.timeout_500ms as u64) << 24
+            | ((self.doorbell_stride & 0xf) as u64) << 32
+            | (self.nvm_commands as u64) << 37
+            | ((self.page_min & 0xf) as u64) << 48
+            | ((self.page_max & 0xf) as u64) << 52
+    }
+}
+
+/// How a controller is to run, CC (NVMe section 3.1.5). Memory pages are 4096 bytes, commands are
+/// those of the NVM command set, queues are served round robin, and entries have 64 and 16 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// It runs, EN (bit 0).
+    pub enabled: bool,
+    /// It is told of a normal shutdown, SHN (bits 15:14 = 01b).
+    pub shut_down: bool,
+}
+
+impl Configuration {
+    /// The register's value.
+    pub const fn to_value(self) -> u32 {
+        // IOSQES 2^6 and IOCQES 2^4 bytes.
+        self.enabled as u32 | (self.shut_down as u32) << 14 | 6 << 16 | 4 << 20
+    }
+
+    /// From the register's value.
+    pub const fn from_value(value: u32) -> Configuration {
+        Configuration { enabled: value & 1 != 0, shut_down: value >> 14 & 3 == 1 }
+    }
+}
+
+/// How a controller is, CSTS (NVMe section 3.1.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControllerStatus {
+    /// It takes commands, RDY (bit 0).
+    pub ready: bool,
+    /// It has failed, and must be reset, CFS (bit 1).
+    pub fatal: bool,
+    /// A shutdown is complete, SHST (bits 3:2 = 10b).
+    pub shut_down: bool,
+}
+
+impl ControllerStatus {
+    /// From the register's value; `None` for all ones, which is what a controller that is gone
+    /// reads as.
+    pub const fn from_value(value: u32) -> Option<ControllerStatus> {
+        match value {
+            u32::MAX => None,
+            _ => Some(ControllerStatus {
+                ready: value & 1 != 0,
+                fatal: value & 2 != 0,
+                shut_down: value >> 2 & 3 == 2,
+            }),
+        }
+    }
+
+    /// The register's value.
+    pub const fn to_value(self) -> u32 {
+        self.ready as u32 | (self.fatal as u32) << 1 | (self.shut_down as u32) << 3
+    }
+}
+
+/// The value of [`AQA`] for admin queues of `entries` entries, 2 to 4096 (NVMe section 3.1.8).
+pub const fn admin_queue_sizes(entries: u16) -> u32 {
+    let size = entries.saturating_sub(1) as u32 & 0xfff;
+    size | size << 16
+}
 
 /// Where a controller memory buffer is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +228,32 @@ impl CmbSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn registers_survive_the_wire() {
+        // What QEMU's controller has: 2048 entries, 7.5 s, NVM commands, pages to 64 KiB.
+        let capabilities = Capabilities::from_value(0x0040_0020_0f01_07ff);
+        assert_eq!(capabilities.max_entries, 2048);
+        assert_eq!((capabilities.timeout_500ms, capabilities.doorbell_stride), (15, 0));
+        assert_eq!((capabilities.page_min, capabilities.page_max), (0, 4));
+        assert!(capabilities.nvm_commands);
+        assert_eq!(capabilities.to_value(), 0x0040_0020_0f01_07ff);
+        let other = Capabilities { max_entries: 1 << 16, doorbell_stride: 4, ..capabilities };
+        assert_eq!(Capabilities::from_value(other.to_value()), other);
+
+        let run = Configuration { enabled: true, shut_down: false };
+        assert_eq!(run.to_value(), 0x0046_0001);
+        assert_eq!(Configuration { shut_down: true, ..run }.to_value(), 0x0046_4001);
+        assert!(Configuration::from_value(0x0046_4001).shut_down);
+        assert!(!Configuration::from_value(0x0046_8001).shut_down, "abrupt");
+
+        assert_eq!(ControllerStatus::from_value(u32::MAX), None);
+        for value in [0, 1, 2, 3, 8, 9] {
+            assert_eq!(ControllerStatus::from_value(value).unwrap().to_value(), value);
+        }
+        assert!(!ControllerStatus::from_value(4).unwrap().shut_down, "under way");
+        assert_eq!(admin_queue_sizes(64), 63 << 16 | 63);
+    }
 
     #[test]
     fn sizes_are_told_exactly_or_not_at_all() {

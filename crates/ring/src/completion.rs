@@ -45,7 +45,7 @@ impl CompletionDrive {
         vector: Option<u16>,
     ) -> Result<Self, Unregistered> {
         let ring = Ring::open(port, qid, at, depth)?;
-        port.doorbells().half_word(Port::cq_doorbell(qid)).store(0, Ordering::Relaxed);
+        port.doorbells().half_word(port.cq_doorbell(qid)).store(0, Ordering::Relaxed);
         Ok(CompletionDrive { ring, tail: 0, head: 0, phase: true, vector, posted: false })
     }
 
@@ -83,7 +83,7 @@ impl CompletionDrive {
     }
 
     fn look(&mut self) -> Result<u16, InvalidDoorbell> {
-        self.head = self.ring.doorbell(Port::cq_doorbell(self.ring.qid))?;
+        self.head = self.ring.doorbell(self.ring.cq_doorbell())?;
         Ok(self.head)
     }
 }
@@ -150,9 +150,7 @@ impl CompletionHost {
             return false;
         }
         let doorbells = self.ring.port.doorbells();
-        doorbells
-            .half_word(Port::cq_doorbell(self.ring.qid))
-            .store(self.head.into(), Ordering::Release);
+        doorbells.half_word(self.ring.cq_doorbell()).store(self.head.into(), Ordering::Release);
         true
     }
 }

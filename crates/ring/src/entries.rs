@@ -13,6 +13,7 @@ pub(crate) struct Entries<const SIZE: usize> {
     base: usize,
     pub(crate) depth: u16,
     pub(crate) qid: u16,
+    doorbells: (usize, usize),
 }
 
 impl<const SIZE: usize> Entries<SIZE> {
@@ -30,7 +31,8 @@ impl<const SIZE: usize> Entries<SIZE> {
         }
         let buffer = port.memory().find(at, bytes)?;
         let (region, base) = (buffer.region.clone(), buffer.offset);
-        Ok(Entries { port: port.clone(), region, base, depth, qid })
+        let doorbells = (port.sq_doorbell(qid), port.cq_doorbell(qid));
+        Ok(Entries { port: port.clone(), region, base, depth, qid, doorbells })
     }
 
     /// The index after `index`.
@@ -44,6 +46,18 @@ impl<const SIZE: usize> Entries<SIZE> {
     pub(crate) fn entry<const WORDS: usize>(&self, index: u16) -> &[AtomicU64; WORDS] {
         const { assert!(8 * WORDS == SIZE) };
         self.region.words(self.base + usize::from(index) * SIZE)
+    }
+
+    /// Offset of the submission queue's tail doorbell.
+    #[inline]
+    pub(crate) fn sq_doorbell(&self) -> usize {
+        self.doorbells.0
+    }
+
+    /// Offset of the completion queue's head doorbell.
+    #[inline]
+    pub(crate) fn cq_doorbell(&self) -> usize {
+        self.doorbells.1
     }
 
     /// What the host has written to the doorbell at `offset`.

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fmt, io};
 
-use crate::{Limits, Region};
+use crate::{Bus, BusWindow, Limits, Region};
 
 /// An I/O virtual address: what PRP and SGL entries hold. Registration number and offset, so that
-/// a look-up is one shift and one bounds check.
+/// a look-up is one shift and one bounds check. How many bits the offset has depends on what the
+/// controller can reach; 40 unless it is a real one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Iova(pub u64);
@@ -42,6 +43,9 @@ const MAX_REGIONS: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct AddressSpace {
     regions: Arc<[OnceLock<Arc<Region>>]>,
+    /// Bits of an offset, and how many registrations' worth of addresses come before the first.
+    shift: u32,
+    before: usize,
     beyond: Arc<Beyond>,
 }
 
@@ -63,6 +67,8 @@ struct Beyond {
     hand_over: Option<Box<dyn HandOver>>,
     /// This is the drive's side: what its host may register, and what it has.
     limits: Option<Limits>,
+    /// The drive is a real controller, which reaches memory through this.
+    bus: Option<Arc<dyn Bus>>,
     used: Mutex<Used>,
 }
 
@@ -99,13 +105,27 @@ pub struct Unregistered {
 #[non_exhaustive]
 pub enum RegisterError {
     /// All registrations are in use.
-    #[error("all {MAX_REGIONS} memory registrations of this port are in use")]
+    #[error("all memory registrations of this port are in use")]
     Full,
     /// The region does not fit the address format.
-    #[error("a region of {len} bytes is over the 1 TiB that one registration can name")]
+    #[error("a region of {len} bytes is over the {most} that one registration can name")]
     TooLong {
         /// Bytes.
         len: usize,
+        /// Bytes of a registration at most.
+        most: u64,
+    },
+    /// The memory cannot be pinned and mapped for a real controller.
+    #[error("mapping {len} bytes for a controller: {kind}{}", match kind {
+        io::ErrorKind::OutOfMemory =>
+            " (pinned memory counts against the limit on locked memory: raise `ulimit -l`)",
+        _ => "",
+    })]
+    Map {
+        /// Bytes.
+        len: usize,
+        /// What the operating system says.
+        kind: io::ErrorKind,
     },
     /// There is no memory for a region.
     #[error("no memory for a region of {len} bytes: {kind}")]
@@ -152,7 +172,22 @@ impl AddressSpace {
 
     fn with(beyond: Beyond) -> AddressSpace {
         let regions = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
-        AddressSpace { regions, beyond: Arc::new(beyond) }
+        AddressSpace { regions, shift: SHIFT, before: 1, beyond: Arc::new(beyond) }
+    }
+
+    /// The address space of a real controller: registrations are mapped for it, in the places of
+    /// `window`.
+    pub(crate) fn on_bus(window: BusWindow, bus: Arc<dyn Bus>) -> AddressSpace {
+        let regions = (0..window.places).map(|_| OnceLock::new()).collect();
+        let before = (window.first >> window.shift) as usize;
+        let beyond = Arc::new(Beyond { bus: Some(bus), ..Beyond::default() });
+        AddressSpace { regions, shift: window.shift, before, beyond }
+    }
+
+    /// The address of a registration's first byte. Address 0 stays invalid, so that a zeroed entry
+    /// is an error.
+    fn address(&self, slot: usize) -> Iova {
+        Iova(((slot + self.before) as u64) << self.shift)
     }
 
     /// The drive's side of an address space whose host is another process. `queues` is registered
@@ -178,7 +213,7 @@ impl AddressSpace {
     fn first(&self, queues: &Arc<Region>) -> Iova {
         // Nobody else knows of the space yet: slot 0 is free.
         let _ = self.regions[0].set(queues.clone());
-        address(0)
+        self.address(0)
     }
 
     /// Registers a region and returns the address of its first byte. Returns when the drive's side
@@ -187,9 +222,7 @@ impl AddressSpace {
     /// # Errors
     /// [`RegisterError`].
     pub fn register(&self, region: &Arc<Region>) -> Result<Iova, RegisterError> {
-        if region.len() > 1 << SHIFT {
-            return Err(RegisterError::TooLong { len: region.len() });
-        }
+        self.check_length(region.len())?;
         if self.needs_shared() && !region.is_shared() {
             return Err(RegisterError::NotShared);
         }
@@ -200,10 +233,21 @@ impl AddressSpace {
                     let given = beyond.hand_over(i, region);
                     given.map_err(|e| RegisterError::HandOver { kind: e.kind() })?;
                 }
-                return Ok(address(i));
+                if let Some(bus) = &self.beyond.bus {
+                    // Refused, the slot stays taken: registrations are never withdrawn.
+                    let mapped = bus.map(self.address(i), region);
+                    let len = region.len();
+                    mapped.map_err(|e| RegisterError::Map { len, kind: e.kind() })?;
+                }
+                return Ok(self.address(i));
             }
         }
         Err(RegisterError::Full)
+    }
+
+    fn check_length(&self, len: usize) -> Result<(), RegisterError> {
+        let most = 1 << self.shift;
+        if len as u64 > most { Err(RegisterError::TooLong { len, most }) } else { Ok(()) }
     }
 
     /// Whether only memory that other processes can map ([`Region::shared`]) can be registered: the
@@ -233,9 +277,7 @@ impl AddressSpace {
     /// [`RegisterError`]; nothing has changed.
     pub fn register_at(&self, slot: usize, region: &Arc<Region>) -> Result<Iova, RegisterError> {
         let len = region.len();
-        if len > 1 << SHIFT {
-            return Err(RegisterError::TooLong { len });
-        }
+        self.check_length(len)?;
         let Some(place) = self.regions.get(slot) else {
             return Err(RegisterError::Slot { slot });
         };
@@ -248,7 +290,7 @@ impl AddressSpace {
         place.set(region.clone()).map_err(|_| RegisterError::Slot { slot })?;
         used.regions += 1;
         used.bytes += len as u64;
-        Ok(address(slot))
+        Ok(self.address(slot))
     }
 
     /// Bytes that the host in another process may still register: what is to be mapped at most.
@@ -267,8 +309,8 @@ impl AddressSpace {
     /// [`Unregistered`].
     #[inline]
     pub fn find(&self, iova: Iova, len: u64) -> Result<Buffer<'_>, Unregistered> {
-        let offset = iova.0 & ((1 << SHIFT) - 1);
-        let slot = ((iova.0 >> SHIFT) as usize).wrapping_sub(1);
+        let offset = iova.0 & ((1 << self.shift) - 1);
+        let slot = ((iova.0 >> self.shift) as usize).wrapping_sub(self.before);
         match self.regions.get(slot).and_then(OnceLock::get) {
             Some(region) if offset.saturating_add(len) <= region.len() as u64 => {
                 Ok(Buffer { region, offset: offset as usize, slot })
@@ -296,12 +338,6 @@ impl AddressSpace {
         buffer.region.write(buffer.offset, from);
         Ok(())
     }
-}
-
-/// The address of a registration's first byte. Address 0 stays invalid, so that a zeroed entry is an
-/// error.
-fn address(slot: usize) -> Iova {
-    Iova((slot as u64 + 1) << SHIFT)
 }
 
 #[cfg(test)]

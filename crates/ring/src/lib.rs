@@ -13,6 +13,7 @@
 //! | `entries` | the memory of one ring, and its doorbell |
 //! | [`function`](PciFunction) | a device with registers and an interrupt line |
 //! | [`port`](Port) | one host's connection to a drive: address space, doorbells, interrupt vectors |
+//! | [`bus`](Bus) | what a port to a real controller needs of the bus that it sits on |
 //! | [`parts`](Parts) | what a port whose ends are in two processes is made of |
 //! | [`wires`](Limits) | how such a port wakes either side; what its host may take |
 //!
@@ -23,6 +24,7 @@
 //! moment. Every value is read once and checked after it was read, memory is mapped only if it
 //! cannot be taken away, and no wake-up blocks.
 
+mod bus;
 mod completion;
 mod entries;
 mod function;
@@ -37,6 +39,7 @@ mod view;
 mod wires;
 mod word;
 
+pub use bus::{Bus, BusWindow, Doorbells};
 pub use completion::{CompletionDrive, CompletionFull, CompletionHost};
 pub use function::PciFunction;
 pub use iova::{AddressSpace, Buffer, HandOver, Iova, RegisterError, Unregistered};

@@ -10,8 +10,8 @@ use clock::Waker;
 use crate::parts::descriptor;
 use crate::wires::{DRIVE_PARKED, SHOWN_BYTES, Wires, host_parked, wire};
 use crate::{
-    AddressSpace, HandOver, Iova, JoinError, Limits, PAGE, Parts, Region, RegisterError, SeenWord,
-    View, Word,
+    AddressSpace, Bus, BusWindow, Doorbells, HandOver, Iova, JoinError, Limits, PAGE, Parts,
+    Region, RegisterError, SeenWord, View, Word,
 };
 
 /// Queue identifiers 0 (admin) to `MAX_QUEUES - 1`.
@@ -43,6 +43,7 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct Port {
     memory: AddressSpace,
     doorbells: Arc<Region>,
+    bells: Doorbells,
     registers: Registers,
     bars: [OnceLock<Iova>; BARS],
     admin_sq: Iova,
@@ -70,6 +71,8 @@ enum Ends {
     Drive { wires: Wires, theirs: Mutex<Option<(OwnedFd, Vec<OwnedFd>)>>, queues: Arc<Region> },
     /// The drive is in another process.
     Host(Wires),
+    /// The drive is a real controller.
+    Device(Arc<dyn Bus>),
 }
 
 impl Port {
@@ -84,6 +87,7 @@ impl Port {
         Ok(Arc::new(Port {
             memory,
             doorbells: Region::anonymous(DOORBELL_BYTES)?,
+            bells: Doorbells::OURS,
             registers: Registers::Ours(Region::anonymous(PAGE)?),
             bars: Default::default(),
             admin_sq: base,
@@ -126,6 +130,7 @@ impl Port {
         Ok(Arc::new(Port {
             memory,
             doorbells,
+            bells: Doorbells::OURS,
             registers: Registers::Ours(shown),
             bars: Default::default(),
             admin_sq: base,
@@ -186,6 +191,7 @@ impl Port {
         Ok(Arc::new(Port {
             memory,
             doorbells,
+            bells: Doorbells::OURS,
             registers: Registers::Shown(shown),
             bars: Default::default(),
             admin_sq: base,
@@ -196,14 +202,64 @@ impl Port {
         }))
     }
 
+    /// The host's side of a port whose drive is a real controller: its registers and doorbells are
+    /// `registers` (what its base address register 0 maps), and memory is registered at addresses
+    /// of `window`, by way of `bus`.
+    ///
+    /// # Errors
+    /// Making or mapping the admin queues' memory; `InvalidInput` for registers without doorbells.
+    pub fn device(
+        registers: Arc<Region>,
+        bells: Doorbells,
+        window: BusWindow,
+        bus: Arc<dyn Bus>,
+    ) -> io::Result<Arc<Port>> {
+        if bells.queues_within(registers.len()) < 2 {
+            let text = format!("{} bytes of registers have no doorbells", registers.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let memory = AddressSpace::on_bus(window, bus.clone());
+        let (_, base) = memory.provide(ADMIN_BYTES).map_err(|e: RegisterError| match e {
+            RegisterError::Map { kind, .. } => io::Error::new(kind, e),
+            e => io::Error::other(e),
+        })?;
+        Ok(Arc::new(Port {
+            memory,
+            doorbells: registers.clone(),
+            bells,
+            registers: Registers::Ours(registers),
+            bars: Default::default(),
+            admin_sq: base,
+            admin_cq: base.offset(PAGE as u64),
+            drive: OnceLock::new(),
+            vectors: Vec::new(),
+            ends: Ends::Device(bus),
+        }))
+    }
+
     /// Whether the other side is in another process.
     pub fn is_shared(&self) -> bool {
-        !matches!(self.ends, Ends::Here)
+        matches!(self.ends, Ends::Drive { .. } | Ends::Host(_))
     }
 
     /// Whether the drive's side is here.
     pub fn has_drive(&self) -> bool {
-        !matches!(self.ends, Ends::Host(_))
+        matches!(self.ends, Ends::Here | Ends::Drive { .. })
+    }
+
+    /// Whether the drive is a real controller, with registers that do something.
+    pub fn is_device(&self) -> bool {
+        matches!(self.ends, Ends::Device(_))
+    }
+
+    /// I/O queues that there are doorbells and, on a real controller, interrupt vectors for; the
+    /// admin queue has the first of each.
+    pub fn most_queues(&self) -> u16 {
+        let queues = self.bells.queues_within(self.doorbells.len()) - 1;
+        match &self.ends {
+            Ends::Device(bus) if bus.vectors() > 0 => queues.min(bus.vectors() - 1),
+            _ => queues,
+        }
     }
 
     /// Interrupt vectors.
@@ -211,6 +267,7 @@ impl Port {
         match &self.ends {
             Ends::Here | Ends::Drive { .. } => self.vectors.len() as u16,
             Ends::Host(wires) => wires.vectors.len() as u16,
+            Ends::Device(bus) => bus.vectors(),
         }
     }
 
@@ -219,7 +276,8 @@ impl Port {
         &self.memory
     }
 
-    /// The region of the doorbells: submission tails at even strides, completion heads at odd.
+    /// The region of the doorbells: submission tails at even strides, completion heads at odd. A
+    /// real controller has its registers before them, and strides of its own.
     pub fn doorbells(&self) -> &Arc<Region> {
         &self.doorbells
     }
@@ -235,7 +293,8 @@ impl Port {
         }
     }
 
-    /// Sets a controller register, which is for the drive to do.
+    /// Sets a controller register, which is for the drive to do; those of a real controller are set
+    /// by its driver.
     ///
     /// # Panics
     /// As for [`register`](Port::register), and on the host's side of a shared port.
@@ -288,11 +347,20 @@ impl Port {
     /// another. Vectors out of range are ignored.
     ///
     /// # Errors
-    /// On the host's side of a shared port, what [`Waker::link`] returns: the vector wakes nobody.
+    /// On the host's side of a shared port, what [`Waker::link`] returns, and on a real
+    /// controller's, what [`Bus::connect`] returns: the vector wakes nobody.
     /// A port within a process refuses nothing.
     pub fn set_vector(&self, vector: u16, waker: Waker) -> io::Result<()> {
         match &self.ends {
             Ends::Host(wires) => return wires.listen_as_host(vector, &waker, &self.doorbells),
+            Ends::Device(bus) => {
+                if vector < bus.vectors() {
+                    bus.connect(vector, &waker)?;
+                    // What was completed before raised an interrupt that woke nobody.
+                    waker.wake();
+                }
+                return Ok(());
+            }
             // The host's own, in its process.
             Ends::Drive { .. } => return Err(io::ErrorKind::Unsupported.into()),
             Ends::Here => {}
@@ -330,14 +398,12 @@ impl Port {
     }
 
     /// Offset of a submission queue's tail doorbell.
-    #[inline]
-    pub(crate) fn sq_doorbell(qid: u16) -> usize {
-        2 * usize::from(qid) * DOORBELL_STRIDE
+    pub(crate) fn sq_doorbell(&self, qid: u16) -> usize {
+        self.bells.submission(qid)
     }
 
     /// Offset of a completion queue's head doorbell.
-    #[inline]
-    pub(crate) fn cq_doorbell(qid: u16) -> usize {
-        (2 * usize::from(qid) + 1) * DOORBELL_STRIDE
+    pub(crate) fn cq_doorbell(&self, qid: u16) -> usize {
+        self.bells.completion(qid)
     }
 }

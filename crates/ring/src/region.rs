@@ -92,6 +92,27 @@ impl Region {
         Ok(Arc::new(Region { base, len, file: Some(file), sealed: false }))
     }
 
+    /// `len` bytes of what `file` maps from `offset` on: registers of a device, which are read and
+    /// written as words only ([`half_word`](Region::half_word)).
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns; `InvalidInput` for a length of zero.
+    pub fn device(file: &File, offset: u64, len: usize) -> io::Result<Arc<Region>> {
+        if len == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of 0 bytes"));
+        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. The kernel
+        // keeps the device's registers there as long as the mapping is; those of a device that is
+        // gone read as ones.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, offset)?
+        };
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
+        Ok(Arc::new(Region { base, len, file: None, sealed: false }))
+    }
+
     /// All of a memory file that is sealed against shrinking, shared with whoever else has it.
     pub(crate) fn map_sealed(file: File, len: usize) -> io::Result<Region> {
         let access = ProtFlags::READ | ProtFlags::WRITE;

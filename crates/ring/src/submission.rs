@@ -69,9 +69,7 @@ impl SubmissionHost {
     #[inline]
     pub fn ring(&self) {
         let doorbells = self.ring.port.doorbells();
-        doorbells
-            .half_word(Port::sq_doorbell(self.ring.qid))
-            .store(self.tail.into(), Ordering::Release);
+        doorbells.half_word(self.ring.sq_doorbell()).store(self.tail.into(), Ordering::Release);
         self.ring.port.wake_drive();
     }
 
@@ -111,7 +109,7 @@ impl SubmissionDrive {
     /// # Errors
     /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, Unregistered> {
-        let doorbell = port.doorbells().half_word(Port::sq_doorbell(qid));
+        let doorbell = port.doorbells().half_word(port.sq_doorbell(qid));
         doorbell.store(0, Ordering::Relaxed);
         Ok(SubmissionDrive { ring: Ring::open(port, qid, at, depth)?, head: 0, tail: 0 })
     }
@@ -127,7 +125,7 @@ impl SubmissionDrive {
     /// [`InvalidDoorbell`].
     #[inline]
     pub fn look(&mut self) -> Result<u16, InvalidDoorbell> {
-        self.tail = self.ring.doorbell(Port::sq_doorbell(self.ring.qid))?;
+        self.tail = self.ring.doorbell(self.ring.sq_doorbell())?;
         Ok(self.waiting())
     }
 
@@ -163,7 +161,7 @@ impl SubmissionDrive {
 #[cfg(test)]
 impl SubmissionDrive {
     pub(crate) fn ring_for_test(&self, value: u32) {
-        let offset = Port::sq_doorbell(self.ring.qid);
+        let offset = self.ring.sq_doorbell();
         self.ring.port.doorbells().half_word(offset).store(value, Ordering::Release);
     }
 }

@@ -132,13 +132,17 @@ fn what_cannot_be_opened_is_said_with_what_can() {
         ("/tmp", "is a directory"),
         (gone.as_str(), "gone.img"),
         ("/no/such/scenario.toml#a", "/no/such/scenario.toml"),
-        ("vfio:0000:01:00.0", "reserved for real controllers"),
+        ("vfio:somewhere", "vfio:0000:01:00.0"),
     ] {
         let error = open(what).unwrap_err();
         let said = error.to_string();
         assert!(error.is_usage() && said.contains(says), "{what}: {said}");
         assert!(said.contains("null:SIZE"), "{what}: {said}");
     }
+    // No machine has that many domains.
+    let error = open("vfio:7ffffff0:01:00.0").unwrap_err();
+    assert!(matches!(error, OpenError::Controller(_)) && error.is_usage());
+    assert!(error.to_string().contains("sluice device list"), "{error}");
     let error = open("/dev/null").unwrap_err();
     assert!(matches!(error, OpenError::Device(_)) && error.to_string().contains("/dev/null"));
     let error = open("sluice:///run/x.sock#log").unwrap_err();

@@ -67,6 +67,12 @@ impl MockDrive {
         controller.set_firmware("1.0");
         controller.mdts = 5;
         (controller.sqes, controller.cqes) = (0x66, 0x44);
+        let (trims, zeroes) =
+            (IdentifyController::ONCS_DATASET_MANAGEMENT, IdentifyController::ONCS_WRITE_ZEROES);
+        controller.oncs = (trims | zeroes).into();
+        let (sgls, buckets) =
+            (IdentifyController::SGLS_SUPPORTED, IdentifyController::SGLS_BIT_BUCKET);
+        controller.sgls = (sgls | buckets).into();
         controller.vwc = 1;
         controller.maxcmd = 256.into();
         let mut namespace = IdentifyNamespace::zeroed();

@@ -181,6 +181,8 @@ impl OpenChannelDrive {
             volatile_cache: false,
             io_queues: self.io_queues,
             max_outstanding: 0,
+            data: driver::DataPointers::Sgl,
+            features: driver::Features::default(),
             open_channel: Some(OpenChannel {
                 geometry: self.geometry,
                 format: self.format,

@@ -101,6 +101,8 @@ impl Wire {
             volatile_cache: false,
             io_queues: 1,
             max_outstanding: 0,
+            data: driver::DataPointers::Sgl,
+            features: driver::Features::default(),
             open_channel: None,
         };
         Ok(Raw::over_pair(&info, self.queue_pair()?, self.port.clone())?)

@@ -5,11 +5,39 @@ use std::path::{Path, PathBuf};
 use ::serve::nbd::Endpoint;
 use clap::{Args, Subcommand, ValueEnum};
 use direct::served::{Grant, Name};
+use driver::pci::PciAddress;
 use lightnvm::core::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
 pub use super::bench_part::{BenchPart, DirectPart};
 use crate::machine::Machine;
+
+/// `sluice device …`.
+#[derive(Debug, Subcommand)]
+pub enum DeviceArgs {
+    /// List this machine's NVMe controllers, their drivers, and what uses them.
+    List(DeviceListArgs),
+    /// Take a controller from the system, so that a process can drive it (vfio:ADDRESS). Refused as
+    /// long as anything uses it.
+    Bind(DeviceBindArgs),
+    /// Give a controller back to the system.
+    Unbind(DeviceBindArgs),
+}
+
+/// `sluice device list`.
+#[derive(Debug, Args)]
+pub struct DeviceListArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sluice device bind`, `sluice device unbind`.
+#[derive(Debug, Args)]
+pub struct DeviceBindArgs {
+    /// Its PCI address, for example 0000:01:00.0.
+    pub address: PciAddress,
+}
 
 /// `sluice drive …`.
 #[derive(Debug, Subcommand)]

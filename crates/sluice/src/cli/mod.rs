@@ -8,6 +8,7 @@
 //! | [`sim_command`] | `sluice sim` |
 //! | [`serve_command`] | `sluice serve` |
 //! | [`admin_command`] | `sluice admin` |
+//! | [`device_command`] | `sluice device list`, `bind`, `unbind` |
 //! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
 //! | [`target_command`] | `sluice target create`, `list`, `info`, `remove` |
 //! | `target_sheet` | what those print |
@@ -18,6 +19,7 @@
 pub mod admin_command;
 pub mod args;
 mod bench_part;
+pub mod device_command;
 pub mod drive_command;
 mod failure;
 pub mod kv_command;
@@ -52,6 +54,9 @@ enum Command {
     Serve(args::ServeArgs),
     /// Say who may use what of a running server, and see who does.
     Admin(args::AdminArgs),
+    /// Real NVMe controllers of this machine: which there are, and whose they are.
+    #[command(subcommand)]
+    Device(args::DeviceArgs),
     /// Look at drives: those that come with Sluice, and those of a scenario.
     #[command(subcommand)]
     Drive(args::DriveArgs),
@@ -87,6 +92,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Sim(args) => sim_command::run(&args),
         Command::Serve(args) => serve_command::run(&args),
         Command::Admin(args) => admin_command::run(&args),
+        Command::Device(args) => device_command::run(&args),
         Command::Drive(args) => drive_command::run(&args),
         Command::Target(args) => target_command::run(&args),
         Command::Calibrate(args) => crate::calibrate::run(&args),

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use direct::DirectError;
+use driver::pci::PciError;
 use nvme::Status;
 
 use crate::scenario::ScenarioError;
@@ -12,7 +13,7 @@ use crate::stack::StackError;
 
 /// What can be opened, for people.
 const ALLOWED: &str = "a scenario (scenario.toml, scenario.toml#NAME), a served drive \
-                       (sluice:///run/x.sock), a file or block device, null or null:SIZE";
+                       (sluice:///run/x.sock), a file or block device, a controller (vfio:0000:01:00.0), null or null:SIZE";
 
 /// Why something cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -24,15 +25,6 @@ pub enum OpenError {
         what: String,
         /// What is wrong with them.
         why: &'static str,
-    },
-    /// Words that mean something later.
-    #[error(
-        "cannot open \"{what}\": `vfio:` is reserved for real controllers, which are not driven yet; \
-         what can be opened: {ALLOWED}"
-    )]
-    Reserved {
-        /// The words.
-        what: String,
     },
     /// There is no such file.
     #[error("cannot open {}: {source}; what can be opened: {ALLOWED}", path.display())]
@@ -99,6 +91,9 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+    /// The controller cannot be had.
+    #[error(transparent)]
+    Controller(#[from] PciError),
     /// The device.
     #[error(transparent)]
     Device(#[from] DirectError),
@@ -117,6 +112,7 @@ impl OpenError {
         match self {
             OpenError::Stack(error) => error.is_usage(),
             OpenError::Prepare(error) => error.is_usage(),
+            OpenError::Controller(error) => error.is_usage(),
             OpenError::Thread { .. } | OpenError::Device(_) => false,
             _ => true,
         }

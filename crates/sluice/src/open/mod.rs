@@ -1,5 +1,6 @@
 //! [`open()`]: one way to open anything for user-level I/O (NVMeDirect, HotStorage 2016, table 1:
-//! `nvmed_open`): a drive of a scenario, a served drive, a file or block device, nothing at all.
+//! `nvmed_open`): a drive of a scenario, a served drive, a real controller, a file or block
+//! device, nothing at all.
 //!
 //! | file | noun |
 //! |---|---|
@@ -10,6 +11,7 @@
 //! | `ends` | a target's queues, which come back when they are given up |
 //! | `keeper` | what a drive's thread does while it runs, and how it ends ([`DriveView`]) |
 //! | `served` | a drive that another process serves |
+//! | `controller` | a real NVMe controller of this machine |
 //!
 //! ```
 //! use sluice::direct::{Handle, QueueConfig};
@@ -26,6 +28,7 @@
 //! # }
 //! ```
 
+mod controller;
 mod ends;
 mod error;
 mod keeper;
@@ -70,6 +73,7 @@ pub fn open_target(target: &Target, options: &OpenOptions) -> Result<Device, Ope
         Target::Served { socket, partition } => {
             served::connect(socket, partition.as_deref(), options)
         }
+        Target::Controller { address, nsid } => controller::open(*address, *nsid, options),
         Target::File(path) => file(path, options),
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use driver::pci::PciAddress;
+
 use super::OpenError;
 use crate::scenario::units;
 
@@ -14,6 +16,7 @@ use crate::scenario::units;
 /// | `null`, `null:SIZE` | acknowledges everything, has no data; 1 TiB, or as large as said |
 /// | `scenario.toml`, `scenario.toml#NAME` | the drive of a scenario, of several the one of that name |
 /// | `sluice:///run/x.sock`, `…#PARTITION` | a drive that another process serves |
+/// | `vfio:0000:01:00.0`, `…#2` | a real NVMe controller that is bound to vfio-pci; its first namespace, or the one of that number |
 /// | `file.img`, `/dev/loop0`, `./null` | anything else: a file or block device of the host |
 ///
 /// Displays as the words that lead to it.
@@ -38,11 +41,18 @@ pub enum Target {
         /// The partition, if one was named.
         partition: Option<String>,
     },
+    /// A real controller of this machine.
+    Controller {
+        /// Where it is.
+        address: PciAddress,
+        /// The namespace, if one was named.
+        nsid: Option<u32>,
+    },
     /// A file or block device of the host.
     File(PathBuf),
 }
 
-/// What a drive is addressed by that is passed through to a process.
+/// What a real controller is addressed by.
 const VFIO: &str = "vfio:";
 /// What a served drive is addressed by.
 const SERVED: &str = "sluice://";
@@ -80,8 +90,15 @@ impl FromStr for Target {
             let why = "the size of the null device is in whole sectors of 512 bytes: \"null:64G\"";
             return Ok(Target::Null { bytes: Some(bytes.ok_or_else(|| wrong(why))?) });
         }
-        if text.starts_with(VFIO) {
-            return Err(OpenError::Reserved { what: text.to_owned() });
+        if let Some(rest) = text.strip_prefix(VFIO) {
+            let (address, namespace) = fragment(rest);
+            let address = address.parse().map_err(|_| {
+                wrong("a controller is named by its PCI address: \"vfio:0000:01:00.0\"")
+            })?;
+            let number = |text: &str| text.parse().ok().filter(|n| (1..u32::MAX).contains(n));
+            let why = "a namespace is a number from 1 on: \"vfio:0000:01:00.0#1\"";
+            let nsid = namespace.map(|n| number(n).ok_or_else(|| wrong(why))).transpose()?;
+            return Ok(Target::Controller { address, nsid });
         }
         if let Some(rest) = text.strip_prefix(SERVED) {
             let (socket, partition) = fragment(rest);
@@ -114,6 +131,9 @@ impl fmt::Display for Target {
             Target::Null { bytes: None } => return f.write_str("null"),
             Target::Null { bytes: Some(bytes) } => return write!(f, "null:{bytes}"),
             Target::File(path) => return write!(f, "{}", path.display()),
+            Target::Controller { address, nsid } => {
+                (format!("{VFIO}{address}"), &nsid.map(|n| n.to_string()))
+            }
             Target::Scenario { file, drive } => (file.display().to_string(), drive),
             Target::Served { socket, partition } => {
                 (format!("{SERVED}{}", socket.display()), partition)
@@ -140,6 +160,8 @@ mod tests {
             socket: "/run/x.sock".into(),
             partition: partition.map(str::to_owned),
         };
+        let controller =
+            |nsid| Target::Controller { address: "0000:01:00.0".parse().unwrap(), nsid };
         for (words, target) in [
             ("null", Target::Null { bytes: None }),
             ("null:512", Target::Null { bytes: Some(512) }),
@@ -150,6 +172,8 @@ mod tests {
             ("a#b.toml#c", scenario("a#b.toml", Some("c"))),
             ("sluice:///run/x.sock", served(None)),
             ("sluice:///run/x.sock#log", served(Some("log"))),
+            ("vfio:0000:01:00.0", controller(None)),
+            ("vfio:0000:01:00.0#2", controller(Some(2))),
             ("file.img", Target::File("file.img".into())),
             ("file.img#1", Target::File("file.img#1".into())),
             ("/dev/loop0", Target::File("/dev/loop0".into())),
@@ -180,7 +204,11 @@ mod tests {
             ("sluice:///run/", "absolute path"),
             ("sluice:///run/x.sock#", "follows `#`"),
             ("nbd://localhost/x", "only \"sluice:///"),
-            ("vfio:0000:01:00.0", "reserved"),
+            ("vfio:", "PCI address"),
+            ("vfio:0000:01:00", "PCI address"),
+            ("vfio:0000:01:00.0#", "from 1 on"),
+            ("vfio:0000:01:00.0#0", "from 1 on"),
+            ("vfio:0000:01:00.0#4294967295", "from 1 on"),
         ] {
             let error = words.parse::<Target>().unwrap_err();
             assert!(error.is_usage(), "{words}");

@@ -79,6 +79,8 @@ pub(super) fn info() -> Result<DriveInfo, BenchError> {
         volatile_cache: false,
         io_queues: 1,
         max_outstanding: 0,
+        data: driver::DataPointers::Sgl,
+        features: driver::Features::default(),
         open_channel: Some(OpenChannel {
             geometry,
             format,

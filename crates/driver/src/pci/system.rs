@@ -1,0 +1,303 @@
+//! [`PciSystem`]: what sysfs says of PCI functions, and binding them to drivers
+//! (Linux `Documentation/ABI/testing/sysfs-bus-pci`).
+//!
+//! Guarantee: a controller is taken from its driver only when nothing was seen to use it. Between
+//! the look and the taking somebody may begin to: that is the caller's to prevent.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use super::{PciAddress, PciError};
+
+/// PCI class of NVMe controllers: mass storage, non-volatile memory, NVM Express I/O.
+const NVME_CLASS: u32 = 0x01_08_02;
+/// The driver that gives functions to processes.
+pub(super) const VFIO_DRIVER: &str = "vfio-pci";
+
+/// Where the system tells of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PciSystem {
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// `/dev`.
+    pub dev: PathBuf,
+}
+
+impl Default for PciSystem {
+    fn default() -> PciSystem {
+        PciSystem { sys: "/sys".into(), proc: "/proc".into(), dev: "/dev".into() }
+    }
+}
+
+/// What there is at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PciSlot {
+    /// The address.
+    pub address: PciAddress,
+    /// Class, subclass and programming interface.
+    pub class: u32,
+    /// Vendor.
+    pub vendor: u16,
+    /// Device, in the vendor's words.
+    pub device: u16,
+    /// Its driver, if it has one.
+    pub driver: Option<String>,
+    /// Its IOMMU group, if it is behind an IOMMU.
+    pub group: Option<u32>,
+}
+
+impl PciSlot {
+    /// Whether it is an NVMe controller.
+    pub fn is_nvme(&self) -> bool {
+        self.class == NVME_CLASS
+    }
+
+    /// Whether processes can have it.
+    pub fn is_bound(&self) -> bool {
+        self.driver.as_deref() == Some(VFIO_DRIVER)
+    }
+}
+
+/// The last part of what a link leads to.
+fn link_name(path: &Path) -> Option<String> {
+    Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+impl PciSystem {
+    pub(super) fn folder(&self, address: PciAddress) -> PathBuf {
+        self.sys.join("bus/pci/devices").join(address.to_string())
+    }
+
+    fn driver(&self, name: &str) -> PathBuf {
+        self.sys.join("bus/pci/drivers").join(name)
+    }
+
+    /// What there is at an address.
+    ///
+    /// # Errors
+    /// [`PciError::NoSuchFunction`], [`PciError::Io`].
+    pub fn slot(&self, address: PciAddress) -> Result<PciSlot, PciError> {
+        let folder = self.folder(address);
+        let number = |name: &str| -> Result<u32, PciError> {
+            let failed = |source| PciError::Io { address, what: format!("its {name}"), source };
+            let text = match fs::read_to_string(folder.join(name)) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    return Err(PciError::NoSuchFunction { address });
+                }
+                text => text.map_err(failed)?,
+            };
+            let digits = text.trim().trim_start_matches("0x");
+            u32::from_str_radix(digits, 16).map_err(|e| failed(io::Error::other(e)))
+        };
+        Ok(PciSlot {
+            address,
+            class: number("class")?,
+            vendor: number("vendor")? as u16,
+            device: number("device")? as u16,
+            driver: link_name(&folder.join("driver")),
+            group: link_name(&folder.join("iommu_group")).and_then(|name| name.parse().ok()),
+        })
+    }
+
+    /// All NVMe controllers, in the order of their addresses.
+    ///
+    /// # Errors
+    /// [`PciError::Io`] for what cannot be read; a system without PCI has none.
+    pub fn controllers(&self) -> Result<Vec<PciSlot>, PciError> {
+        let Ok(entries) = fs::read_dir(self.sys.join("bus/pci/devices")) else {
+            return Ok(Vec::new());
+        };
+        let names = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+        let mut addresses: Vec<PciAddress> = names.collect();
+        addresses.sort_unstable();
+        let slots = addresses.into_iter().map(|address| self.slot(address));
+        slots.filter(|slot| slot.as_ref().map_or(true, PciSlot::is_nvme)).collect()
+    }
+
+    /// The other functions of an IOMMU group, and their drivers.
+    pub(super) fn others_of_group(&self, group: u32, address: PciAddress) -> String {
+        let folder = self.sys.join(format!("kernel/iommu_groups/{group}/devices"));
+        let names = fs::read_dir(folder).into_iter().flatten().flatten();
+        let others = names.filter_map(|e| e.file_name().to_str()?.parse::<PciAddress>().ok());
+        let mut others: Vec<PciAddress> = others.filter(|other| *other != address).collect();
+        others.sort_unstable();
+        let said =
+            others.into_iter().map(|other| match link_name(&self.folder(other).join("driver")) {
+                Some(driver) => format!("{other} ({driver})"),
+                None => other.to_string(),
+            });
+        said.collect::<Vec<_>>().join(", ")
+    }
+
+    /// An NVMe controller.
+    ///
+    /// # Errors
+    /// [`PciError::NotNvme`], and those of [`slot`](PciSystem::slot).
+    pub fn controller(&self, address: PciAddress) -> Result<PciSlot, PciError> {
+        let slot = self.slot(address)?;
+        match slot.is_nvme() {
+            true => Ok(slot),
+            false => Err(PciError::NotNvme { address, class: slot.class }),
+        }
+    }
+
+    /// Takes a controller from its driver and gives it to vfio-pci. Nothing to do if that has it.
+    ///
+    /// # Errors
+    /// [`PciError`]: the system uses it, it is behind no IOMMU, the kernel has no such driver; as
+    /// for all others the driver that had it may still have it, or none.
+    pub fn bind(&self, address: PciAddress) -> Result<PciSlot, PciError> {
+        let slot = self.controller(address)?;
+        if slot.is_bound() {
+            return Ok(slot);
+        }
+        if slot.group.is_none() {
+            return Err(PciError::NoIommu { address });
+        }
+        if !self.driver(VFIO_DRIVER).exists() {
+            return Err(PciError::NoVfio);
+        }
+        let users = self.users(address);
+        if !users.is_empty() {
+            return Err(PciError::InUse { address, users });
+        }
+        self.rebind(&slot, VFIO_DRIVER)?;
+        let slot = self.slot(address)?;
+        if slot.is_bound() {
+            return Ok(slot);
+        }
+        // Better with the driver that it had than with none.
+        let _ = self.rebind(&slot, "");
+        Err(PciError::NotBound { address, driver: slot.driver })
+    }
+
+    /// Gives a controller back to the driver that the system has for it. Nothing to do if vfio-pci
+    /// does not have it.
+    ///
+    /// # Errors
+    /// [`PciError`]: a process drives it, or the kernel refuses.
+    pub fn unbind(&self, address: PciAddress) -> Result<PciSlot, PciError> {
+        let slot = self.controller(address)?;
+        if !slot.is_bound() {
+            return Ok(slot);
+        }
+        // The kernel would wait until they let go of it.
+        let users = slot.group.map(|group| self.openers_of_group(group)).unwrap_or_default();
+        if !users.is_empty() {
+            return Err(PciError::InUse { address, users });
+        }
+        self.rebind(&slot, "")?;
+        self.slot(address)
+    }
+
+    /// Has `driver` take a function, whatever its own wishes; "" for the driver that matches.
+    fn rebind(&self, slot: &PciSlot, driver: &str) -> Result<(), PciError> {
+        let address = slot.address;
+        let write = |path: PathBuf, text: String| {
+            let what = format!("writing to {}", path.display());
+            fs::write(&path, text).map_err(|source| PciError::Io { address, what, source })
+        };
+        write(self.folder(address).join("driver_override"), format!("{driver}\n"))?;
+        if let Some(old) = &slot.driver {
+            write(self.driver(old).join("unbind"), address.to_string())?;
+        }
+        write(self.sys.join("bus/pci/drivers_probe"), address.to_string())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A system of files: a controller with the kernel's driver, one with vfio-pci, a network card.
+    pub(in crate::pci) fn sample(root: &Path) -> PciSystem {
+        let system =
+            PciSystem { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") };
+        let pci = system.sys.join("bus/pci");
+        for (address, class, driver, group) in [
+            ("0000:01:00.0", "0x010802", Some("nvme"), Some(7)),
+            ("0000:02:00.0", "0x010802", Some("vfio-pci"), Some(8)),
+            ("0000:03:00.0", "0x020000", Some("virtio"), Some(8)),
+            ("0000:04:00.0", "0x010802", None, None),
+        ] {
+            let folder = pci.join("devices").join(address);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("class"), format!("{class}\n")).unwrap();
+            fs::write(folder.join("vendor"), "0x1b36\n").unwrap();
+            fs::write(folder.join("device"), "0x0010\n").unwrap();
+            if let Some(driver) = driver {
+                let at = pci.join("drivers").join(driver);
+                fs::create_dir_all(&at).unwrap();
+                symlink(&at, folder.join("driver")).unwrap();
+            }
+            if let Some(group) = group {
+                let at = system.sys.join(format!("kernel/iommu_groups/{group}"));
+                fs::create_dir_all(at.join("devices").join(address)).unwrap();
+                symlink(&at, folder.join("iommu_group")).unwrap();
+            }
+        }
+        fs::create_dir_all(&system.proc).unwrap();
+        fs::create_dir_all(&system.dev).unwrap();
+        system
+    }
+
+    fn at(text: &str) -> PciAddress {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn controllers_are_told_from_other_functions() {
+        let root = tempfile::tempdir().unwrap();
+        let system = sample(root.path());
+        let found = system.controllers().unwrap();
+        let said: Vec<_> =
+            found.iter().map(|s| (s.address.to_string(), s.driver.as_deref(), s.group)).collect();
+        assert_eq!(
+            said,
+            [
+                ("0000:01:00.0".into(), Some("nvme"), Some(7)),
+                ("0000:02:00.0".into(), Some("vfio-pci"), Some(8)),
+                ("0000:04:00.0".into(), None, None),
+            ]
+        );
+        assert_eq!((found[0].vendor, found[0].device), (0x1b36, 0x10));
+        assert!(!found[0].is_bound() && found[1].is_bound());
+        let wrong = system.controller(at("03:00.0")).unwrap_err();
+        assert!(matches!(wrong, PciError::NotNvme { class: 0x20000, .. }), "{wrong}");
+        let none = system.controller(at("09:00.0")).unwrap_err();
+        assert!(matches!(none, PciError::NoSuchFunction { .. }), "{none}");
+        assert!(none.is_usage());
+        let others = system.others_of_group(8, at("02:00.0"));
+        assert_eq!(others, "0000:03:00.0 (virtio)");
+        let nowhere = PciSystem { sys: root.path().join("none"), ..system };
+        assert_eq!(nowhere.controllers().unwrap(), []);
+    }
+
+    #[test]
+    fn binding_tells_the_kernel_in_order_and_believes_only_what_it_sees() {
+        let root = tempfile::tempdir().unwrap();
+        let system = sample(root.path());
+        let address = at("01:00.0");
+        // These files do not act: the kernel does not give the function away.
+        let error = system.bind(address).unwrap_err();
+        assert!(matches!(error, PciError::NotBound { .. }), "{error}");
+        let read = |path: &str| fs::read_to_string(system.sys.join("bus/pci").join(path)).unwrap();
+        assert_eq!(read("drivers/nvme/unbind"), "0000:01:00.0");
+        assert_eq!(read("drivers_probe"), "0000:01:00.0");
+        assert_eq!(read("devices/0000:01:00.0/driver_override"), "\n", "given back");
+        // Bound already, and not bound at all: nothing to do.
+        assert!(system.bind(at("02:00.0")).unwrap().is_bound());
+        assert_eq!(system.unbind(address).unwrap().driver.as_deref(), Some("nvme"));
+        let exposed = system.bind(at("04:00.0")).unwrap_err();
+        assert!(matches!(exposed, PciError::NoIommu { .. }), "{exposed}");
+        fs::remove_dir_all(system.sys.join("bus/pci/drivers/vfio-pci")).unwrap();
+        let missing = system.bind(address).unwrap_err();
+        assert!(matches!(missing, PciError::NoVfio), "{missing}");
+        assert!(missing.to_string().contains("modprobe"));
+    }
+}

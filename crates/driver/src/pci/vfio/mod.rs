@@ -1,0 +1,200 @@
+//! [`VfioFunction`]: a PCI function that is this process's (Linux VFIO, type 1 IOMMU).
+//!
+//! A container has the IOMMU's translations, a group is what an IOMMU can tell apart, and the
+//! function is one of the group. The function's file is closed first: the kernel then stops and
+//! resets it, and only afterwards, with the container, gives the memory back that it could reach.
+
+#[allow(unsafe_code, reason = "VFIO is spoken by ioctl")]
+mod call;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use clock::Waker;
+use ring::{Bus, BusWindow, Iova, Region};
+
+use super::{PciAddress, PciError, PciSystem};
+
+/// Regions of a PCI function: base address register 0, and its configuration space.
+const BAR0: u32 = 0;
+const CONFIG: u32 = 7;
+/// Interrupts of a PCI function: MSI-X.
+const MSIX: u32 = 2;
+
+/// The command register of configuration space (PCI section 7.5.1.1.3).
+const COMMAND: u64 = 4;
+const MEMORY_SPACE: u16 = 1 << 1;
+const BUS_MASTER: u16 = 1 << 2;
+const INTX_DISABLED: u16 = 1 << 10;
+
+/// What a type 1 IOMMU translates at least, where the kernel does not say: 39 bits, without the
+/// range of interrupts below 4 GiB.
+const LEAST_RANGE: (u64, u64) = (1 << 32, (1 << 39) - 1);
+
+/// An open function. Fields are closed in their order.
+#[derive(Debug)]
+pub struct VfioFunction {
+    address: PciAddress,
+    device: File,
+    _group: File,
+    container: File,
+    vectors: u16,
+    window: BusWindow,
+}
+
+impl VfioFunction {
+    /// Opens the NVMe controller at `address`, resets it, and lets it reach memory and raise up to
+    /// `vectors` interrupts.
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn open(
+        system: &PciSystem,
+        address: PciAddress,
+        vectors: u16,
+    ) -> Result<VfioFunction, PciError> {
+        let slot = system.controller(address)?;
+        let group = slot.group.ok_or(PciError::NoIommu { address })?;
+        if !slot.is_bound() {
+            return Err(PciError::NotBound { address, driver: slot.driver });
+        }
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |source| PciError::Io { address, what, source }
+        };
+        let open = |name: &str| {
+            let path = system.dev.join("vfio").join(name);
+            OpenOptions::new().read(true).write(true).open(&path).map_err(|e| match e.kind() {
+                ErrorKind::PermissionDenied => PciError::Permission { path },
+                ErrorKind::NotFound => PciError::NoVfio,
+                _ if e.raw_os_error() == Some(libc::EBUSY) => {
+                    let users = system.openers_of_group(group);
+                    PciError::Busy { address, group, users }
+                }
+                _ => failed(&format!("opening {}", path.display()))(e),
+            })
+        };
+        let container = open("vfio")?;
+        if !call::has_type1(container.as_fd()).map_err(failed("asking for the IOMMU"))? {
+            return Err(PciError::NoType1);
+        }
+        let group_file = open(&group.to_string())?;
+        if !call::is_viable(group_file.as_fd()).map_err(failed("asking for its group"))? {
+            let others = system.others_of_group(group, address);
+            return Err(PciError::GroupShared { address, group, others });
+        }
+        call::join(group_file.as_fd(), container.as_fd()).map_err(failed("joining its group"))?;
+        let ranges =
+            call::iova_ranges(container.as_fd()).map_err(failed("asking for addresses"))?;
+        let ranges = if ranges.is_empty() { vec![LEAST_RANGE] } else { ranges };
+        let unfit = |what| PciError::Unfit { address, what };
+        let window = BusWindow::largest(&ranges).ok_or_else(|| unfit("reaches no memory"))?;
+        let device = call::device(group_file.as_fd(), &address.to_string())
+            .map_err(failed("opening the function"))?;
+        let has = call::vectors(device.as_fd(), MSIX).map_err(failed("asking for interrupts"))?;
+        let vectors = has.min(vectors.into()) as u16;
+        if vectors < 2 {
+            return Err(unfit("has no MSI-X interrupts"));
+        }
+        let function = VfioFunction {
+            address,
+            device: device.into(),
+            _group: group_file,
+            container,
+            vectors,
+            window,
+        };
+        // A function that cannot be reset is stopped by its registers.
+        let _ = call::reset(function.device.as_fd());
+        function.start().map_err(failed("letting it reach memory"))?;
+        // All at once: the vectors of a function that has some cannot be made more, before Linux 6.6.
+        let nobody = vec![-1; usize::from(vectors)];
+        call::set_vectors(function.device.as_fd(), MSIX, 0, &nobody)
+            .map_err(failed("setting up interrupts"))?;
+        Ok(function)
+    }
+
+    /// Sets memory space and bus master in the command register.
+    fn start(&self) -> io::Result<()> {
+        let config = call::region(self.device.as_fd(), CONFIG)?;
+        let mut word = [0; 2];
+        self.device.read_exact_at(&mut word, config.offset + COMMAND)?;
+        let command = u16::from_le_bytes(word) | MEMORY_SPACE | BUS_MASTER | INTX_DISABLED;
+        self.device.write_all_at(&command.to_le_bytes(), config.offset + COMMAND)
+    }
+
+    /// Which function it is.
+    pub fn address(&self) -> PciAddress {
+        self.address
+    }
+
+    /// The addresses by which it can reach memory.
+    pub fn window(&self) -> BusWindow {
+        self.window
+    }
+
+    /// Its registers: what base address register 0 is of.
+    ///
+    /// # Errors
+    /// [`PciError::Unfit`], [`PciError::Io`].
+    pub fn registers(&self) -> Result<Arc<Region>, PciError> {
+        let address = self.address;
+        let failed =
+            |source| PciError::Io { address, what: "mapping its registers".into(), source };
+        let bar = call::region(self.device.as_fd(), BAR0).map_err(failed)?;
+        let bytes = usize::try_from(bar.bytes).unwrap_or(0);
+        if !bar.can_be_mapped || bytes <= ring::PAGE {
+            return Err(PciError::Unfit { address, what: "has no registers that can be mapped" });
+        }
+        Region::device(&self.device, bar.offset, bytes).map_err(failed)
+    }
+}
+
+impl Bus for VfioFunction {
+    fn map(&self, at: Iova, region: &Region) -> io::Result<()> {
+        let (memory, bytes) = region.whole_pages();
+        call::map(self.container.as_fd(), at.0, memory, bytes)
+    }
+
+    fn vectors(&self) -> u16 {
+        self.vectors
+    }
+
+    fn connect(&self, vector: u16, waker: &Waker) -> io::Result<()> {
+        let file = waker.as_fd().as_raw_fd();
+        call::set_vectors(self.device.as_fd(), MSIX, vector.into(), &[file])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::system::tests::sample;
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_opened_says_why() {
+        let root = tempfile::tempdir().unwrap();
+        let system = sample(root.path());
+        let open =
+            |address: &str| VfioFunction::open(&system, address.parse().unwrap(), 8).unwrap_err();
+        let error = open("01:00.0");
+        assert!(error.to_string().contains("`sluice device bind 0000:01:00.0`"), "{error}");
+        assert!(matches!(open("03:00.0"), PciError::NotNvme { .. }));
+        assert!(matches!(open("04:00.0"), PciError::NoIommu { .. }));
+        assert!(matches!(open("05:00.0"), PciError::NoSuchFunction { .. }));
+        // Without VFIO's files, and with files that are something else.
+        assert!(matches!(open("02:00.0"), PciError::NoVfio));
+        fs::create_dir(system.dev.join("vfio")).unwrap();
+        for name in ["vfio", "8"] {
+            fs::write(system.dev.join("vfio").join(name), "").unwrap();
+        }
+        let error = open("02:00.0");
+        assert!(matches!(error, PciError::Io { .. }), "{error}");
+        assert!(!error.is_usage());
+    }
+}

@@ -1,0 +1,167 @@
+//! [`Recovery`]: a reset of a real controller that does not let go of a queue, or does not answer
+//! (NVMe section 7.3.2, controller reset).
+//!
+//! The controller is stopped and started by its registers, and agrees on its queues again; it has
+//! forgotten all of them, and every command. Guarantee: whoever has a queue learns of it by a
+//! number ([`Lives`]) that changes before the controller is stopped, and makes the queue again
+//! itself; a controller that does not come back in the time that it says it needs is given up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clock::Nanos;
+use nvme::AdminCommand;
+use nvme::feature::{self, QueueCounts};
+
+use crate::admin::Ticket;
+use crate::bring_up::{self, Progress};
+use crate::{Controller, DriverError};
+
+/// How long the controller may leave the one command of a recovery unanswered.
+const ANSWER: Nanos = Nanos::from_millis(10_000);
+
+/// How often a controller has been reset: what queues compare with what they knew.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lives(Arc<AtomicU64>);
+
+impl Lives {
+    /// Relaxed: who sees the change late is late, and asks the controller under its lock.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A reset under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    step: Step,
+    give_up: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Stopping,
+    Starting,
+    Agreeing(Ticket),
+}
+
+/// How a controller is, as far as resets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It takes commands.
+    Up,
+    /// It is being reset.
+    Recovering,
+    /// It is gone, or did not come back.
+    Dead,
+}
+
+impl Controller {
+    /// Begins to reset a real controller: commands outstanding on any of its queues are forgotten,
+    /// and every queue is made again by whoever polls it. Nothing to do while that goes on.
+    ///
+    /// # Errors
+    /// [`DriverError::Lacks`] for an emulated drive, [`DriverError::Gone`] for a controller that
+    /// is not there any more.
+    pub fn reset(&mut self, now: Nanos) -> Result<(), DriverError> {
+        if !self.port().is_device() {
+            return Err(DriverError::Lacks { what: "registers to be reset by" });
+        }
+        if self.dead {
+            return Err(DriverError::Gone);
+        }
+        if self.recovery.is_none() {
+            self.lives.0.fetch_add(1, Ordering::Relaxed);
+            self.resets += 1;
+            self.admin().hold(true);
+            let patience = match bring_up::begin_to_stop(self.port()) {
+                Ok(patience) => patience,
+                Err(error) => {
+                    self.dead = true;
+                    return Err(error);
+                }
+            };
+            self.recovery = Some(Recovery { step: Step::Stopping, give_up: now + patience });
+        }
+        Ok(())
+    }
+
+    /// How often the controller has been reset.
+    pub fn resets(&self) -> u64 {
+        self.resets
+    }
+
+    /// How often it has been reset, for who cannot wait for it.
+    pub(crate) fn lives(&self) -> Lives {
+        self.lives.clone()
+    }
+
+    /// Moves a reset on, and says how the controller is.
+    pub(crate) fn recover(&mut self, now: Nanos) -> Health {
+        self.dead |= bring_up::is_gone(self.port());
+        if self.dead {
+            self.recovery = None;
+            return Health::Dead;
+        }
+        let Some(Recovery { step, give_up }) = self.recovery else { return Health::Up };
+        match self.recover_step(step, now) {
+            Ok(Some(next)) => self.recovery = Some(next),
+            Ok(None) if now < give_up => {}
+            Ok(None) | Err(_) => {
+                self.dead = true;
+                self.recovery = None;
+                return Health::Dead;
+            }
+        }
+        if let Some(Recovery { step: Step::Agreeing(_), .. }) = self.recovery
+            && self.agreed
+        {
+            self.recovery = None;
+            return Health::Up;
+        }
+        Health::Recovering
+    }
+
+    /// The next step, if this one is done.
+    fn recover_step(&mut self, step: Step, now: Nanos) -> Result<Option<Recovery>, DriverError> {
+        match step {
+            Step::Stopping => {
+                if bring_up::progress(self.port())? == Progress::Ready {
+                    return Ok(None);
+                }
+                self.renew_admin()?;
+                let patience = bring_up::begin_to_start(self.port())?;
+                self.agreed = false;
+                Ok(Some(Recovery { step: Step::Starting, give_up: now + patience }))
+            }
+            Step::Starting => match bring_up::progress(self.port())? {
+                Progress::Failed => Err(DriverError::Failed),
+                Progress::Stopped => Ok(None),
+                Progress::Ready => {
+                    self.admin().hold(false);
+                    let queues = self.info().io_queues;
+                    let value = QueueCounts { submission: queues, completion: queues }.to_value();
+                    let fid = feature::NUMBER_OF_QUEUES;
+                    let command = AdminCommand::SetFeatures { fid, save: false, value };
+                    let ticket = self.admin().ask(command, 0)?;
+                    Ok(Some(Recovery { step: Step::Agreeing(ticket), give_up: now + ANSWER }))
+                }
+            },
+            Step::Agreeing(ticket) => {
+                let Some(answer) = self.admin().answer(ticket) else { return Ok(None) };
+                let queues = self.info().io_queues;
+                let counts = QueueCounts::from_value(answer? as u32);
+                let enough = |c: QueueCounts| c.submission.min(c.completion) >= queues;
+                if !counts.is_some_and(enough) {
+                    let what = "that it has fewer queues than before".into();
+                    return Err(DriverError::Implausible { what });
+                }
+                self.agreed = true;
+                // What was asked to be told of is asked again.
+                self.listen_again()?;
+                Ok(Some(Recovery { step, give_up: now + ANSWER }))
+            }
+        }
+    }
+}

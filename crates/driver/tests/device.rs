@@ -1,0 +1,480 @@
+//! Bring-up, reset and removal of a controller with registers: a model of them in front of the mock
+//! drive, which is slow, fails, or goes on cue.
+
+mod common;
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use clock::{Nanos, Waker};
+use common::MockDrive;
+use nvme::opcode::admin;
+use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS};
+use nvme::{Capabilities, Configuration, ControllerStatus, IdentifyController, Status};
+use ring::{Bus, BusWindow, Doorbells, Iova, Port, Region, RegisterError};
+use sluice_driver::{
+    AttachOptions, Controller, DataPointers, DriverError, EmulatedError, EmulatedQueue,
+    HardwareQueue, Payload, QueueState, Request, Tag,
+};
+
+/// What one pump stands for.
+const PUMP: Nanos = Nanos::from_millis(10);
+const SECTORS: usize = 64;
+
+#[derive(Debug, Default)]
+struct TestBus {
+    vectors: u16,
+    mapped: Mutex<Vec<(Iova, usize)>>,
+    /// Maps so many regions, and no more.
+    most: AtomicUsize,
+    connected: Mutex<Vec<u16>>,
+}
+
+impl Bus for TestBus {
+    fn map(&self, at: Iova, region: &Region) -> io::Result<()> {
+        let mut mapped = self.mapped.lock().unwrap();
+        if mapped.len() >= self.most.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let (pointer, bytes) = region.whole_pages();
+        assert!(bytes >= region.len() && bytes.is_multiple_of(4096) && at.0.is_multiple_of(4096));
+        assert!(pointer.addr().is_multiple_of(4096));
+        mapped.push((at, bytes));
+        Ok(())
+    }
+
+    fn vectors(&self) -> u16 {
+        self.vectors
+    }
+
+    fn connect(&self, vector: u16, _: &Waker) -> io::Result<()> {
+        self.connected.lock().unwrap().push(vector);
+        Ok(())
+    }
+}
+
+/// A controller with registers.
+struct Model {
+    registers: Arc<Region>,
+    port: Arc<Port>,
+    bus: Arc<TestBus>,
+    drive: Option<MockDrive>,
+    /// What survives a reset.
+    sectors: Vec<u8>,
+    /// Pumps that starting and stopping take; `None` for ever.
+    slow: Option<u32>,
+    waited: u32,
+    fails_to_start: bool,
+    ignores: Option<u8>,
+    starts: u32,
+    shut_down: bool,
+    identify: IdentifyController,
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities {
+        max_entries: 32,
+        timeout_500ms: 2,
+        doorbell_stride: 0,
+        nvm_commands: true,
+        page_min: 0,
+        page_max: 4,
+    }
+}
+
+impl Model {
+    fn new(capabilities: Capabilities) -> Model {
+        let registers = Region::anonymous(0x3000).unwrap();
+        let bus = Arc::new(TestBus { vectors: 9, most: 1000.into(), ..TestBus::default() });
+        let bells = Doorbells::of_controller(capabilities.doorbell_stride);
+        let window = BusWindow::largest(&[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]).unwrap();
+        let port = Port::device(registers.clone(), bells, window, bus.clone()).unwrap();
+        let model = Model {
+            identify: MockDrive::new(&Port::new().unwrap(), 1).controller,
+            registers,
+            port,
+            bus,
+            drive: None,
+            sectors: vec![0; SECTORS * common::SECTOR],
+            slow: Some(3),
+            waited: 0,
+            fails_to_start: false,
+            ignores: None,
+            starts: 0,
+            shut_down: false,
+        };
+        let value = capabilities.to_value();
+        model.set(CAP, value as u32);
+        model.set(CAP + 4, (value >> 32) as u32);
+        model
+    }
+
+    fn set(&self, offset: usize, value: u32) {
+        self.registers.half_word(offset).store(value, Ordering::Release);
+    }
+
+    fn get(&self, offset: usize) -> u32 {
+        self.registers.half_word(offset).load(Ordering::Acquire)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.get(CSTS) == u32::MAX
+    }
+
+    /// All registers read as ones from now on.
+    fn pull(&mut self) {
+        for offset in (0..0x40).step_by(4) {
+            self.set(offset, u32::MAX);
+        }
+        self.drive = None;
+    }
+
+    fn is_due(&mut self) -> bool {
+        self.waited += 1;
+        let due = self.slow.is_some_and(|slow| self.waited > slow);
+        if due {
+            self.waited = 0;
+        }
+        due
+    }
+
+    fn pump(&mut self) {
+        if self.is_gone() {
+            return;
+        }
+        let wanted = Configuration::from_value(self.get(CC));
+        match (wanted.enabled, self.drive.is_some()) {
+            (true, false) if self.fails_to_start => {
+                self.set(CSTS, ControllerStatus { fatal: true, ..Default::default() }.to_value());
+            }
+            (true, false) if self.is_due() => self.start(),
+            (false, true) if self.is_due() => {
+                self.sectors = self.drive.take().unwrap().sectors;
+                self.set(CSTS, 0);
+            }
+            _ => {}
+        }
+        let Some(drive) = &mut self.drive else { return };
+        drive.faults.ignore_admin = self.ignores;
+        drive.pump();
+        if wanted.shut_down {
+            self.shut_down = true;
+            let status = ControllerStatus { ready: true, fatal: false, shut_down: true };
+            self.set(CSTS, status.to_value());
+        }
+    }
+
+    fn start(&mut self) {
+        let ((sq, entries), (cq, _)) = (self.port.admin_submission(), self.port.admin_completion());
+        let long = |at| u64::from(self.get(at)) | u64::from(self.get(at + 4)) << 32;
+        assert_eq!((long(ASQ), long(ACQ)), (sq.0, cq.0));
+        let size = u32::from(entries) - 1;
+        assert_eq!(self.get(AQA), size | size << 16);
+        assert_eq!(self.get(CC), 0x0046_0001, "entries of 64 and 16 bytes, pages of 4096");
+        let mut drive = MockDrive::new(&self.port, SECTORS);
+        drive.sectors = std::mem::take(&mut self.sectors);
+        drive.controller = self.identify;
+        self.drive = Some(drive);
+        self.starts += 1;
+        self.set(CSTS, ControllerStatus { ready: true, ..Default::default() }.to_value());
+    }
+
+    fn attach(&mut self, options: AttachOptions) -> Result<Controller, DriverError> {
+        Controller::attach_device(self.port.clone(), options, &mut || self.pump(), PUMP)
+    }
+}
+
+fn queues(model: &mut Model, count: usize) -> (Arc<Mutex<Controller>>, Vec<EmulatedQueue>) {
+    let controller = Arc::new(Mutex::new(model.attach(AttachOptions::default()).unwrap()));
+    let open = |_| {
+        let vector = controller.lock().unwrap().next_queue();
+        EmulatedQueue::open(&controller, 8, vector, &mut || model.pump()).unwrap()
+    };
+    let queues = (0..count).map(open).collect();
+    (controller, queues)
+}
+
+/// Starts writes of a sector each, of bytes that say which.
+fn start(queue: &mut EmulatedQueue, region: &Region, at: Iova, count: usize, now: Nanos) {
+    for i in 0..count {
+        region.fill(i * 4096, 4096, 0x40 + i as u8);
+        let mut tag = [Tag(0)];
+        assert_eq!(queue.get_free_tags(&mut tag), 1);
+        let data = Payload::At(at.offset(i as u64 * 4096));
+        queue.bind_tag_cmd(tag[0], &Request::write(i as u64, 1, data, i as u64), now).unwrap();
+    }
+    queue.issue_tags();
+}
+
+fn take_back(queue: &mut EmulatedQueue) -> usize {
+    let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
+    for tag in &bound {
+        queue.detach_tag_cmd(*tag).unwrap();
+        queue.release_tags(&[*tag]).unwrap();
+    }
+    bound.len()
+}
+
+fn finish(model: &mut Model, queue: &mut EmulatedQueue, count: usize) {
+    for _ in 0..4 {
+        model.pump();
+    }
+    for _ in 0..count {
+        let event = queue.fetch_event().expect("an answer");
+        assert_eq!(event.status, Status::SUCCESS);
+        queue.detach_tag_cmd(event.tag).unwrap();
+        queue.release_tags(&[event.tag]).unwrap();
+    }
+    assert!(queue.fetch_event().is_none());
+}
+
+#[test]
+fn a_controller_comes_up_whatever_its_stride() {
+    for doorbell_stride in [0, 1, 4] {
+        let mut model = Model::new(Capabilities { doorbell_stride, ..capabilities() });
+        let (controller, mut all) = queues(&mut model, 2);
+        let info = controller.lock().unwrap().info().clone();
+        assert_eq!(info.data, DataPointers::Sgl);
+        assert!(info.features.discard && !info.features.extents, "no commands of our own");
+        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        for queue in &mut all {
+            start(queue, &region, at, 5, Nanos(1));
+            finish(&mut model, queue, 5);
+        }
+        assert_eq!(model.drive.as_ref().unwrap().sectors[3 * 4096], 0x43);
+        let mapped = model.bus.mapped.lock().unwrap().clone();
+        assert!(
+            mapped.iter().all(|(at, bytes)| at.0 >= 1 << 32 && at.0 + *bytes as u64 <= 1 << 39)
+        );
+        let parker = clock::Parker::new().unwrap();
+        all[1].set_waker(parker.waker());
+        assert_eq!(*model.bus.connected.lock().unwrap(), [2]);
+    }
+}
+
+#[test]
+fn a_controller_that_runs_is_stopped_first() {
+    let mut model = Model::new(capabilities());
+    drop(model.attach(AttachOptions::default()).unwrap());
+    model.attach(AttachOptions::default()).unwrap();
+    assert_eq!(model.starts, 2);
+}
+
+#[test]
+fn limits_of_the_controller_are_kept() {
+    let mut model = Model::new(capabilities());
+    let (controller, _queues) = queues(&mut model, 1);
+    assert_eq!(controller.lock().unwrap().max_entries(), 32);
+    let deep = EmulatedQueue::open(&controller, 33, None, &mut || model.pump()).unwrap_err();
+    assert!(matches!(deep, EmulatedError::Driver(DriverError::Depth { depth: 33, .. })), "{deep}");
+    EmulatedQueue::open(&controller, 32, None, &mut || model.pump()).unwrap();
+    // One vector is the admin queue's.
+    assert_eq!(model.port.most_queues(), 8);
+    assert!(model.port.is_device() && !model.port.is_shared() && !model.port.has_drive());
+}
+
+#[test]
+fn what_is_no_controller_for_this_driver_is_refused() {
+    let lacks = |capabilities: Capabilities, what: &str| {
+        let error = Model::new(capabilities).attach(AttachOptions::default()).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    lacks(Capabilities { nvm_commands: false, ..capabilities() }, "NVM command set");
+    lacks(Capabilities { page_min: 1, ..capabilities() }, "pages of 4096");
+    lacks(Capabilities { max_entries: 1, ..capabilities() }, "1 entry");
+    // Metadata beside the sectors.
+    let mut model = Model::new(capabilities());
+    let port = model.port.clone();
+    let error = Controller::attach_device(
+        port,
+        AttachOptions::default(),
+        &mut || {
+            model.pump();
+            if let Some(drive) = &mut model.drive {
+                drive.namespace.lbaf[0].ms = 8.into();
+            }
+        },
+        PUMP,
+    );
+    assert!(matches!(error, Err(DriverError::Metadata { nsid: 1, bytes: 8 })), "{error:?}");
+    let mut model = Model::new(capabilities());
+    model.identify.sgls = 0.into();
+    let sgls = AttachOptions { data: Some(DataPointers::Sgl), ..AttachOptions::default() };
+    assert!(matches!(model.attach(sgls), Err(DriverError::Lacks { .. })));
+    let named = AttachOptions { nsid: Some(2), ..AttachOptions::default() };
+    assert!(matches!(model.attach(named), Err(DriverError::NoSuchNamespace { nsid: 2 })));
+    assert_eq!(model.attach(AttachOptions::default()).unwrap().info().data, DataPointers::Prp);
+}
+
+#[test]
+fn a_controller_that_is_slow_fails_or_goes_is_told_apart() {
+    // CAP.TO is 1 s: 100 pumps.
+    let mut model = Model::new(capabilities());
+    model.slow = Some(95);
+    model.attach(AttachOptions::default()).unwrap();
+    model.slow = Some(120);
+    let error = model.attach(AttachOptions::default()).unwrap_err();
+    let stop = DriverError::BringUp { step: "stop", waited: Nanos::from_millis(1000) };
+    assert_eq!(error.to_string(), stop.to_string());
+    let mut model = Model::new(capabilities());
+    model.slow = None;
+    let error = model.attach(AttachOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "the controller did not become ready within 1000 ms");
+    let mut model = Model::new(capabilities());
+    model.fails_to_start = true;
+    assert!(matches!(model.attach(AttachOptions::default()), Err(DriverError::Failed)));
+    let mut model = Model::new(capabilities());
+    model.pull();
+    assert!(matches!(model.attach(AttachOptions::default()), Err(DriverError::Gone)));
+}
+
+#[test]
+fn memory_that_cannot_be_mapped_is_an_error() {
+    let mut model = Model::new(capabilities());
+    model.bus.most.store(2, Ordering::Relaxed);
+    let controller = Arc::new(Mutex::new(model.attach(AttachOptions::default()).unwrap()));
+    let error = EmulatedQueue::open(&controller, 8, None, &mut || model.pump()).unwrap_err();
+    assert!(error.to_string().contains("ulimit -l"), "{error}");
+    let place = model.port.memory().provide((1 << 30) + 1).unwrap_err();
+    assert!(matches!(place, RegisterError::TooLong { most: 0x4000_0000, .. }), "{place}");
+}
+
+/// Polls everything until no queue is being reset, for `limit` at most; returns when.
+fn settle(model: &mut Model, all: &mut [EmulatedQueue], from: Nanos, limit: Nanos) -> Nanos {
+    let mut now = from;
+    loop {
+        now += Nanos::from_millis(1);
+        model.pump();
+        for queue in all.iter_mut() {
+            queue.poll(now);
+        }
+        if all.iter().all(|q| q.state() != QueueState::Resetting) {
+            return now;
+        }
+        assert!(now < from + limit, "still under way after {limit}");
+    }
+}
+
+#[test]
+fn a_controller_that_does_not_let_go_of_a_queue_is_reset() {
+    for ignored in [admin::DELETE_SQ, admin::DELETE_CQ, admin::CREATE_CQ] {
+        let mut model = Model::new(capabilities());
+        let (controller, mut all) = queues(&mut model, 3);
+        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        for queue in &mut all {
+            start(queue, &region, at, 4, Nanos(1));
+        }
+        model.ignores = Some(ignored);
+        all[0].reset(Nanos(2));
+        // As long as the controller has patience with it.
+        let mut now = Nanos(2);
+        while controller.lock().unwrap().resets() == 0 {
+            now += Nanos::from_millis(1);
+            all[0].poll(now);
+            assert!(now < Nanos::from_millis(10_100), "{ignored:#x}");
+        }
+        assert!(now > Nanos::from_millis(9_900));
+        model.ignores = None;
+        // The others hear of it by themselves, and nothing comes twice.
+        all[1].poll(now);
+        assert_eq!(all[1].state(), QueueState::Resetting);
+        assert!(!all[1].check_event() && all[1].fetch_event().is_none());
+        settle(&mut model, &mut all, now, Nanos::from_millis(2_000));
+        for queue in &mut all {
+            assert_eq!(queue.state(), QueueState::Ready, "{ignored:#x}");
+            assert!(queue.fetch_event().is_none());
+            assert_eq!(take_back(queue), 4);
+            start(queue, &region, at, 7, now);
+            finish(&mut model, queue, 7);
+            assert_eq!(queue.pair().stray_completions(), 0);
+        }
+        assert_eq!((model.starts, controller.lock().unwrap().resets()), (2, 1));
+        controller.lock().unwrap().health(&mut || model.pump()).unwrap();
+        for queue in all {
+            let back = &mut |_| panic!("nothing is outstanding");
+            queue.close(back, &mut || model.pump()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_controller_that_does_not_come_back_is_given_up() {
+    for fails in [true, false] {
+        let mut model = Model::new(capabilities());
+        let (controller, mut all) = queues(&mut model, 2);
+        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        start(&mut all[0], &region, at, 4, Nanos(1));
+        controller.lock().unwrap().reset(Nanos(2)).unwrap();
+        let error = controller.lock().unwrap().health(&mut || ()).unwrap_err();
+        assert!(error.is_unresponsive(), "{error}");
+        match fails {
+            true => model.fails_to_start = true,
+            false => model.slow = None,
+        }
+        settle(&mut model, &mut all, Nanos(2), Nanos::from_millis(3_000));
+        for queue in &mut all {
+            assert_eq!(queue.state(), QueueState::Removed);
+        }
+        assert_eq!(take_back(&mut all[0]), 4);
+        let refused = controller.lock().unwrap().reset(Nanos(3)).unwrap_err();
+        assert!(matches!(refused, DriverError::Gone), "{refused}");
+    }
+}
+
+#[test]
+fn a_controller_that_is_pulled_out_is_removed_at_once() {
+    let mut model = Model::new(capabilities());
+    let (_controller, mut all) = queues(&mut model, 2);
+    let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+    for queue in &mut all {
+        start(queue, &region, at, 4, Nanos(1));
+    }
+    // One is being reset already.
+    all[1].reset(Nanos(1));
+    model.pull();
+    all[0].reset(Nanos(2));
+    all[1].poll(Nanos(2));
+    for queue in &mut all {
+        assert_eq!(queue.state(), QueueState::Removed);
+        assert!(queue.fetch_event().is_none());
+        assert_eq!(take_back(queue), 4);
+    }
+}
+
+#[test]
+fn an_emulated_drive_has_no_registers_to_be_reset_by() {
+    let port = Port::new().unwrap();
+    let mut drive = MockDrive::new(&port, 8);
+    let mut controller = Controller::attach(port, &mut || drive.pump(), 100).unwrap();
+    assert!(matches!(controller.reset(Nanos(1)), Err(DriverError::Lacks { .. })));
+    assert_eq!(controller.resets(), 0);
+}
+
+#[test]
+fn events_are_asked_for_one_at_a_time_and_again_after_a_reset() {
+    let mut model = Model::new(capabilities());
+    let mut controller = model.attach(AttachOptions::default()).unwrap();
+    assert!(matches!(controller.poll_event(), Err(DriverError::NotWatching)));
+    controller.await_event().unwrap();
+    controller.await_event().unwrap();
+    model.pump();
+    assert_eq!(model.drive.as_ref().unwrap().requests.len(), 1);
+    assert_eq!(controller.poll_event().unwrap(), None);
+    let event = nvme::AsyncEvent { kind: nvme::AsyncEvent::HEALTH, info: 1, log_page: 2 };
+    model.drive.as_mut().unwrap().tell(event.to_dword());
+    assert_eq!(controller.poll_event().unwrap(), Some(event));
+    assert!(controller.poll_event().is_err(), "to be asked for again");
+    controller.await_event().unwrap();
+    let controller = Arc::new(Mutex::new(controller));
+    let mut queue = EmulatedQueue::open(&controller, 8, None, &mut || model.pump()).unwrap();
+    controller.lock().unwrap().reset(Nanos(1)).unwrap();
+    settle(&mut model, std::slice::from_mut(&mut queue), Nanos(1), Nanos::from_millis(500));
+    queue.poll(Nanos::from_millis(600));
+    settle(&mut model, std::slice::from_mut(&mut queue), Nanos(1), Nanos::from_millis(500));
+    model.pump();
+    let drive = model.drive.as_mut().unwrap();
+    assert_eq!(drive.requests.len(), 1, "asked again");
+    drive.tell(event.to_dword());
+    assert_eq!(controller.lock().unwrap().poll_event().unwrap(), Some(event));
+}

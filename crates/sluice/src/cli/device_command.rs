@@ -1,0 +1,148 @@
+//! `sluice device list`, `bind` and `unbind`: real NVMe controllers of this machine.
+
+use driver::pci::{PciError, PciSlot, PciSystem};
+use serde_json::json;
+
+use super::args::DeviceArgs;
+use super::{Failure, print};
+
+/// Runs `sluice device …`.
+///
+/// # Errors
+/// There is no such controller, the system uses it, or the kernel refuses.
+pub fn run(args: &DeviceArgs) -> Result<(), Failure> {
+    run_on(&PciSystem::default(), args)
+}
+
+fn run_on(system: &PciSystem, args: &DeviceArgs) -> Result<(), Failure> {
+    match args {
+        DeviceArgs::List(args) => {
+            let slots = system.controllers().map_err(failure)?;
+            print(&if args.json { list_json(system, &slots) } else { list(system, &slots) })
+        }
+        DeviceArgs::Bind(args) => told(system.bind(args.address)),
+        DeviceArgs::Unbind(args) => told(system.unbind(args.address)),
+    }
+}
+
+fn failure(error: PciError) -> Failure {
+    match error.is_usage() {
+        true => Failure::Usage(error.to_string()),
+        false => Failure::Other(error.to_string()),
+    }
+}
+
+fn told(slot: Result<PciSlot, PciError>) -> Result<(), Failure> {
+    let slot = slot.map_err(failure)?;
+    let opened =
+        if slot.is_bound() { format!("; open it as vfio:{}", slot.address) } else { "".into() };
+    print(&format!("{} has driver {}{opened}\n", slot.address, driver_of(&slot)))
+}
+
+fn driver_of(slot: &PciSlot) -> &str {
+    slot.driver.as_deref().unwrap_or("none")
+}
+
+/// A line per controller, and below it what uses it.
+fn list(system: &PciSystem, slots: &[PciSlot]) -> String {
+    if slots.is_empty() {
+        return "no NVMe controllers\n".into();
+    }
+    let mut out =
+        format!("{:<14} {:<10} {:<10} {:<6} namespaces\n", "address", "id", "driver", "group");
+    for slot in slots {
+        let id = format!("{:04x}:{:04x}", slot.vendor, slot.device);
+        let group = slot.group.map_or("none".into(), |g| g.to_string());
+        let devices = system.block_devices(slot.address).join(" ");
+        let line = format!(
+            "{:<14} {id:<10} {:<10} {group:<6} {devices}",
+            slot.address.to_string(),
+            driver_of(slot)
+        );
+        out += line.trim_end();
+        out += "\n";
+        for user in system.users(slot.address) {
+            out += &format!("  {user}\n");
+        }
+    }
+    out
+}
+
+fn list_json(system: &PciSystem, slots: &[PciSlot]) -> String {
+    let controllers = slots.iter().map(|slot| {
+        let users = system.users(slot.address).iter().map(|u| u.to_string()).collect::<Vec<_>>();
+        json!({
+            "address": slot.address.to_string(),
+            "vendor": slot.vendor,
+            "device": slot.device,
+            "driver": slot.driver,
+            "group": slot.group,
+            "namespaces": system.block_devices(slot.address),
+            "users": users,
+        })
+    });
+    format!("{}\n", json!({ "controllers": controllers.collect::<Vec<_>>() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::super::args::DeviceBindArgs;
+    use super::*;
+
+    /// A controller that the system swaps to.
+    fn sample(root: &Path) -> PciSystem {
+        let system =
+            PciSystem { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") };
+        let folder = system.sys.join("bus/pci/devices/0000:01:00.0");
+        for below in ["nvme/nvme0/nvme0n1", "iommu_group_3"] {
+            fs::create_dir_all(folder.join(below)).unwrap();
+        }
+        for (name, text) in [("class", "0x010802"), ("vendor", "0x144d"), ("device", "0xa80a")] {
+            fs::write(folder.join(name), text).unwrap();
+        }
+        for driver in ["nvme", "vfio-pci"] {
+            fs::create_dir_all(system.sys.join("bus/pci/drivers").join(driver)).unwrap();
+        }
+        symlink(system.sys.join("bus/pci/drivers/nvme"), folder.join("driver")).unwrap();
+        fs::create_dir_all(root.join("groups/3")).unwrap();
+        symlink(root.join("groups/3"), folder.join("iommu_group")).unwrap();
+        fs::create_dir_all(system.sys.join("class/block/nvme0n1")).unwrap();
+        fs::create_dir_all(&system.proc).unwrap();
+        fs::write(system.proc.join("swaps"), "Filename\n/dev/nvme0n1 partition\n").unwrap();
+        system
+    }
+
+    #[test]
+    fn the_list_says_who_has_what_and_what_uses_it() {
+        let root = tempfile::tempdir().unwrap();
+        let system = sample(root.path());
+        let slots = system.controllers().unwrap();
+        let text = list(&system, &slots);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "0000:01:00.0   144d:a80a  nvme       3      nvme0n1");
+        assert_eq!(lines[2], "  nvme0n1 is swapped to");
+        assert_eq!(lines.len(), 3);
+        let json: serde_json::Value = serde_json::from_str(&list_json(&system, &slots)).unwrap();
+        let one = &json["controllers"][0];
+        assert_eq!((&one["driver"], &one["group"]), (&json!("nvme"), &json!(3)));
+        assert_eq!(one["users"], json!(["nvme0n1 is swapped to"]));
+        assert_eq!(list(&system, &[]), "no NVMe controllers\n");
+    }
+
+    #[test]
+    fn what_the_system_uses_is_not_bound() {
+        let root = tempfile::tempdir().unwrap();
+        let system = sample(root.path());
+        let address = "0000:01:00.0".parse().unwrap();
+        let bind = |system: &PciSystem| run_on(system, &DeviceArgs::Bind(DeviceBindArgs { address }));
+        let Err(Failure::Usage(said)) = bind(&system) else { panic!("bound") };
+        assert_eq!(said, "0000:01:00.0 is in use: nvme0n1 is swapped to");
+        let nowhere = PciSystem { sys: root.path().join("none"), ..system };
+        let Err(Failure::Usage(said)) = bind(&nowhere) else { panic!("bound") };
+        assert!(said.contains("no such PCI function"), "{said}");
+    }
+}

@@ -1,0 +1,296 @@
+//! [`Load`]: random requests over several queues against a model of what every sector holds. A
+//! request of up to 4 MiB is cut into commands by the drive's limit. The seed is printed, and replays
+//! with `SLUICE_SEED`.
+
+use std::sync::Arc;
+
+use block::{Device, Raw};
+use clock::Component;
+use driver::{DataPointers, EmulatedQueue, Op, Payload, Request};
+use ring::{Iova, Region};
+use rng::Rng;
+
+use crate::rig::Rig;
+
+/// Requests outstanding at a time.
+const SLOTS: usize = 6;
+/// Bytes of the longest request.
+const MOST: u64 = 4 << 20;
+/// Bytes of memory of a slot: the longest request, anywhere in a page.
+const SLOT_BYTES: usize = (4 << 20) + 4096;
+
+/// What a sector holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// It was not written by the model.
+    Unknown,
+    Zeros,
+    Stamp(u32),
+}
+
+/// A request under way.
+struct Flight {
+    op: Op,
+    lba: u64,
+    sectors: u32,
+    /// Where in the slot's memory the data begins.
+    offset: usize,
+    stamp: u32,
+    /// Commands that have not ended.
+    left: u32,
+    /// Commands that have not been submitted: the first sector of the next.
+    next: u32,
+    queue: usize,
+}
+
+pub(crate) struct Load {
+    seed: u64,
+    rng: Rng,
+    queues: Vec<Raw<EmulatedQueue>>,
+    slots: Vec<(Arc<Region>, Iova, Option<Flight>)>,
+    held: Vec<Held>,
+    sector_bytes: usize,
+    stamps: u32,
+    data: DataPointers,
+    discards_are_zeros: bool,
+    pub(crate) commands: u64,
+}
+
+/// The words that a sector with a stamp holds.
+fn fill(into: &mut [u8], lba: u64, stamp: u32) {
+    let mut word = lba.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(stamp) << 32 | 1;
+    for bytes in into.chunks_exact_mut(8) {
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1442695040888963407);
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+impl Load {
+    pub(crate) fn new(rig: &mut Rig, queues: u16, depth: u16, default_seed: u64) -> Load {
+        let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok());
+        let seed = seed.unwrap_or(default_seed);
+        println!("SLUICE_SEED={seed}");
+        let queue = |rig: &mut Rig| {
+            let queue = rig.queue(depth).unwrap();
+            let limits = queue.limits();
+            Raw::new(queue, limits)
+        };
+        let queues = (0..queues).map(|_| queue(rig)).collect();
+        let slot = |_| {
+            let (region, at) = rig.port.memory().provide(SLOT_BYTES).unwrap();
+            (region, at, None)
+        };
+        let slots = (0..SLOTS).map(slot).collect();
+        let sector_bytes = rig.info.sector_bytes as usize;
+        // Three of the longest requests, and not all of them aligned.
+        let sectors = (3 * MOST as usize / sector_bytes).min(rig.info.sectors as usize);
+        Load {
+            seed,
+            rng: Rng::new(seed),
+            queues,
+            slots,
+            held: vec![Held::Unknown; sectors],
+            sector_bytes,
+            stamps: 0,
+            data: rig.info.data,
+            // Other drives may, and need not (NVMe section 5.15.2.1, DLFEAT).
+            discards_are_zeros: !rig.world.is_real(),
+            commands: 0,
+        }
+    }
+
+    /// Carries `requests` requests out, then reads everything back.
+    pub(crate) fn run(&mut self, rig: &mut Rig, requests: usize) {
+        let mut left = requests;
+        while left > 0 || self.slots.iter().any(|s| s.2.is_some()) {
+            if left > 0 && self.begin(rig) {
+                left -= 1;
+            }
+            self.step(rig);
+        }
+        self.read_back(rig);
+    }
+
+    pub(crate) fn close(self, rig: &mut Rig) {
+        for queue in self.queues {
+            let (queue, mut ended) = queue.into_queue();
+            assert!(ended.next().is_none());
+            drop(ended);
+            rig.close(queue);
+        }
+    }
+
+    /// Begins a request, if there is a slot and its sectors are nobody else's.
+    fn begin(&mut self, rig: &Rig) -> bool {
+        let Some(slot) = self.slots.iter().position(|s| s.2.is_none()) else { return false };
+        let sectors_most = (MOST as usize / self.sector_bytes).min(self.held.len());
+        let scale = self.rng.below(u64::from(sectors_most.ilog2()) + 1);
+        let mut sectors = 1 + self.rng.below(1 << scale) as u32;
+        if self.rng.below(20) == 0 {
+            sectors = sectors_most as u32;
+        }
+        let features = rig.info.features;
+        let op = match self.rng.below(20) {
+            0 => Op::Flush,
+            1 if features.discard => Op::Discard,
+            2 if features.write_zeroes => Op::WriteZeroes,
+            3..=11 => Op::Write,
+            _ => Op::Read,
+        };
+        let sectors = match op {
+            Op::Flush => 0,
+            Op::Discard | Op::WriteZeroes => sectors.min(2048),
+            _ => sectors,
+        };
+        let lba = self.rng.below((self.held.len() - sectors as usize + 1) as u64);
+        let taken = |f: &Flight| {
+            let (end, other) = (lba + u64::from(sectors), f.lba + u64::from(f.sectors));
+            lba < other && f.lba < end
+        };
+        if self.slots.iter().flat_map(|s| &s.2).any(taken) {
+            return false;
+        }
+        // Lists of pages begin at any dword, SGLs at any byte.
+        let unit = if self.data == DataPointers::Prp { 4 } else { 1 };
+        let offset = match self.rng.below(3) {
+            0 => 0,
+            1 => self.rng.below(8) as usize * 512,
+            _ => self.rng.below(4096 / unit) as usize * unit as usize,
+        };
+        self.stamps += 1;
+        let stamp = self.stamps;
+        if op == Op::Write {
+            let mut bytes = vec![0; self.sector_bytes];
+            for i in 0..u64::from(sectors) {
+                fill(&mut bytes, lba + i, stamp);
+                self.slots[slot].0.write(offset + i as usize * self.sector_bytes, &bytes);
+            }
+        } else if op == Op::Read {
+            let len = sectors as usize * self.sector_bytes;
+            self.slots[slot].0.fill(offset, len, 0xee);
+        }
+        let queue = self.rng.below(self.queues.len() as u64) as usize;
+        let flight = Flight { op, lba, sectors, offset, stamp, left: 0, next: 0, queue };
+        self.slots[slot].2 = Some(flight);
+        self.submit(rig, slot);
+        true
+    }
+
+    /// Submits as many commands of a slot's request as its queue takes.
+    fn submit(&mut self, rig: &Rig, slot: usize) {
+        let (most, bytes) = (rig.info.max_sectors, self.sector_bytes as u64);
+        let (_, at, flight) = &mut self.slots[slot];
+        let Some(flight) = flight else { return };
+        let now = clock::Nanos::ZERO;
+        while flight.next < flight.sectors.max(1) {
+            let sectors = match flight.op {
+                Op::Read | Op::Write => (flight.sectors - flight.next).min(most),
+                _ => flight.sectors,
+            };
+            let lba = flight.lba + u64::from(flight.next);
+            let data = at.offset(flight.offset as u64 + u64::from(flight.next) * bytes);
+            let data = match flight.op {
+                Op::Read | Op::Write => Payload::At(data),
+                _ => Payload::BitBucket,
+            };
+            let fua = flight.op == Op::Write && flight.stamp % 8 == 0;
+            let request = Request {
+                op: flight.op,
+                lba,
+                sectors,
+                data,
+                fua,
+                may_unmap: flight.stamp % 2 == 0,
+                tag: slot as u64,
+            };
+            if self.queues[flight.queue].submit(now, request).is_err() {
+                return;
+            }
+            self.commands += 1;
+            flight.next += sectors.max(1);
+            flight.left += 1;
+        }
+    }
+
+    /// Lets everything go on, and takes what has ended.
+    fn step(&mut self, rig: &mut Rig) {
+        let now = rig.world.pump();
+        for queue in 0..self.queues.len() {
+            self.queues[queue].poll(now);
+            while let Some(ended) = self.queues[queue].reap() {
+                let slot = ended.tag as usize;
+                let seed = self.seed;
+                let flight =
+                    self.slots[slot].2.as_mut().unwrap_or_else(|| panic!("seed {seed}: twice"));
+                assert_eq!(flight.queue, queue, "seed {seed}: another queue's");
+                assert!(
+                    ended.status.is_success(),
+                    "seed {seed}: {:?} of {} at {}: {}",
+                    flight.op,
+                    flight.sectors,
+                    flight.lba,
+                    ended.status
+                );
+                flight.left -= 1;
+                if flight.left == 0 && flight.next >= flight.sectors.max(1) {
+                    self.end(slot);
+                }
+            }
+        }
+        for slot in 0..SLOTS {
+            self.submit(rig, slot);
+        }
+    }
+
+    fn end(&mut self, slot: usize) {
+        let Some(flight) = self.slots[slot].2.take() else { return };
+        let range = flight.lba as usize..flight.lba as usize + flight.sectors as usize;
+        match flight.op {
+            Op::Write => self.held[range].fill(Held::Stamp(flight.stamp)),
+            Op::WriteZeroes => self.held[range].fill(Held::Zeros),
+            Op::Discard if self.discards_are_zeros => self.held[range].fill(Held::Zeros),
+            Op::Discard => self.held[range].fill(Held::Unknown),
+            Op::Read => self.check(slot, &flight),
+            Op::Flush | Op::Extents => {}
+        }
+    }
+
+    fn check(&self, slot: usize, flight: &Flight) {
+        let (mut found, mut wanted) = (vec![0; self.sector_bytes], vec![0; self.sector_bytes]);
+        for i in 0..flight.sectors as usize {
+            let lba = flight.lba + i as u64;
+            match self.held[lba as usize] {
+                Held::Unknown => continue,
+                Held::Zeros => wanted.fill(0),
+                Held::Stamp(stamp) => fill(&mut wanted, lba, stamp),
+            }
+            self.slots[slot].0.read(flight.offset + i * self.sector_bytes, &mut found);
+            assert!(
+                found == wanted,
+                "seed {}: sector {lba} of {} at {} into offset {}: {:?}, found {:02x?}",
+                self.seed,
+                flight.sectors,
+                flight.lba,
+                flight.offset,
+                self.held[lba as usize],
+                &found[..16]
+            );
+        }
+    }
+
+    /// Reads everything that the model knows.
+    fn read_back(&mut self, rig: &mut Rig) {
+        let most = MOST as usize / self.sector_bytes;
+        for lba in (0..self.held.len()).step_by(most) {
+            let sectors = most.min(self.held.len() - lba) as u32;
+            let (lba, queue) = (lba as u64, lba % self.queues.len());
+            let flight =
+                Flight { op: Op::Read, lba, sectors, offset: 0, stamp: 1, left: 0, next: 0, queue };
+            self.slots[0].2 = Some(flight);
+            self.submit(rig, 0);
+            while self.slots[0].2.is_some() {
+                self.step(rig);
+            }
+        }
+    }
+}

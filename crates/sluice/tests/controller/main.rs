@@ -1,0 +1,43 @@
+//! One suite of tests for whatever speaks NVMe at the other end of a port: an emulated drive in
+//! virtual time (`cargo test`), and a real controller by way of VFIO (`make test-guest`, which runs
+//! the ignored tests in a guest with QEMU's controller; `SLUICE_CONTROLLER` has its address).
+
+mod guest;
+mod load;
+mod rig;
+mod suite;
+
+use driver::{AttachOptions, DataPointers};
+use rig::Rig;
+
+fn emulated(sector_bytes: u32, data: DataPointers) -> Rig {
+    Rig::emulated(sector_bytes, AttachOptions { data: Some(data), ..AttachOptions::default() })
+}
+
+macro_rules! on_emulated_drives {
+    ($($test:ident)*) => {$(
+        #[test]
+        fn $test() {
+            for (sector_bytes, data) in [
+                (512, DataPointers::Prp),
+                (4096, DataPointers::Prp),
+                (512, DataPointers::SglAndPrp),
+                (512, DataPointers::Sgl),
+                (4096, DataPointers::Sgl),
+            ] {
+                suite::$test(&mut emulated(sector_bytes, data));
+            }
+        }
+    )*};
+}
+
+on_emulated_drives! {
+    data_is_what_was_written_at_every_size_and_place
+    what_is_thrown_away_goes_nowhere
+    memory_that_entries_cannot_name_is_refused
+    queues_are_granted_up_to_a_number
+    the_health_log_counts
+    a_queue_is_reset_under_load
+    other_namespaces_are_refused
+    a_queue_is_closed_under_load
+}
