@@ -8,7 +8,7 @@ DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 GUEST_PACKAGES := qemu-system-x86 cpio xz-utils
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++
 
-.PHONY: help demo capi install-capi fio-engine test test-long test-fio test-guest test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
+.PHONY: help demo capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in a Li
 	    | sed -n 's/.*"executable":"\([^"]*controller-[^"]*\)".*/\1/p' | tail -1); \
 	  scripts/guest scripts/guest-controller "$$suite" "$${CARGO_TARGET_DIR:-target}/debug/sluice"
 
+fuzz: ## libFuzzer on what drives read from rings and servers and clients from sockets, FUZZ_SECONDS (60) each
+	scripts/fuzz $(FUZZ_TARGETS)
+
 test-sanitizer: ## the crates with unsafe code under AddressSanitizer, where a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
 	  export RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/sanitizer"; \
@@ -56,7 +59,8 @@ test-sanitizer: ## the crates with unsafe code under AddressSanitizer, where a n
 	  ASAN_OPTIONS=detect_leaks=0 `# what the kernel may still write to is leaked on purpose` \
 	    $(CARGO) +nightly test --package sluice-driver --lib --test uring --target $$host && \
 	  ASAN_OPTIONS=detect_leaks=0 \
-	    $(CARGO) +nightly test --package sluice-capi --lib --test misuse --test pieces --test oracle --target $$host; \
+	    $(CARGO) +nightly test --package sluice-capi --lib --test misuse --test pieces --test oracle --test vectors \
+      --target $$host; \
 	else echo "no nightly toolchain: the sanitizer is not run"; fi
 
 test-loom: ## every interleaving of the lock-free ring that steers completions between cores

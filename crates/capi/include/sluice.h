@@ -2,7 +2,8 @@
  * Sluice: user-level I/O to drives, real or simulated. One page for each call is in docs/capi.
  *
  * Open a device, make queues of it, bind handles to queues, and read and write through handles; give back
- * in any order.
+ * in any order. An open-channel drive without a target takes vector commands of physical addresses instead,
+ * on queues of their own.
  *
  * Rules that hold for every call:
  *
@@ -13,8 +14,8 @@
  * - Structs that may grow begin with `size`, which the caller sets to their `sizeof`; zeroed members
  *   mean defaults. A larger struct than the library knows is understood as long as the rest is zero, and
  *   else refused with `-E2BIG`.
- * - Devices, queues, buffers and pollers may be used by any thread, several at a time; a handle by one
- *   at a time.
+ * - Devices, queues, buffers and pollers may be used by any thread, several at a time; a handle, or a
+ *   vector queue, by one at a time.
  * - Nothing here may be called after `fork()` in the child on what the parent has opened: open it anew.
  */
 /* Made of crates/capi/src by cbindgen: edit those, then UPDATE=1 cargo test --package sluice-capi. */
@@ -25,6 +26,31 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
+
+/**
+ * The drive copies sectors by itself (`SLUICE_VECTOR_COPY`).
+ */
+#define SLUICE_VECTOR_CAN_COPY 1
+
+/**
+ * Nothing is written in the chunk.
+ */
+#define SLUICE_CHUNK_FREE 1
+
+/**
+ * It is full, or takes no more writes until it is erased.
+ */
+#define SLUICE_CHUNK_CLOSED 2
+
+/**
+ * It is written in part; `write_pointer` says where writing goes on.
+ */
+#define SLUICE_CHUNK_OPEN 4
+
+/**
+ * It is not to be used.
+ */
+#define SLUICE_CHUNK_OFFLINE 8
 
 /**
  * Open for reading only: everything that would change the device fails with `-EROFS`.
@@ -203,6 +229,31 @@
 #define SLUICE_FOREVER UINT64_MAX
 
 /**
+ * Sectors to memory.
+ */
+#define SLUICE_VECTOR_READ 1
+
+/**
+ * Memory to sectors: whole units of `ws_min`, at the write pointers of their chunks.
+ */
+#define SLUICE_VECTOR_WRITE 2
+
+/**
+ * Erases the chunks that the addresses are in, each in one of its own.
+ */
+#define SLUICE_VECTOR_ERASE 3
+
+/**
+ * Sectors to other sectors inside of the drive, out-of-band bytes included.
+ */
+#define SLUICE_VECTOR_COPY 4
+
+/**
+ * What was read needed much error correction, and should be written elsewhere soon.
+ */
+#define SLUICE_VECTOR_HIGH_ECC 1
+
+/**
  * Major version of the header. Headers of another one are refused.
  */
 #define SLUICE_VERSION_MAJOR 0
@@ -250,6 +301,123 @@ typedef struct sluice_poller sluice_poller;
 typedef struct sluice_queue sluice_queue;
 
 /**
+ * A queue for vector commands, for one thread at a time.
+ */
+typedef struct sluice_vector_queue sluice_vector_queue;
+
+/**
+ * The shape of an open-channel drive. Set `size` to `sizeof(struct sluice_vector_geometry)` before asking.
+ *
+ * The address of a sector is, from the highest bits on, its group, its parallel unit, its chunk and its
+ * sector in the chunk, in so many bits each; `sluice_vector_address()` puts it together.
+ */
+typedef struct sluice_vector_geometry {
+    /**
+     * `sizeof(struct sluice_vector_geometry)`.
+     */
+    size_t size;
+    /**
+     * Groups (channels).
+     */
+    uint32_t groups;
+    /**
+     * Parallel units of a group.
+     */
+    uint32_t pus;
+    /**
+     * Chunks of a parallel unit.
+     */
+    uint32_t chunks;
+    /**
+     * Sectors of a chunk.
+     */
+    uint32_t sectors;
+    /**
+     * Bytes of a sector.
+     */
+    uint32_t sector_bytes;
+    /**
+     * Out-of-band bytes of a sector.
+     */
+    uint32_t oob_bytes;
+    /**
+     * Sectors that are written together at least: a write is of whole such units.
+     */
+    uint32_t ws_min;
+    /**
+     * Sectors that are best written together.
+     */
+    uint32_t ws_opt;
+    /**
+     * Sectors that must follow in the chunk before a sector can be read.
+     */
+    uint32_t mw_cunits;
+    /**
+     * Chunks that may be open at a time; 0 for no limit.
+     */
+    uint32_t max_open_chunks;
+    /**
+     * Addresses of a read or write at most: 64, or what the drive transfers at a time if that is less.
+     */
+    uint32_t max_addresses;
+    /**
+     * `SLUICE_VECTOR_CAN_COPY`.
+     */
+    uint32_t flags;
+    /**
+     * Bits of an address that are the group.
+     */
+    uint32_t group_bits;
+    /**
+     * Bits that are the parallel unit.
+     */
+    uint32_t pu_bits;
+    /**
+     * Bits that are the chunk.
+     */
+    uint32_t chunk_bits;
+    /**
+     * Bits that are the sector, the lowest.
+     */
+    uint32_t sector_bits;
+    /**
+     * The first parallel unit that may be used, counted through all groups: another than 0 of a part
+     * of a drive that another process serves.
+     */
+    uint32_t first_pu;
+    /**
+     * Parallel units from there on that may be used.
+     */
+    uint32_t pu_count;
+} sluice_vector_geometry;
+
+/**
+ * What a drive says of a chunk.
+ */
+typedef struct sluice_chunk {
+    /**
+     * The address of its first sector.
+     */
+    uint64_t address;
+    /**
+     * Sectors that can be written in it.
+     */
+    uint64_t sectors;
+    /**
+     * Sectors from its first on that are written.
+     */
+    uint64_t write_pointer;
+    /**
+     * `SLUICE_CHUNK_FREE`, `SLUICE_CHUNK_CLOSED`, `SLUICE_CHUNK_OPEN` or `SLUICE_CHUNK_OFFLINE`.
+     */
+    uint32_t state;
+    /**
+     * How worn it is, from 0 to 255.
+     */
+    uint32_t wear;
+} sluice_chunk;
+
+/**
  * How a device is opened. Set `size` to `sizeof(struct sluice_open_options)` and everything else to 0
  * that should be as usual.
  */
@@ -279,6 +447,16 @@ typedef struct sluice_open_options {
      * one queue each, and its image is opened with the same number ever after.
      */
     uint32_t queues;
+    /**
+     * Milliseconds that the server of a drive may take for an answer, and its drive for making or
+     * destroying a queue; 0 for 5000. A server that is stopped is waited for no longer: `-ETIMEDOUT`.
+     * Reads and writes have no such limit. 0 for everything that no other process serves.
+     */
+    uint32_t timeout_ms;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
 } sluice_open_options;
 
 /**
@@ -699,6 +877,107 @@ typedef struct sluice_handle_stats {
     uint64_t cache_dirty;
 } sluice_handle_stats;
 
+/**
+ * How a vector queue is made. Set `size` to `sizeof(struct sluice_vector_queue_options)` and everything
+ * else to 0 that should be as usual.
+ */
+typedef struct sluice_vector_queue_options {
+    /**
+     * `sizeof(struct sluice_vector_queue_options)`.
+     */
+    size_t size;
+    /**
+     * Commands outstanding at most, 1 to 65534; 0 for 255.
+     */
+    uint32_t depth;
+    /**
+     * How it waits: `SLUICE_WAIT_POLL` or `SLUICE_WAIT_EVENT`.
+     */
+    uint32_t wait;
+} sluice_vector_queue_options;
+
+/**
+ * A vector command. Zero what does not apply to its operation.
+ */
+typedef struct sluice_vector_request {
+    /**
+     * `SLUICE_VECTOR_READ`, `SLUICE_VECTOR_WRITE`, `SLUICE_VECTOR_ERASE` or `SLUICE_VECTOR_COPY`.
+     */
+    uint32_t op;
+    /**
+     * Addresses: 1 to 64, or to the drive's `max_addresses` if data moves and that is less.
+     */
+    uint32_t count;
+    /**
+     * The addresses, of which a copy reads. They are not looked at any more when the call returns.
+     */
+    const uint64_t *addresses;
+    /**
+     * As many addresses, which a copy writes.
+     */
+    const uint64_t *targets;
+    /**
+     * Where the data of a read or write is, sector after sector; `NULL` drops what is read, and writes
+     * zeros. It must stay until the command has ended.
+     */
+    const struct sluice_buffer *buffer;
+    /**
+     * Where in the buffer it begins, a multiple of 512 bytes.
+     */
+    uint64_t buffer_offset;
+    /**
+     * Where the out-of-band bytes of a read or write are, `oob_bytes` for each sector; `NULL` for none:
+     * a write writes zeros there. It must stay until the command has ended.
+     */
+    const struct sluice_buffer *oob;
+    /**
+     * Where in that buffer they begin, a multiple of 8 bytes.
+     */
+    uint64_t oob_offset;
+    /**
+     * Comes back with the completion; below 2^63.
+     */
+    uint64_t user_data;
+    /**
+     * 0.
+     */
+    uint32_t flags;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} sluice_vector_request;
+
+/**
+ * How a vector command ended.
+ */
+typedef struct sluice_vector_completion {
+    /**
+     * The request's.
+     */
+    uint64_t user_data;
+    /**
+     * Bit `i` stands for the `i`-th address (of a copy, the `i`-th target), which failed: it was not
+     * read, or may not have been written or erased. 0 exactly if `error` is 0.
+     */
+    uint64_t failed;
+    /**
+     * 0, or a negative `errno`: those of `struct sluice_completion`, and `-ENODATA` for sectors that are
+     * not written, or not readable yet, `-ESPIPE` for a write that is not at a write pointer or not of
+     * whole units, `-ERANGE` for addresses that the drive does not have or that may not be used here,
+     * `-EINVAL` also for chunks that cannot be erased in the state that they are in.
+     */
+    int32_t error;
+    /**
+     * The NVMe status field that stands behind it, without its phase tag.
+     */
+    uint16_t status;
+    /**
+     * `SLUICE_VECTOR_HIGH_ECC`, or 0.
+     */
+    uint16_t flags;
+} sluice_vector_completion;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -788,6 +1067,73 @@ void *sluice_buffer_data(const struct sluice_buffer *buffer);
 size_t sluice_buffer_size(const struct sluice_buffer *buffer);
 
 /**
+ * Says what shape an open-channel drive has.
+ *
+ * @param device The device.
+ * @param geometry Filled in as far as `geometry->size` reaches.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL`, also for a `size` that no version had, or `-EOPNOTSUPP` for anything but an open-channel
+ * drive without a target.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_vector_get_geometry(const struct sluice_device *device,
+                               struct sluice_vector_geometry *geometry);
+
+/**
+ * Puts the address of a sector together.
+ *
+ * @param device The device, an open-channel drive.
+ * @param group Its group.
+ * @param pu Its parallel unit in the group.
+ * @param chunk Its chunk in the parallel unit.
+ * @param sector Its place in the chunk.
+ * @param address Where the address goes.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL`, or `-ERANGE` for a sector that the drive does not have, or `-EOPNOTSUPP` as
+ * `sluice_vector_get_geometry()`.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_vector_address(const struct sluice_device *device,
+                          uint32_t group,
+                          uint32_t pu,
+                          uint32_t chunk,
+                          uint32_t sector,
+                          uint64_t *address);
+
+/**
+ * Asks an open-channel drive about its chunks.
+ *
+ * @param device The device.
+ * @param first The first chunk, counted through all parallel units of all groups.
+ * @param count How many.
+ * @param chunks Where they go: as many places.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL`, `-ERANGE` for chunks that the drive does not have, `-EOPNOTSUPP` as
+ * `sluice_vector_get_geometry()`, or `-EIO`, `-ETIMEDOUT`, `-ECONNRESET` where the drive does not answer.
+ * What is in `chunks` after a failure means nothing.
+ *
+ * # Threads
+ *
+ * Any. It waits for a command of the drive.
+ */
+int sluice_vector_get_chunks(const struct sluice_device *device,
+                             uint64_t first,
+                             uint64_t count,
+                             struct sluice_chunk *chunks);
+
+/**
  * Opens a device, for a header of a certain version; programs call `sluice_open()`, which fills that in.
  *
  * `what` is one of:
@@ -820,6 +1166,7 @@ size_t sluice_buffer_size(const struct sluice_buffer *buffer);
  *   the like; `-EBUSY` for a block device in use.
  * * `-EACCES`, `-EUSERS`, `-EBUSY`: a server refuses the user, more queues or connections, or has given the
  *   partition to others; `-ECONNREFUSED`, `-ECONNRESET`: there is none, or it goes.
+ * * `-ETIMEDOUT`: a server that is there does not answer, since it is stopped or has too much to do.
  * * `-EIO`: a scenario's drive cannot be had, such as of an image that is damaged or of another drive.
  * * `-EOPNOTSUPP`: a controller without IOMMU, or a kernel without VFIO.
  * * `-ENOSYS`, `-EPERM`: no io_uring here.
@@ -1204,7 +1551,9 @@ int sluice_poller_get_stats(const struct sluice_poller *poller, struct sluice_po
  * * `-EINVAL`: an argument or option, such as an unknown scheduler.
  * * `-E2BIG`: an option of a later version.
  * * `-ENOSPC`: the device has no queue left.
- * * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests.
+ * * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests:
+ *   `sluice_vector_queue_create()`.
+ * * `-ETIMEDOUT`: a server does not answer.
  * * `-ENOMEM`, `-EMFILE`, ...: what the system says.
  *
  * # Threads
@@ -1415,6 +1764,263 @@ int sluice_handle_disarm(struct sluice_handle *handle);
  */
 int sluice_handle_get_stats(const struct sluice_handle *handle,
                             struct sluice_handle_stats *stats);
+
+/**
+ * Makes a queue for vector commands.
+ *
+ * @param device The device, an open-channel drive without a target.
+ * @param options How, or `NULL` for the defaults.
+ * @param queue Where the queue goes; `NULL` goes there if the call fails.
+ *
+ * # Returns
+ *
+ * 0, or
+ *
+ * * `-EINVAL`, `-E2BIG`: an argument or option, or an option of a later version.
+ * * `-EOPNOTSUPP`: anything but an open-channel drive, whose targets take no addresses either.
+ * * `-ENOSPC`: the device has no queue left.
+ * * `-ENOMEM`, `-EMFILE`, ...: what the system says.
+ * * `-ETIMEDOUT`, `-ECONNRESET`: a server does not answer, or is gone.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_vector_queue_create(const struct sluice_device *device,
+                               const struct sluice_vector_queue_options *options,
+                               struct sluice_vector_queue **queue);
+
+/**
+ * Destroys a vector queue.
+ *
+ * What is outstanding is waited for, a minute at most, and its ends are thrown away.
+ *
+ * @param queue The queue; unless the call fails with `-EBUSY`, not to be used any more. `NULL` is nothing to
+ * destroy.
+ *
+ * # Returns
+ *
+ * 0, or
+ *
+ * * `-EBUSY`: another call is inside of the queue, which is as it was.
+ * * `-ETIMEDOUT`: the device does not answer. The queue is gone; its memory stays with the device.
+ * * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
+ * * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
+ *
+ * # Threads
+ *
+ * The queue's.
+ */
+int sluice_vector_queue_destroy(struct sluice_vector_queue *queue);
+
+/**
+ * Says how many commands a vector queue has: taken, and not reaped.
+ *
+ * @param queue The queue.
+ *
+ * # Returns
+ *
+ * How many, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the queue.
+ *
+ * # Threads
+ *
+ * The queue's.
+ */
+int sluice_vector_outstanding(const struct sluice_vector_queue *queue);
+
+/**
+ * Reads 1 to 64 sectors of an open-channel drive into a buffer, and waits for it.
+ *
+ * @param queue The queue.
+ * @param addresses The sectors' addresses.
+ * @param count How many.
+ * @param buffer Where to, sector after sector; `NULL` drops what is read.
+ * @param buffer_offset Where in the buffer, a multiple of 512 bytes.
+ * @param failed Where the bits of the addresses go that were not read; may be `NULL`. Not written when the
+ * command was not sent.
+ *
+ * # Returns
+ *
+ * 0, or a negative `errno`: those of `struct sluice_vector_completion`, with what `failed` does not name
+ * read all the same; and `-EINVAL` or `-EXDEV` for an argument that cannot be, `-EBUSY` while another call is
+ * inside of the queue.
+ *
+ * # Threads
+ *
+ * The queue's.
+ */
+int sluice_vector_read(struct sluice_vector_queue *queue,
+                       const uint64_t *addresses,
+                       uint32_t count,
+                       struct sluice_buffer *buffer,
+                       uint64_t buffer_offset,
+                       uint64_t *failed);
+
+/**
+ * Writes 1 to 64 sectors of an open-channel drive from a buffer, and waits for it.
+ *
+ * @param queue The queue.
+ * @param addresses The sectors' addresses: whole units of `ws_min`, at the write pointers of their chunks.
+ * @param count How many.
+ * @param buffer Where from, sector after sector; `NULL` writes zeros.
+ * @param buffer_offset Where in the buffer, a multiple of 512 bytes.
+ * @param failed Where the bits of the addresses go that may not be written; may be `NULL`. Not written when
+ * the command was not sent.
+ *
+ * # Returns
+ *
+ * As `sluice_vector_read()`.
+ *
+ * # Threads
+ *
+ * The queue's.
+ */
+int sluice_vector_write(struct sluice_vector_queue *queue,
+                        const uint64_t *addresses,
+                        uint32_t count,
+                        const struct sluice_buffer *buffer,
+                        uint64_t buffer_offset,
+                        uint64_t *failed);
+
+/**
+ * Erases 1 to 64 chunks of an open-channel drive, and waits for it.
+ *
+ * @param queue The queue.
+ * @param addresses An address in each chunk.
+ * @param count How many.
+ * @param failed Where the bits of the addresses go whose chunks may not be erased; may be `NULL`. Not
+ * written when the command was not sent.
+ *
+ * # Returns
+ *
+ * As `sluice_vector_read()`.
+ *
+ * # Threads
+ *
+ * The queue's.
+ */
+int sluice_vector_erase(struct sluice_vector_queue *queue,
+                        const uint64_t *addresses,
+                        uint32_t count,
+                        uint64_t *failed);
+
+/**
+ * Copies 1 to 64 sectors inside of an open-channel drive, out-of-band bytes included, and waits for it.
+ *
+ * @param queue The queue.
+ * @param addresses The addresses of what is read.
+ * @param targets As many addresses of what is written, as for `sluice_vector_write()`.
+ * @param count How many.
+ * @param failed Where the bits of the targets go that may not be written: all of them, when something
+ * cannot be read. May be `NULL`. Not written when the command was not sent.
+ *
+ * # Returns
+ *
+ * As `sluice_vector_read()`; `-EOPNOTSUPP` for a drive without `SLUICE_VECTOR_CAN_COPY`.
+ *
+ * # Threads
+ *
+ * The queue's.
+ */
+int sluice_vector_copy(struct sluice_vector_queue *queue,
+                       const uint64_t *addresses,
+                       const uint64_t *targets,
+                       uint32_t count,
+                       uint64_t *failed);
+
+/**
+ * Carries any vector command out, also with out-of-band bytes, and waits for it.
+ *
+ * @param queue The queue.
+ * @param request The command; its `user_data` comes back.
+ * @param completion Where its end goes. Not written when the command was not sent.
+ *
+ * # Returns
+ *
+ * 0 when the command has ended, in whatever way: `completion->error` says so. Or `-EINVAL` or `-EXDEV` for
+ * a command that cannot be, `-EOPNOTSUPP` for a copy where the drive makes none, `-EBUSY` while another call
+ * is inside of the queue.
+ *
+ * # Threads
+ *
+ * The queue's.
+ */
+int sluice_vector_run(struct sluice_vector_queue *queue,
+                      const struct sluice_vector_request *request,
+                      struct sluice_vector_completion *completion);
+
+/**
+ * Submits vector commands: they are with the drive when the call returns.
+ *
+ * It takes as many as there is room for, in order, and stops at the first that it cannot take: submit the
+ * rest again after reaping. The drive carries out those of one parallel unit in their order, and others in
+ * any.
+ *
+ * @param queue The queue.
+ * @param requests The commands; not looked at after the call.
+ * @param count How many.
+ *
+ * # Returns
+ *
+ * How many were taken, at least 1 unless `count` is 0; or, if not even the first was,
+ *
+ * * `-EAGAIN`: the queue is full.
+ * * `-EINVAL`, `-EXDEV`, `-EOPNOTSUPP`: as `sluice_vector_run()`. What only the drive can judge, such as an
+ *   address that it does not have, is in the completion.
+ * * `-EBUSY`: another call is inside of the queue.
+ *
+ * # Threads
+ *
+ * The queue's. It neither allocates nor locks.
+ */
+int sluice_vector_submit(struct sluice_vector_queue *queue,
+                         const struct sluice_vector_request *requests,
+                         size_t count);
+
+/**
+ * Takes vector commands that have ended, without waiting.
+ *
+ * @param queue The queue.
+ * @param completions Where they go.
+ * @param room How many there is room for.
+ *
+ * # Returns
+ *
+ * How many there were, 0 if nothing has ended; or `-EINVAL`, or `-EBUSY` while another call is inside of
+ * the queue.
+ *
+ * # Threads
+ *
+ * The queue's. It neither allocates nor locks.
+ */
+int sluice_vector_reap(struct sluice_vector_queue *queue,
+                       struct sluice_vector_completion *completions,
+                       size_t room);
+
+/**
+ * Waits for vector commands to end, as the queue was told to wait.
+ *
+ * @param queue The queue.
+ * @param completions Where they go.
+ * @param room How many there is room for, at least 1.
+ * @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
+ * in any case. With 0 it is `sluice_vector_reap()`.
+ * @param timeout_ns How long at most; `SLUICE_FOREVER` for no limit.
+ *
+ * # Returns
+ *
+ * How many there were, fewer than `min` if the time has passed, or if no more are outstanding; or
+ * `-EINVAL`, or `-EBUSY` while another call is inside of the queue.
+ *
+ * # Threads
+ *
+ * The queue's.
+ */
+int sluice_vector_wait(struct sluice_vector_queue *queue,
+                       struct sluice_vector_completion *completions,
+                       size_t room,
+                       size_t min,
+                       uint64_t timeout_ns);
 
 /**
  * Reads bytes into memory, as `pread(2)` does: what programs that used a file are changed to first.

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};
 
+use clock::Nanos;
 use direct::{Device, DeviceKind, Features};
 
 use crate::error::{CallError, call, call_or};
@@ -78,9 +79,15 @@ pub struct sluice_open_options {
     /// controller grants, a target one, everything else any number. A `pblk` is opened in as many shards,
     /// one queue each, and its image is opened with the same number ever after.
     pub queues: u32,
+    /// Milliseconds that the server of a drive may take for an answer, and its drive for making or
+    /// destroying a queue; 0 for 5000. A server that is stopped is waited for no longer: `-ETIMEDOUT`.
+    /// Reads and writes have no such limit. 0 for everything that no other process serves.
+    pub timeout_ms: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
-// SAFETY: begins with its size; numbers of 8 + 4 * 4 bytes, no padding.
+// SAFETY: begins with its size; numbers of 8 + 6 * 4 bytes, no padding.
 unsafe impl Versioned for sluice_open_options {
     const NAME: &'static str = "struct sluice_open_options";
 }
@@ -195,6 +202,7 @@ pub(crate) unsafe fn optional_text<'a>(
 
 fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
     let all = SLUICE_OPEN_READ_ONLY | SLUICE_OPEN_BUFFERED | SLUICE_OPEN_SHARED;
+    reserved(from.reserved)?;
     let flags = flags(from.flags, all, "SLUICE_OPEN_READ_ONLY, _BUFFERED and _SHARED together")?;
     let number = |what, value: u32| {
         let allowed = "1 to 65535, or 0 for what the device has";
@@ -209,6 +217,7 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
         queue_depth: number("queue_depth", from.queue_depth)?,
         sector_bytes: (from.sector_bytes > 0).then_some(from.sector_bytes),
         queues: number("queues", from.queues)?,
+        timeout: (from.timeout_ms > 0).then_some(Nanos::from_millis(from.timeout_ms.into())),
     })
 }
 
@@ -244,6 +253,7 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
 ///   the like; `-EBUSY` for a block device in use.
 /// * `-EACCES`, `-EUSERS`, `-EBUSY`: a server refuses the user, more queues or connections, or has given the
 ///   partition to others; `-ECONNREFUSED`, `-ECONNRESET`: there is none, or it goes.
+/// * `-ETIMEDOUT`: a server that is there does not answer, since it is stopped or has too much to do.
 /// * `-EIO`: a scenario's drive cannot be had, such as of an image that is damaged or of another drive.
 /// * `-EOPNOTSUPP`: a controller without IOMMU, or a kernel without VFIO.
 /// * `-ENOSYS`, `-EPERM`: no io_uring here.

@@ -12,7 +12,7 @@ use block::sched::SchedError;
 use direct::served::Code;
 use direct::{DirectError, IoError, ServedError};
 use driver::{DriverError, UringError};
-use nvme::Status;
+use nvme::{Address, Status};
 use sluice::open::{CloseError, OpenError};
 
 use crate::open::errno_of;
@@ -86,6 +86,24 @@ pub(crate) enum CallError {
     /// Not carried out.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// A sector that the drive does not have.
+    #[error("the drive has no sector {0} (group/parallel unit/chunk/sector)")]
+    NoSector(Address),
+    /// Copies inside of a drive that does none.
+    #[error("the drive copies nothing by itself (SLUICE_VECTOR_CAN_COPY): read and write instead")]
+    NoCopies,
+    /// A vector command that failed, or some of its addresses.
+    #[error("vector {what} of {count} addresses: {status} (failed: {failed:#x})")]
+    Vector {
+        /// What was asked.
+        what: &'static str,
+        /// Addresses.
+        count: u32,
+        /// Those that failed, a bit for each.
+        failed: u64,
+        /// How it ended.
+        status: Status,
+    },
 }
 
 impl CallError {
@@ -102,12 +120,16 @@ impl CallError {
             CallError::InUse(_) => libc::EBUSY,
             CallError::Foreign(_) => libc::EXDEV,
             CallError::NoBuffer => libc::ENOENT,
+            CallError::NoSector(_) => libc::ERANGE,
+            CallError::NoCopies => libc::EOPNOTSUPP,
             CallError::Unanswered { .. } => libc::ETIMEDOUT,
             CallError::Panicked(_) | CallError::Broken => libc::ENOTRECOVERABLE,
             CallError::Open(error) => errno_of(error),
             CallError::Close(_) => libc::EIO,
             CallError::Direct(error) => of_direct(error),
-            CallError::Io(IoError::Status { status, .. }) => of_status(*status),
+            CallError::Io(IoError::Status { status, .. }) | CallError::Vector { status, .. } => {
+                of_status(*status)
+            }
             CallError::Io(IoError::Busy(_)) => libc::EAGAIN,
             CallError::Io(IoError::Length { .. } | IoError::Pieces { .. }) => libc::EINVAL,
         }
@@ -125,6 +147,7 @@ pub(crate) fn of_direct(error: &DirectError) -> c_int {
         DirectError::Drive(DriverError::NoQueueLeft { .. }) | DirectError::NoQueueLeft { .. } => {
             libc::ENOSPC
         }
+        DirectError::Drive(DriverError::NoSuchChunks { .. }) => libc::ERANGE,
         DirectError::Drive(_) => libc::EIO,
         DirectError::Queue(_)
         | DirectError::NoVector { .. }
@@ -150,7 +173,8 @@ fn of_served(error: &ServedError) -> c_int {
     }
     match error {
         ServedError::Connect { source, .. } => of_os(source, libc::ECONNREFUSED),
-        ServedError::Ask(source) => of_os(source, libc::ETIMEDOUT),
+        ServedError::Unanswered { .. } => libc::ETIMEDOUT,
+        ServedError::Ask(source) => of_os(source, libc::EIO),
         ServedError::Gone(_) => libc::ECONNRESET,
         ServedError::Name(_) => libc::EINVAL,
         _ => libc::EPROTO,
@@ -179,6 +203,9 @@ pub(crate) fn of_status(status: Status) -> c_int {
         Status::INVALID_OPCODE => libc::EOPNOTSUPP,
         Status::LBA_OUT_OF_RANGE => libc::ERANGE,
         Status::CAPACITY_EXCEEDED => libc::ENOSPC,
+        Status::UNWRITTEN => libc::ENODATA,
+        Status::OUT_OF_ORDER_WRITE => libc::ESPIPE,
+        Status::INVALID_RESET => libc::EINVAL,
         Status::WRITE_PROTECTED => libc::EROFS,
         Status::DATA_TRANSFER_ERROR => libc::EFAULT,
         Status::HOST_PATH_ERROR => libc::ECONNRESET,
@@ -309,6 +336,10 @@ mod tests {
             (Status::WRITE_PROTECTED, libc::EROFS),
             (Status::UNRECOVERED_READ, libc::EIO),
             (Status::WRITE_FAULT, libc::EIO),
+            (Status::UNWRITTEN, libc::ENODATA),
+            (Status::OUT_OF_ORDER_WRITE, libc::ESPIPE),
+            (Status::INVALID_RESET, libc::EINVAL),
+            (Status::OFFLINE_CHUNK, libc::EIO),
             (block::REMOVED, libc::ENODEV),
             (Status::NOT_READY, libc::EBUSY),
             (Status::ABORTED, libc::ECANCELED),

@@ -1,6 +1,6 @@
-//! [`Inside`]: one thread inside a handle, and nobody else.
+//! [`OneThread`]: one thread [inside](Inside) a handle or a vector queue, and nobody else.
 //!
-//! A handle is for one thread at a time. That is checked, not trusted: a second call that comes while one
+//! Each is for one thread at a time. That is checked, not trusted: a second call that comes while one
 //! is under way, from another thread or from a callback, is refused, so that whoever is inside may have
 //! the only reference.
 
@@ -23,10 +23,15 @@ const TAKEN: u8 = 1;
 /// A call panicked: what it left is not to be relied on.
 const BROKEN: u8 = 2;
 
+/// Something for one thread at a time, which is checked.
+pub(crate) struct OneThread<T> {
+    state: AtomicU8,
+    inner: UnsafeCell<T>,
+}
+
 /// A handle: requests and their ends, for one thread at a time.
 pub struct sluice_handle {
-    state: AtomicU8,
-    inner: UnsafeCell<Inner>,
+    cell: OneThread<Inner>,
 }
 
 /// What is in a handle.
@@ -47,23 +52,55 @@ pub(crate) struct Inner {
     pub(crate) table: Option<Buffer>,
 }
 
+impl<T> OneThread<T> {
+    pub(crate) fn new(inner: T) -> OneThread<T> {
+        OneThread { state: AtomicU8::new(FREE), inner: UnsafeCell::new(inner) }
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+
+    /// Goes in, unless somebody is.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<Inside<'_, T>, CallError> {
+        match self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(Inside { cell: self }),
+            Err(TAKEN) => Err(CallError::InUse(
+                "another call is inside of the handle or vector queue: it is for one thread at a \
+                 time, and not for its own callback",
+            )),
+            Err(_) => Err(CallError::Broken),
+        }
+    }
+
+    /// Goes in for good: nobody comes in after. Returns whether it is broken.
+    pub(crate) fn stay(&self) -> Result<bool, CallError> {
+        match self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(false),
+            Err(BROKEN) => Ok(true),
+            Err(_) => Err(CallError::InUse("another call is inside of the handle or vector queue")),
+        }
+    }
+}
+
 impl sluice_handle {
     pub(crate) fn new(inner: Inner) -> sluice_handle {
-        sluice_handle { state: AtomicU8::new(FREE), inner: UnsafeCell::new(inner) }
+        sluice_handle { cell: OneThread::new(inner) }
     }
 
     pub(crate) fn into_inner(self) -> Inner {
-        self.inner.into_inner()
+        self.cell.into_inner()
     }
 }
 
 /// The thread inside.
-pub(crate) struct Inside<'a> {
-    handle: &'a sluice_handle,
+pub(crate) struct Inside<'a, T = Inner> {
+    cell: &'a OneThread<T>,
 }
 
 impl<'a> Inside<'a> {
-    /// Goes in, unless somebody is.
+    /// Goes into a handle, unless somebody is.
     ///
     /// # Safety
     /// `pointer` is `NULL` or was given out by this library and not taken back yet.
@@ -71,48 +108,37 @@ impl<'a> Inside<'a> {
         // SAFETY: by the caller's promise; the reference is shared, and what it leads to is an atomic
         // and a cell.
         let handle = unsafe { pointer.as_ref() }.ok_or(CallError::Null("handle"))?;
-        match handle.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Inside { handle }),
-            Err(TAKEN) => Err(CallError::InUse(
-                "another call is inside of the handle: it is for one thread at a time, and not for \
-                 its own callback",
-            )),
-            Err(_) => Err(CallError::Broken),
-        }
+        handle.cell.enter()
     }
 
     /// Goes in for good: nobody comes in after. Returns whether the handle is broken.
     pub(crate) fn stay(pointer: &'a sluice_handle) -> Result<bool, CallError> {
-        match pointer.state.swap(TAKEN, Ordering::Acquire) {
-            FREE => Ok(false),
-            BROKEN => Ok(true),
-            _ => Err(CallError::InUse("another call is inside of the handle")),
-        }
+        pointer.cell.stay()
     }
 }
 
-impl Deref for Inside<'_> {
-    type Target = Inner;
+impl<T> Deref for Inside<'_, T> {
+    type Target = T;
     #[inline]
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &T {
         // SAFETY: the state was turned from free to taken by this value, of which there is no second
         // until it is dropped: nobody else has a reference.
-        unsafe { &*self.handle.inner.get() }
+        unsafe { &*self.cell.inner.get() }
     }
 }
 
-impl DerefMut for Inside<'_> {
+impl<T> DerefMut for Inside<'_, T> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Inner {
+    fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as for `deref`, and this value is borrowed mutably.
-        unsafe { &mut *self.handle.inner.get() }
+        unsafe { &mut *self.cell.inner.get() }
     }
 }
 
-impl Drop for Inside<'_> {
+impl<T> Drop for Inside<'_, T> {
     #[inline]
     fn drop(&mut self) {
         let state = if std::thread::panicking() { BROKEN } else { FREE };
-        self.handle.state.store(state, Ordering::Release);
+        self.cell.state.store(state, Ordering::Release);
     }
 }

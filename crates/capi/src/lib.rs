@@ -17,6 +17,8 @@
 //! | `request` | many at once |
 //! | `poller` | a thread that looks for completions |
 //! | `stats` | what a handle has done |
+//! | `vector`, `vector_io` | queues for vector commands of physical addresses, and the commands |
+//! | `chunks` | an open-channel drive's shape, and its chunks |
 //!
 //! The header is made of this crate by `cbindgen`, and the pages in `docs/capi` of the header; a test
 //! compares both with what is checked in, and writes them anew with `UPDATE=1`.
@@ -33,6 +35,7 @@
 #![allow(clippy::missing_safety_doc, reason = "what pointers must be is said once, above")]
 
 mod buffer;
+mod chunks;
 mod device;
 mod error;
 mod floor;
@@ -50,10 +53,13 @@ mod request;
 mod sleep;
 mod stack;
 mod stats;
+mod vector;
+mod vector_io;
 mod vectored;
 mod version;
 
 pub use buffer::*;
+pub use chunks::*;
 pub use device::*;
 pub use error::sluice_last_error;
 pub use handle::*;
@@ -65,5 +71,7 @@ pub use queue::*;
 pub use request::*;
 pub use sleep::*;
 pub use stats::*;
+pub use vector::*;
+pub use vector_io::*;
 pub use vectored::*;
 pub use version::*;

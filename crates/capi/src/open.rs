@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::mpsc::Sender;
 
+use clock::Nanos;
 use direct::Device;
 use driver::pci::PciError;
 use sluice::open::{CloseError, FileOptions, OpenError, Target};
@@ -28,6 +29,8 @@ pub(crate) struct OpenOptions {
     pub(crate) sector_bytes: Option<u32>,
     /// Queues that can be made, at least; `None` for what the device has.
     pub(crate) queues: Option<u16>,
+    /// How long a server may take for an answer; `None` for 5 seconds.
+    pub(crate) timeout: Option<Nanos>,
 }
 
 /// How a failure reads as `errno`.
@@ -87,7 +90,8 @@ pub(crate) fn open_device(
         let allowed = "0: only files and block devices are opened so".into();
         return Err(OpenError::Option { option, value, what: what.into(), allowed });
     }
-    let OpenOptions { read_only, buffered, shared, queue_depth, sector_bytes, queues } = *options;
+    let OpenOptions { read_only, buffered, shared, queue_depth, sector_bytes, queues, timeout } =
+        *options;
     let file = FileOptions {
         sector_bytes,
         direct: !buffered,
@@ -98,6 +102,7 @@ pub(crate) fn open_device(
         depth: queue_depth,
         queues,
         read_only,
+        timeout,
         file,
         closed,
         ..Default::default()
@@ -105,6 +110,10 @@ pub(crate) fn open_device(
     sluice::open::open_target(&target, &options).map_err(|error| match error {
         OpenError::Option { option: "depth", value, what, allowed } => {
             OpenError::Option { option: "queue_depth", value, what, allowed }
+        }
+        OpenError::Option { option: "timeout", what, allowed, .. } => {
+            let value = timeout.map_or(0, |t| t.0 / 1_000_000).to_string();
+            OpenError::Option { option: "timeout_ms", value, what, allowed }
         }
         error => error,
     })
@@ -144,6 +153,7 @@ mod tests {
             (OpenOptions { shared: true, ..plain }, "flags = SLUICE_OPEN_SHARED for null:"),
             (OpenOptions { sector_bytes: Some(512), ..plain }, "sector_bytes = 512 for null:"),
             (OpenOptions { queue_depth: Some(0), ..plain }, "queue_depth = 0"),
+            (OpenOptions { timeout: Some(Nanos::from_millis(7)), ..plain }, "timeout_ms = 7 for"),
         ] {
             let said = refused("null", options);
             assert!(said.contains(says), "{said} does not say {says}");

@@ -187,7 +187,9 @@ fn depth_of(
 /// * `-EINVAL`: an argument or option, such as an unknown scheduler.
 /// * `-E2BIG`: an option of a later version.
 /// * `-ENOSPC`: the device has no queue left.
-/// * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests.
+/// * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests:
+///   `sluice_vector_queue_create()`.
+/// * `-ETIMEDOUT`: a server does not answer.
 /// * `-ENOMEM`, `-EMFILE`, ...: what the system says.
 ///
 /// # Threads

@@ -209,7 +209,7 @@ impl Inner {
 }
 
 /// Places for completions, as many as a count can say.
-fn places(into: *mut sluice_completion, room: usize) -> Result<usize, CallError> {
+pub(crate) fn places<T>(into: *mut T, room: usize) -> Result<usize, CallError> {
     if into.is_null() && room > 0 {
         return Err(CallError::Null("completions"));
     }

@@ -4,8 +4,9 @@
 //! that cannot be, the reason is printed.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -162,6 +163,117 @@ fn a_scenario_is_verified_by_threads_and_again_by_the_next_fio() {
         let read = jobs(engine, &[&threads[..], &["--verify_only"]].concat());
         assert_eq!(total(&read, "read"), 1024, "{keys}{more:?}");
     }
+}
+
+const SERVES: &str = "SLUICE_FIO_SERVES";
+
+/// A server of a scenario, shared at a socket: this binary in a process of its own.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(folder: &Path, scenario: &str) -> Server {
+        let socket = folder.join("share.sock");
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env(SERVES, scenario);
+        let child = child.env("SOCKET", &socket).stdout(Stdio::null()).spawn().unwrap();
+        let mut server = Server { child, socket };
+        let begin = Instant::now();
+        while direct::Device::served(&server.socket, Some("left")).is_err() {
+            assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
+            assert!(begin.elapsed() < Duration::from_secs(60), "not ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    fn partition(&self, name: &str) -> String {
+        format!("--sluice_device=sluice://{}#{name}", self.socket.display())
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other process.
+#[test]
+fn child() {
+    let Ok(scenario) = std::env::var(SERVES) else { return };
+    let path = std::env::var("SOCKET").unwrap().into();
+    let options = sluice::serve::ServeOptions {
+        nbd: Vec::new(),
+        socket: Some(sluice::serve::SocketOptions { path, mode: 0o600, rules: None }),
+        threads: None,
+        readings_every: None,
+    };
+    let scenario = sluice::scenario::Scenario::load(Path::new(&scenario)).unwrap();
+    sluice::serve::serve(&scenario, &options, &mut |_| ()).unwrap();
+}
+
+/// Jobs that are threads share one connection, and jobs that are processes have one each: both write and
+/// verify, and the next fio and the other kind of job find what was written; a partition more at the same
+/// time disturbs nobody.
+#[test]
+#[ignore = "fetches fio's source package: make test-fio"]
+fn a_served_drive_is_verified_by_processes_and_by_threads() {
+    let Some(engine) = engine() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let shares = "[[share]]\npartition = \"left\"\nsize = \"16M\"\n\
+                  [[share]]\npartition = \"right\"\nfirst = 4096\nsize = \"16M\"\n";
+    let what = scenario(folder.path(), "", shares);
+    let server = Server::start(folder.path(), &what);
+    let (left, right) = (server.partition("left"), server.partition("right"));
+    let verify = ["--bs=4k", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1"];
+    let four = ["--size=4m", "--offset_increment=4m", "--numjobs=4", "--rw=randwrite"];
+    let on_left = [&[left.as_str()][..], &verify, &four].concat();
+    let beside = std::thread::spawn({
+        let right = right.clone();
+        move || {
+            jobs(engine, &[&[right.as_str(), "--size=16m", "--rw=randwrite"][..], &verify].concat())
+        }
+    });
+    for more in [&[][..], &["--sluice_wait=event", "--fsync=32"], &["--thread"]] {
+        let wrote = jobs(engine, &[&on_left[..], more].concat());
+        assert_eq!((total(&wrote, "read"), total(&wrote, "write")), (4096, 4096), "{more:?}");
+    }
+    for more in [&[][..], &["--thread", "--sluice_wait=hybrid"]] {
+        let read = jobs(engine, &[&on_left[..], more, &["--verify_only"]].concat());
+        assert_eq!(total(&read, "read"), 4096, "{more:?}");
+    }
+    let wrote = beside.join().unwrap();
+    assert_eq!((total(&wrote, "read"), total(&wrote, "write")), (4096, 4096));
+    let mixed = [left.as_str(), "--rw=randrw", "--bs=4k", "--size=16m", "--iodepth=32"];
+    let trims = [left.as_str(), "--rw=randtrim", "--bs=64k", "--size=16m", "--iodepth=8"];
+    assert_eq!(total(&jobs(engine, &trims), "trim"), 256);
+    let mixed = jobs(engine, &[&mixed[..], &["--numjobs=2"]].concat());
+    assert_eq!(total(&mixed, "read") + total(&mixed, "write"), 8192);
+
+    // Refused in words: more than the partition has, and one that is not there.
+    let nowhere = server.partition("nowhere");
+    let refused = fio(engine, &[&nowhere, "--rw=read", "--bs=4k"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("may not use nowhere"), "{said}");
+    // A server that stands still is waited for no longer than that.
+    server.signal("-STOP");
+    let begin = Instant::now();
+    let stopped = fio(engine, &[&left, "--rw=read", "--bs=4k", "--size=1m"]);
+    let said = String::from_utf8_lossy(&stopped.stderr);
+    assert!(!stopped.status.success() && said.contains("has not answered"), "{said}");
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    server.signal("-CONT");
+    let again = [&[right.as_str(), "--size=16m", "--rw=randwrite", "--verify_only"][..], &verify];
+    assert_eq!(total(&jobs(engine, &again.concat()), "read"), 4096, "what was written is there");
 }
 
 #[test]

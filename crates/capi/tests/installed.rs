@@ -274,6 +274,24 @@ fn a_scenario_keeps_what_was_written_whoever_manages_its_flash() {
     assert_eq!(run(&records, &[file.path()]), kept);
 }
 
+/// Physical addresses in a C program, also when the chunk was written before.
+#[test]
+fn an_example_keeps_records_by_physical_addresses() {
+    let folder = tempfile::tempdir().unwrap();
+    let what = scenario(folder.path(), PBLK.0, "");
+    let vector = example("vector");
+    for _ in 0..2 {
+        let says = run(&vector, &[&what]);
+        let (units, rest) = says.split_once(" of ").unwrap();
+        assert!(units.parse::<u32>().unwrap() > 1, "{says}");
+        assert_eq!(rest, format!("{units} units are there\nclosed: yes\n"));
+    }
+    let output = Command::new(&vector).arg("null:1g").output().unwrap();
+    let says = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(says.contains("no vector commands") && says.contains("errno 95"), "{says}");
+}
+
 /// Under valgrind, where it is installed: nothing is read that was not written, nothing is lost.
 #[test]
 fn valgrind_finds_nothing() {

@@ -4,13 +4,15 @@
 //! handle is destroyed, which loses nothing, and made otherwise. A failing seed is printed and replays with
 //! `SLUICE_SEED=n`.
 
-#[path = "support/rig.rs"]
+#[allow(dead_code, reason = "shared: not every test uses all of it")]
+#[path = "../../direct/tests/handles/rig.rs"]
 mod rig;
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
 
+use drive::PersonalityKind;
 use rng::Rng;
 use sluice_c::*;
 
@@ -131,7 +133,8 @@ impl Run {
             On::Drive => {}
         }
         if self.on == On::Drive {
-            self.device = Box::into_raw(sluice_device::from_device(rig::block()));
+            self.device =
+                Box::into_raw(sluice_device::from_device(rig::drive(PersonalityKind::Block)));
         } else {
             let path = self.path.as_ptr();
             ok!(sluice_open_version(SLUICE_VERSION, path, &options, &mut self.device));

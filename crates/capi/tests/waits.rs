@@ -1,6 +1,7 @@
 //! Waiting: on a handle's descriptor, and until a time has passed.
 
-#[path = "support/rig.rs"]
+#[allow(dead_code, reason = "shared: not every test uses all of it")]
+#[path = "../../direct/tests/handles/rig.rs"]
 mod rig;
 #[macro_use]
 mod support;
@@ -8,6 +9,7 @@ mod support;
 use std::ptr::{null, null_mut};
 
 use clock::Nanos;
+use drive::PersonalityKind;
 use sluice_c::*;
 use support::Stand;
 
@@ -15,7 +17,9 @@ use support::Stand;
 #[test]
 fn a_descriptor_becomes_readable_when_something_has_come() {
     let latency = Nanos::from_millis(3);
-    let device = Box::into_raw(sluice_device::from_device(rig::null(latency)));
+    let mut config = rig::config(PersonalityKind::Null);
+    config.null.latency = latency;
+    let device = Box::into_raw(sluice_device::from_device(rig::over(config)));
     let (mut queue, mut handle, mut buffer) = (null_mut(), null_mut(), null_mut());
     ok!(sluice_queue_create(device, null(), &mut queue));
     ok!(sluice_handle_create(queue, null(), &mut handle));

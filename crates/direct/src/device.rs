@@ -13,14 +13,14 @@ use driver::{
     UringConfig,
 };
 use lightnvm::vector::VectorQueue;
-use nvme::HealthLog;
+use nvme::{ChunkDescriptor, HealthLog};
 use ring::AddressSpace;
 
 use crate::DirectError;
 use crate::buffer::{Buffer, Pool};
 use crate::drive_queues::DriveQueues;
 use crate::queue::{Borrowed, Hardware, Queue};
-use crate::served::{Served, ServedQueue, pump};
+use crate::served::{Served, ServedQueue};
 use crate::watched::Watched;
 
 /// Entries of a queue, unless said otherwise.
@@ -28,6 +28,9 @@ const DEPTH: u16 = 256;
 
 /// How long what is outstanding at a target's queue may take when the queue is given back.
 const PATIENCE: Nanos = Nanos::from_millis(5000);
+
+/// Who sleeps for a vector queue has its number and this bit; other queues count from 0.
+const VECTOR_SLEEPER: u64 = 1 << 63;
 
 /// How a queue is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -396,12 +399,51 @@ impl Device {
         }
         let pair = self.opened.awaiting(|pump| way.pair(config, pump).map_err(Into::into))?;
         let port = lock(&way.controller).port().clone();
-        Ok(VectorQueue::new(pair, port, &way.info)?)
+        self.opened.awaiting(|_| Ok(VectorQueue::new(pair, port, &way.info)?))
+    }
+
+    /// Says whom completions of a vector queue with interrupts wake from now on, and the end of a served
+    /// device's server.
+    ///
+    /// # Errors
+    /// [`DirectError::Memory`]: no file descriptor left.
+    pub fn wake_vector_queue(
+        &self,
+        queue: &VectorQueue,
+        waker: clock::Waker,
+    ) -> Result<(), DirectError> {
+        if let Some(served) = &self.opened.served {
+            let sleeper = VECTOR_SLEEPER | u64::from(queue.queue().qid());
+            served.session.life().set_sleeper(sleeper, Some(waker.clone()));
+        }
+        if let Some(vector) = queue.queue().vector() {
+            let set = queue.port().set_vector(vector, waker);
+            set.map_err(|source| DirectError::Memory { bytes: 0, source })?;
+        }
+        Ok(())
+    }
+
+    /// What an open-channel drive says of `count` chunks from the `first` on, in the order of their
+    /// addresses (chunk within parallel unit within group); to a host with a part of the drive, of all
+    /// chunks as well.
+    ///
+    /// # Errors
+    /// [`DirectError::NoVector`]; [`DirectError::Drive`] for chunks that are not there, or a drive that
+    /// does not answer.
+    pub fn chunks(&self, first: u64, count: u64) -> Result<Vec<ChunkDescriptor>, DirectError> {
+        let Way::Drive(way) = &self.opened.way else {
+            return Err(DirectError::NoVector { device: self.opened.name.clone() });
+        };
+        self.opened.awaiting(|pump| Ok(lock(&way.controller).chunks(first, count, pump)?))
     }
 
     /// Destroys a queue of [`vector_queue`](Device::vector_queue). Commands that are outstanding are
     /// given up.
     pub fn destroy_vector_queue(&self, queue: VectorQueue) {
+        if let Some(served) = &self.opened.served {
+            let sleeper = VECTOR_SLEEPER | u64::from(queue.queue().qid());
+            served.session.life().set_sleeper(sleeper, None);
+        }
         self.opened.delete(queue.into_queue());
     }
 
@@ -422,6 +464,7 @@ impl TargetWay {
 impl DriveWay {
     fn pair(&self, config: QueueConfig, pump: &mut dyn FnMut()) -> Result<QueuePair, DriverError> {
         let _making = lock(&self.making);
+        lock(&self.controller).reclaim(pump)?;
         let vector = self.vector(config);
         lock(&self.controller).create_queue_pair(config.depth, vector, pump)
     }
@@ -437,6 +480,7 @@ impl DriveWay {
         pump: &mut dyn FnMut(),
     ) -> Result<EmulatedQueue, DirectError> {
         let _making = lock(&self.making);
+        lock(&self.controller).reclaim(pump)?;
         let vector = self.vector(config);
         Ok(EmulatedQueue::open(&self.controller, config.depth, vector, pump)?)
     }
@@ -466,10 +510,7 @@ impl Opened {
     ) -> Result<T, DirectError> {
         match &self.served {
             None => what(&mut self.pump()),
-            Some(served) => {
-                let life = served.session.life();
-                what(&mut pump(life)).map_err(|error| served.explain(error))
-            }
+            Some(served) => what(&mut served.pump()).map_err(|error| served.explain(error)),
         }
     }
 
@@ -502,7 +543,7 @@ impl Opened {
     /// Gives a queue back to a drive in another process.
     pub(crate) fn close_served(&self, queue: &mut ServedQueue) {
         if let Some(served) = &self.served {
-            queue.close(&mut pump(served.session.life()));
+            queue.close(&mut served.pump());
         }
     }
 

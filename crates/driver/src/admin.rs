@@ -2,7 +2,7 @@
 //!
 //! Owns the buffer that commands read into. Guarantee: an answer is that of the command that was
 //! asked, whoever looks first, and the buffer is not reused while a command that could still write to
-//! it is unanswered: after a timeout, no further command is sent.
+//! it is unanswered: after a timeout, no further command is sent until its answer has come.
 
 use std::sync::Arc;
 
@@ -38,6 +38,7 @@ pub(crate) struct AdminQueue {
     buffer: Arc<Region>,
     buffer_at: Iova,
     timeout_polls: u64,
+    /// The command that is unanswered has timed out.
     unresponsive: bool,
     asked: Option<Asked>,
     /// Answers that somebody waits for and has not looked for yet: one per queue at most.
@@ -104,6 +105,10 @@ impl AdminQueue {
             }
             if polls == self.timeout_polls {
                 self.unresponsive = true;
+                // Nobody looks for the answer any more; it still says that the buffer is free.
+                if let Some(asked) = &mut self.asked {
+                    asked.ticket = None;
+                }
                 return Err(DriverError::Timeout { command: name, queue, polls });
             }
             pump();
@@ -136,6 +141,7 @@ impl AdminQueue {
     pub(crate) fn listen(&mut self) -> Result<(), DriverError> {
         let command = AdminCommand::AsyncEventRequest;
         let name = command.name();
+        self.look();
         if self.unresponsive {
             return Err(DriverError::Unresponsive { command: name });
         }
@@ -164,11 +170,11 @@ impl AdminQueue {
         at: Iova,
     ) -> Result<(), DriverError> {
         let name = command.name();
-        if self.unresponsive {
-            return Err(DriverError::Unresponsive { command: name });
-        }
         if self.is_busy() {
-            return Err(DriverError::AdminQueueFull { command: name });
+            return Err(match self.unresponsive {
+                true => DriverError::Unresponsive { command: name },
+                false => DriverError::AdminQueueFull { command: name },
+            });
         }
         let mut sqe = command.to_sqe();
         if let Some(bytes) = bytes_read(&command) {
@@ -214,6 +220,7 @@ impl AdminQueue {
             // One command is outstanding, so this is the one that came back.
             let Some(Asked { command, queue, ticket }) = self.asked.take() else { continue };
             self.answered += 1;
+            self.unresponsive = false;
             let Some(ticket) = ticket else { continue };
             let answer = if completed.status.is_success() {
                 Ok(completed.result)

@@ -47,7 +47,9 @@ pub struct AttachOptions {
 ///
 /// Calls that talk to the drive take a `pump`, called between two looks at the completion queue,
 /// and fail with [`DriverError::Timeout`] after as many of them as [`attach`](Controller::attach)
-/// was told. After a timeout every further call fails; queue pairs that exist go on.
+/// was told. After a timeout every further call fails until the late answer has come; queue pairs
+/// that exist go on, and what a late answer was about is put in order by
+/// [`reclaim`](Controller::reclaim).
 #[derive(Debug)]
 pub struct Controller {
     port: Arc<Port>,
@@ -61,6 +63,8 @@ pub struct Controller {
     queues: Vec<Option<QueueMemory>>,
     /// Memory of deleted queues.
     spare: Vec<QueueMemory>,
+    /// Queues that the drive may know or not, since it did not answer in time.
+    unsure: Vec<u16>,
     spare_ranges: Vec<RangeMemory>,
     spare_lists: Vec<PrpLists>,
     /// Entries of a queue at most.
@@ -132,6 +136,7 @@ impl Controller {
             awaiting_event: false,
             queues,
             spare: Vec::new(),
+            unsure: Vec::new(),
             spare_ranges: Vec::new(),
             spare_lists: Vec::new(),
             max_entries: MAX_ENTRIES,
@@ -222,9 +227,13 @@ impl Controller {
         };
         let made = self.announce(qid, &memory, vector, pump);
         if let Err(error) = made {
-            // An unanswered drive may still write there.
-            if !error.is_unresponsive() {
-                self.spare.push(memory);
+            match error.is_unresponsive() {
+                false => self.spare.push(memory),
+                // It may still write there, and know the queue.
+                true => {
+                    self.queues[slot] = Some(memory);
+                    self.unsure.push(qid);
+                }
             }
             return Err(error);
         }
@@ -337,7 +346,8 @@ impl Controller {
     ///
     /// # Errors
     /// [`DriverError`]; the pair is gone and its commands have come back all the same, but its
-    /// identifier is not used again.
+    /// identifier is not used again, or only after [`reclaim`](Controller::reclaim) if the drive did
+    /// not answer.
     pub fn delete_queue_pair(
         &mut self,
         mut pair: QueuePair,
@@ -358,9 +368,38 @@ impl Controller {
         while let Some(completed) = pair.abandon(Status::ABORTED_SQ_DELETED) {
             back(completed);
         }
-        deleted?;
-        self.delete(AdminCommand::DeleteCq { qid }, qid, pump)?;
-        self.spare.extend(self.queues.get_mut(slot).and_then(Option::take));
+        let deleted = deleted.and_then(|()| self.delete(AdminCommand::DeleteCq { qid }, qid, pump));
+        match deleted {
+            Ok(()) => self.spare.extend(self.queues.get_mut(slot).and_then(Option::take)),
+            Err(error) => {
+                if known && error.is_unresponsive() {
+                    self.unsure.push(qid);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the queues of which it is not known whether the drive has them, since it did not answer
+    /// in time when they were made or deleted; their numbers and their memory can be used again then.
+    /// Nothing is sent when there are none.
+    ///
+    /// # Errors
+    /// [`DriverError`]: the drive does not answer still.
+    pub fn reclaim(&mut self, pump: &mut dyn FnMut()) -> Result<(), DriverError> {
+        while let Some(qid) = self.unsure.last().copied() {
+            for delete in [AdminCommand::DeleteSq { qid }, AdminCommand::DeleteCq { qid }] {
+                match self.admin.run(delete, qid, pump) {
+                    // One that the drive does not have is gone as well.
+                    Ok(_) | Err(DriverError::Command { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.unsure.pop();
+            let slot = usize::from(qid).wrapping_sub(1);
+            self.spare.extend(self.queues.get_mut(slot).and_then(Option::take));
+        }
         Ok(())
     }
 

@@ -16,8 +16,8 @@ pub enum DriverError {
         /// The drive's answer.
         status: Status,
     },
-    /// The drive did not answer. The controller takes no further admin command: the drive may still
-    /// write to the memory of this one.
+    /// The drive did not answer. The controller takes no further admin command until it has: the drive
+    /// may still write to the memory of this one.
     #[error("{command} on queue {queue} was not answered within {polls} polls")]
     Timeout {
         /// The command.
@@ -27,7 +27,7 @@ pub enum DriverError {
         /// How often it was asked.
         polls: u64,
     },
-    /// An earlier admin command timed out, or the controller is being reset.
+    /// An earlier admin command timed out and is unanswered still, or the controller is being reset.
     #[error(
         "{command} was not sent: the drive left an earlier admin command unanswered, or is being reset"
     )]
@@ -142,7 +142,7 @@ impl DriverError {
         }
     }
 
-    /// Whether the drive does not answer any more.
+    /// Whether the drive does not answer.
     pub fn is_unresponsive(&self) -> bool {
         matches!(self, DriverError::Timeout { .. } | DriverError::Unresponsive { .. })
     }

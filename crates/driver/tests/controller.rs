@@ -233,4 +233,35 @@ fn after_a_timeout_the_drive_is_left_alone_but_queues_go_on() {
         controller.delete_queue_pair(pair, &mut |c| back.push(c.user), &mut || drive.pump());
     assert!(deleted.unwrap_err().is_unresponsive());
     assert_eq!(back, [2], "given up, but not lost");
+    assert!(controller.reclaim(&mut || drive.pump()).unwrap_err().is_unresponsive());
+}
+
+/// A drive that stands still for a while: what timed out is answered late, and then everything goes on;
+/// queues whose making or deleting timed out are found and given back.
+#[test]
+fn late_answers_end_the_silence_and_queues_in_doubt_are_reclaimed() {
+    let (mut drive, attached) = attach(|_| ());
+    let mut controller = attached.unwrap();
+    let silence = &mut || ();
+    let kept = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
+    assert_eq!((kept.qid(), controller.next_queue()), (1, Some(2)));
+    let error = controller.create_queue_pair(8, None, silence).unwrap_err();
+    assert!(matches!(error, DriverError::Timeout { queue: 2, .. }), "{error}");
+    assert_eq!(controller.next_queue(), Some(3), "the drive may know queue 2");
+    assert!(controller.health(silence).unwrap_err().is_unresponsive());
+    drive.pump();
+    controller.health(&mut || drive.pump()).unwrap();
+    controller.reclaim(&mut || drive.pump()).unwrap();
+    assert_eq!(controller.next_queue(), Some(2));
+
+    let error = controller.delete_queue_pair(kept, &mut |_| (), silence).unwrap_err();
+    assert!(error.is_unresponsive(), "{error}");
+    assert_eq!(controller.next_queue(), Some(2));
+    assert!(controller.reclaim(silence).unwrap_err().is_unresponsive());
+    drive.pump();
+    controller.reclaim(&mut || drive.pump()).unwrap();
+    for qid in 1..=3 {
+        let pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
+        assert_eq!(pair.qid(), qid);
+    }
 }

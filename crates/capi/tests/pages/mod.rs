@@ -211,9 +211,9 @@ pub(crate) fn index(header: &str, compat: &str) -> String {
              sluice-capi`.\n\nPrograms that compile and run are in `crates/capi/examples-c`; \
              `scripts/install-capi` installs library, headers and `sluice.pc`:\n\n```sh\ncc -o program \
              program.c $(pkg-config --cflags --libs sluice)\n```\n";
-    text += "\nWhat is not here: vector commands of physical addresses, of which an open-channel drive without \
-             a target takes no others. Programs for those are written in Rust (`docs/ppa.md`, \
-             `direct::Device::vector_queue`). Nor the core that a drive's thread stays on.\n";
+    text += "\nQueues, handles and requests are of sectors. An open-channel drive without a target takes vector \
+             commands of physical addresses and no others: `sluice_vector_*()`, on queues of their own; what \
+             they mean is in `docs/ppa.md`.\n";
     text += "\n## Calls\n\n| call | |\n|---|---|\n";
     let names = names(header);
     for call in calls(header) {

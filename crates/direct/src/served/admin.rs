@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use clock::Nanos;
+
 use super::ask::Asker;
 use super::message::{Entry, Message, Whom};
 use super::name::Name;
+use super::open::ServedConfig;
 use super::refusal::{Code, Refusal, ServedError};
 use super::rule::{Rule, Subject};
 
@@ -15,13 +18,21 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Connects to the server at `path`.
+    /// Connects to the server at `path`; each answer may take [`ServedConfig::TIMEOUT`].
     ///
     /// # Errors
-    /// [`ServedError::Connect`]; [`ServedError::Refused`] with [`Code::NotAdmin`] for users who may
+    /// [`ServedError::Connect`], [`ServedError::Unanswered`]; [`ServedError::Refused`] with [`Code::NotAdmin`] for users who may
     /// not.
     pub fn connect(path: impl AsRef<Path>) -> Result<Admin, ServedError> {
-        let asker = Asker::connect(path.as_ref())?;
+        Admin::connect_within(path, ServedConfig::TIMEOUT)
+    }
+
+    /// The same, where each answer may take as long as `timeout`.
+    ///
+    /// # Errors
+    /// As [`connect`](Admin::connect).
+    pub fn connect_within(path: impl AsRef<Path>, timeout: Nanos) -> Result<Admin, ServedError> {
+        let asker = Asker::connect(path.as_ref(), timeout)?;
         if !asker.admin {
             let text = "only the user who runs the server, and root, may administrate it";
             return Err(Refusal::new(Code::NotAdmin, text).into());

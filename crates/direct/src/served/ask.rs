@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use clock::Nanos;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -14,27 +15,29 @@ use super::refusal::{Gone, ServedError};
 use super::socket::{self, Received};
 use super::wire::Packet;
 
-/// How long a server may take for an answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Asks and waits.
 #[derive(Debug)]
 pub(super) struct Asker {
     socket: OwnedFd,
     serial: u32,
+    /// How long the server may take for an answer.
+    timeout: Nanos,
     /// Whether the server says that the user may administrate.
     pub(super) admin: bool,
 }
 
 impl Asker {
-    /// Connects, and greets.
-    pub(super) fn connect(path: &Path) -> Result<Asker, ServedError> {
-        let refused = |source| ServedError::Connect { path: path.to_path_buf(), source };
-        let socket = socket::connect(path).map_err(refused)?;
-        for which in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(|e| refused(e.into()))?;
-        }
-        let mut asker = Asker { socket, serial: 0, admin: false };
+    /// Connects, and greets; each answer may take as long as `timeout`, which is more than 0.
+    pub(super) fn connect(path: &Path, timeout: Nanos) -> Result<Asker, ServedError> {
+        let within = Duration::from_nanos(timeout.0.max(1));
+        let socket =
+            socket::connect_within(path, within).map_err(|source| match source.kind() {
+                io::ErrorKind::WouldBlock => {
+                    ServedError::Unanswered { what: "connecting", timeout }
+                }
+                _ => ServedError::Connect { path: path.to_path_buf(), source },
+            })?;
+        let mut asker = Asker { socket, serial: 0, timeout, admin: false };
         match asker.ask(Message::Hello, &[], 0)? {
             (Message::Welcome { admin, .. }, _) => asker.admin = admin,
             (answer, _) => return Err(ServedError::Answer { answer: answer.title() }),
@@ -50,12 +53,22 @@ impl Asker {
         most: usize,
     ) -> Result<(Message, Vec<OwnedFd>), ServedError> {
         self.serial += 1;
+        let (what, timeout) = (message.title(), self.timeout);
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock => ServedError::Unanswered { what, timeout },
+            _ => ServedError::Ask(error),
+        };
         let packet = Packet { serial: self.serial, message };
         // A server that has hung up may have said why before.
         let sent = socket::send(&self.socket, &packet, descriptors, SendFlags::empty());
+        if let Err(error) = &sent
+            && error.kind() == io::ErrorKind::WouldBlock
+        {
+            return Err(ServedError::Unanswered { what, timeout });
+        }
         loop {
             let received = socket::receive(&self.socket, most, RecvFlags::empty());
-            return match (received.map_err(ServedError::Ask)?, &sent) {
+            return match (received.map_err(failed)?, &sent) {
                 (Received::Wrong(error), _) => Err(error.into()),
                 (Received::Closed, Err(e)) if e.kind() != io::ErrorKind::BrokenPipe => {
                     Err(ServedError::Ask(e.kind().into()))
@@ -72,12 +85,10 @@ impl Asker {
         }
     }
 
-    /// The connection, for who receives from now on; without the time-outs.
+    /// The connection, for who receives from now on, however long nothing comes.
     pub(super) fn into_socket(self) -> Result<OwnedFd, ServedError> {
-        for which in [Timeout::Recv, Timeout::Send] {
-            let set = set_socket_timeout(&self.socket, which, None);
-            set.map_err(|e| ServedError::Ask(e.into()))?;
-        }
+        let set = set_socket_timeout(&self.socket, Timeout::Recv, None);
+        set.map_err(|e| ServedError::Ask(e.into()))?;
         Ok(self.socket)
     }
 }

@@ -50,7 +50,7 @@ impl Life {
     }
 
     /// From now on the end wakes this one when it waits for this queue; nobody any more with `None`.
-    pub(super) fn set_sleeper(&self, queue: u64, waker: Option<Waker>) {
+    pub(crate) fn set_sleeper(&self, queue: u64, waker: Option<Waker>) {
         let mut sleepers = lock(&self.sleepers);
         sleepers.retain(|(of, _)| *of != queue);
         if let Some(waker) = waker {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use driver::Controller;
+use clock::{Nanos, RealClock};
+use driver::{Controller, EmulatedError};
 
 use super::ask::Asker;
 use super::life::Life;
@@ -15,7 +16,7 @@ use super::session::Session;
 use crate::{Device, DirectError};
 
 /// What is opened, and how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedConfig {
     /// The drive; without, the only one.
     pub device: Option<Name>,
@@ -23,9 +24,23 @@ pub struct ServedConfig {
     pub partition: Option<Name>,
     /// I/O queues, exactly; without, what the user has left, 4 at most.
     pub queues: Option<u16>,
+    /// How long the server may take for an answer, and its drive for the commands that make, change or
+    /// delete a queue; more than 0. A server that is stopped is waited for no longer, and what it was
+    /// asked fails with [`ServedError::Unanswered`]. Reads and writes have no such limit.
+    pub timeout: Nanos,
+}
+
+impl Default for ServedConfig {
+    fn default() -> ServedConfig {
+        let timeout = ServedConfig::TIMEOUT;
+        ServedConfig { device: None, partition: None, queues: None, timeout }
+    }
 }
 
 impl ServedConfig {
+    /// How long a server may take unless it is said otherwise.
+    pub const TIMEOUT: Nanos = Nanos::from_secs(5);
+
     /// From `PARTITION` or `DEVICE/PARTITION`.
     ///
     /// # Errors
@@ -35,7 +50,8 @@ impl ServedConfig {
             Some((device, partition)) => (Some(Name::new(device)?), partition),
             None => (None, what),
         };
-        Ok(ServedConfig { device, partition: Some(Name::new(partition)?), queues: None })
+        let partition = Some(Name::new(partition)?);
+        Ok(ServedConfig { device, partition, ..ServedConfig::default() })
     }
 }
 
@@ -48,27 +64,50 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// The same error, as the server would tell it: why it is gone, or what it refused.
+    /// The same error, as the server would tell it: why it is gone, what it refused, or that it did not
+    /// answer.
     pub(crate) fn explain(&self, error: DirectError) -> DirectError {
-        if let Some(why) = self.session.life().why() {
-            return ServedError::Gone(why).into();
-        }
-        match self.session.take_refusal() {
-            Some(refusal) => ServedError::Refused(refusal).into(),
-            None => error,
-        }
+        explain(&self.session, self.config.timeout, error)
+    }
+
+    /// What runs while the drive has not answered an admin command.
+    pub(crate) fn pump(&self) -> impl FnMut() + '_ {
+        pump(self.session.life(), self.config.timeout)
     }
 }
 
-/// Looks for the answer to an admin command before it counts as missing: a minute at least. When the
-/// server is gone there is no pause between them, and they are over at once.
-const PATIENCE: u64 = 1_000_000;
+fn explain(session: &Session, timeout: Nanos, error: DirectError) -> DirectError {
+    if let Some(why) = session.life().why() {
+        return ServedError::Gone(why).into();
+    }
+    if let Some(error) = session.take_untaken() {
+        return error.into();
+    }
+    match &error {
+        DirectError::Drive(driver) | DirectError::Queue(EmulatedError::Driver(driver))
+            if driver.is_unresponsive() =>
+        {
+            ServedError::Unanswered { what: "an admin command of its drive", timeout }.into()
+        }
+        _ => error,
+    }
+}
+
 /// Looks without a sleep.
 const EAGER: u64 = 2_000;
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// What runs while the drive has not answered an admin command.
-pub(crate) fn pump(life: &Life) -> impl FnMut() + '_ {
+/// Looks for the answer to an admin command before it counts as missing: with a pause between them they
+/// last for `timeout` at least.
+fn looks(timeout: Nanos) -> u64 {
+    EAGER + timeout.0 / PAUSE.as_nanos() as u64 + 1
+}
+
+/// What runs while the drive has not answered admin commands. When the time is over, or the server is
+/// gone, there is no pause between two looks any more, and they are over at once.
+fn pump(life: &Life, timeout: Nanos) -> impl FnMut() + '_ {
+    let clock = RealClock::start();
+    let until = Nanos(clock.now().0.saturating_add(timeout.0));
     let mut looks = 0;
     move || {
         looks += 1;
@@ -77,7 +116,8 @@ pub(crate) fn pump(life: &Life) -> impl FnMut() + '_ {
         }
         match looks {
             0..EAGER => std::thread::yield_now(),
-            _ => std::thread::sleep(PAUSE),
+            _ if clock.now() < until => std::thread::sleep(PAUSE),
+            _ => {}
         }
     }
 }
@@ -91,37 +131,42 @@ impl Device {
     /// When the server goes, everything outstanding ends at once with
     /// [`Status::HOST_PATH_ERROR`](nvme::Status::HOST_PATH_ERROR)
     /// ([`IoError::is_gone`](crate::IoError::is_gone)), [`gone`](Device::gone) says why, and
-    /// [`reconnect`](Device::reconnect) opens the same again when the server is back.
+    /// [`reconnect`](Device::reconnect) opens the same again when the server is back. A server that is
+    /// there and does not answer is waited for as long as [`ServedConfig::timeout`] says; the device goes
+    /// on when the server does.
     ///
     /// # Errors
-    /// [`DirectError::Served`] with what the server refuses, and would not refuse.
+    /// [`DirectError::Served`] with what the server refuses, and would not refuse;
+    /// [`ServedError::Unanswered`].
     pub fn served(path: impl AsRef<Path>, what: Option<&str>) -> Result<Device, DirectError> {
         let config = what.map_or(Ok(ServedConfig::default()), ServedConfig::of)?;
         Device::served_with(path, config)
     }
 
-    /// As [`served`](Device::served), with a number of queues.
+    /// As [`served`](Device::served), with a number of queues, and how long the server may take.
     ///
     /// # Errors
-    /// [`DirectError::Served`].
+    /// [`DirectError::Served`]; [`DirectError::Config`] for no time at all.
     pub fn served_with(
         path: impl AsRef<Path>,
         config: ServedConfig,
     ) -> Result<Device, DirectError> {
         let path = path.as_ref().to_path_buf();
-        let (device, partition) = (config.device, config.partition);
+        let (device, partition, timeout) = (config.device, config.partition, config.timeout);
+        if timeout == Nanos::ZERO {
+            let allowed = "more than 0 ns for an answer";
+            return Err(DirectError::Config { key: "timeout", value: 0, allowed });
+        }
         let open = Message::Open {
             device: device.unwrap_or_default(),
             partition: partition.unwrap_or_default(),
             queues: config.queues.unwrap_or(0),
         };
-        let (session, port) = Session::open(Asker::connect(&path)?, open)?;
-        let life = session.life().clone();
-        let controller = Controller::attach(port, &mut pump(&life), PATIENCE);
-        let controller = controller.map_err(|error| match life.why() {
-            Some(why) => DirectError::Served(ServedError::Gone(why)),
-            None => error.into(),
-        })?;
+        let (session, port) = Session::open(Asker::connect(&path, timeout)?, open, timeout)?;
+        let mut pump = pump(session.life(), timeout);
+        let controller = Controller::attach(port, &mut pump, looks(timeout));
+        drop(pump);
+        let controller = controller.map_err(|error| explain(&session, timeout, error.into()))?;
         let Granted { device, partition, .. } = session.granted;
         let name = format!("{device}/{partition}");
         Ok(Device::of_server(name, controller, Served { session, path, config }))

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use clock::Nanos;
 use ring::JoinError;
 
 use super::name::NameError;
@@ -112,7 +113,15 @@ pub enum ServedError {
         #[source]
         source: io::Error,
     },
-    /// The server does not answer in time, or the system fails.
+    /// The server, or its drive, does not answer in time: it is stopped, or has much too much to do.
+    #[error("the server has not answered within {} s: {what}", timeout.as_secs_f64())]
+    Unanswered {
+        /// What it was asked.
+        what: &'static str,
+        /// How long it may take.
+        timeout: Nanos,
+    },
+    /// The system fails.
     #[error("asking the server: {0}")]
     Ask(#[source] io::Error),
     /// The server refuses.
@@ -153,6 +162,12 @@ impl ServedError {
             }
             _ => None,
         }
+    }
+
+    /// Whether the server does not answer in time: worth another try later, on the same connection as
+    /// well.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, ServedError::Unanswered { .. })
     }
 
     /// Whether the server is gone, or was not there: worth another try later.

@@ -9,14 +9,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use clock::Nanos;
 use ring::{HandOver, Parts, Port, Region};
 use rustix::net::{SendFlags, Shutdown};
 
-use super::ask::{Asker, PATIENCE};
+use super::ask::Asker;
 use super::life::{Life, watch};
 use super::message::{Granted, Message};
-use super::refusal::{Gone, Refusal, ServedError};
+use super::refusal::{Gone, ServedError};
 use super::socket;
 use super::wire::Packet;
 
@@ -29,8 +31,10 @@ pub(crate) struct Session {
     life: Arc<Life>,
     /// One question at a time.
     asking: Mutex<Asking>,
-    /// The last answer that was a refusal: `ring` carries only its kind.
-    refused: Mutex<Option<Refusal>>,
+    /// Why the server did not take the last region that it did not: `ring` carries only the kind.
+    untaken: Mutex<Option<ServedError>>,
+    /// How long the server may take for an answer.
+    timeout: Nanos,
     watcher: Option<JoinHandle<()>>,
 }
 
@@ -45,6 +49,7 @@ impl Session {
     pub(super) fn open(
         mut asker: Asker,
         open: Message,
+        timeout: Nanos,
     ) -> Result<(Arc<Session>, Arc<Port>), ServedError> {
         let (answer, descriptors) = asker.ask(open, &[], Parts::MAX_DESCRIPTORS)?;
         let Message::Granted(granted) = answer else {
@@ -60,8 +65,9 @@ impl Session {
             .map_err(ServedError::Ask)?;
         // Questions before the port's had smaller numbers.
         let asking = Mutex::new(Asking { serial: 1 << 16, answers });
-        let (refused, watcher) = (Mutex::default(), Some(watcher));
-        let session = Arc::new(Session { socket, granted, life, asking, refused, watcher });
+        let (untaken, watcher) = (Mutex::default(), Some(watcher));
+        let session =
+            Arc::new(Session { socket, granted, life, asking, untaken, timeout, watcher });
         let port = Port::join(parts, Box::new(Courier(session.clone())))?;
         Ok((session, port))
     }
@@ -70,9 +76,9 @@ impl Session {
         &self.life
     }
 
-    /// What the server refused last, once.
-    pub(crate) fn take_refusal(&self) -> Option<Refusal> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Why the server did not take the last region, once.
+    pub(crate) fn take_untaken(&self) -> Option<ServedError> {
+        self.untaken.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Lets the server map a region.
@@ -86,11 +92,15 @@ impl Session {
         let gone = || ServedError::Gone(self.life.why().unwrap_or(Gone::Died));
         let packet = Packet { serial, message };
         let sent = socket::send(&*self.socket, &packet, &[memory.as_fd()], SendFlags::empty());
-        if sent.is_err() {
-            return Err(gone());
+        let (what, timeout) = (packet.message.title(), self.timeout);
+        let unanswered = ServedError::Unanswered { what, timeout };
+        match sent {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(unanswered),
+            Err(_) => return Err(gone()),
         }
         loop {
-            match asking.answers.recv_timeout(PATIENCE) {
+            match asking.answers.recv_timeout(Duration::from_nanos(timeout.0)) {
                 Ok(packet) if packet.serial != serial => {}
                 Ok(Packet { message: Message::Done { .. }, .. }) => return Ok(()),
                 Ok(Packet { message: Message::Refused(refusal), .. }) => {
@@ -100,9 +110,7 @@ impl Session {
                     return Err(ServedError::Answer { answer: message.title() });
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(ServedError::Ask(io::ErrorKind::TimedOut.into()));
-                }
+                Err(RecvTimeoutError::Timeout) => return Err(unanswered),
             }
         }
     }
@@ -124,15 +132,19 @@ struct Courier(Arc<Session>);
 
 impl HandOver for Courier {
     fn hand_over(&self, slot: usize, region: &Region) -> io::Result<()> {
-        self.0.register(slot, region).map_err(|error| match error {
-            ServedError::Refused(refusal) => {
-                let mut last = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
-                *last = Some(refusal);
-                io::ErrorKind::QuotaExceeded.into()
+        self.0.register(slot, region).map_err(|error| {
+            let kind = match &error {
+                ServedError::Refused(_) => io::ErrorKind::QuotaExceeded,
+                ServedError::Unanswered { .. } => io::ErrorKind::TimedOut,
+                ServedError::Gone(_) => io::ErrorKind::BrokenPipe,
+                ServedError::Ask(source) => source.kind(),
+                _ => return io::Error::other(error),
+            };
+            if matches!(error, ServedError::Refused(_) | ServedError::Unanswered { .. }) {
+                let mut last = self.0.untaken.lock().unwrap_or_else(PoisonError::into_inner);
+                *last = Some(error);
             }
-            ServedError::Gone(_) => io::ErrorKind::BrokenPipe.into(),
-            ServedError::Ask(source) => source.kind().into(),
-            other => io::Error::other(other),
+            kind.into()
         })
     }
 }

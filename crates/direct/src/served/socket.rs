@@ -7,7 +7,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -41,7 +43,22 @@ pub fn socket() -> io::Result<OwnedFd> {
 /// What `connect(2)` returns: `NotFound` and `ConnectionRefused` when there is no server,
 /// `PermissionDenied` when the socket's mode keeps us out.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
+    connect_from(socket()?, path)
+}
+
+/// The same, where neither connecting nor any packet from then on takes longer than that, each.
+///
+/// # Errors
+/// As [`connect`]; `WouldBlock` from a server that accepts nobody in time.
+pub fn connect_within(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     let socket = socket()?;
+    for which in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, which, Some(timeout))?;
+    }
+    connect_from(socket, path)
+}
+
+fn connect_from(socket: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }

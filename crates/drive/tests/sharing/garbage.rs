@@ -6,14 +6,15 @@ use std::sync::atomic::Ordering;
 
 use nvme::{AdminCommand, QueuePriority, Sqe};
 use ring::{DOORBELL_STRIDE, Iova, PAGE, Port, Region};
-use rng::Rng;
+
+use crate::choices::Choices;
 
 const PAGES: u64 = 64;
 /// Entries of each of its queues.
 const DEPTH: u32 = 16;
 
 pub struct Garbage {
-    rng: Rng,
+    rng: Choices,
     port: Arc<Port>,
     memory: Arc<Region>,
     at: Iova,
@@ -25,12 +26,16 @@ pub struct Garbage {
 
 impl Garbage {
     /// `everywhere`: it may write behind the doorbells, too.
-    pub fn new(port: Arc<Port>, seed: u64, everywhere: bool) -> Garbage {
+    pub fn new(port: Arc<Port>, rng: Choices, everywhere: bool) -> Garbage {
         let (memory, at) = port.memory().provide(PAGES as usize * PAGE).unwrap();
-        let mut garbage =
-            Garbage { rng: Rng::new(seed), port, memory, at, admin_tail: 0, tail: 0, everywhere };
+        let mut garbage = Garbage { rng, port, memory, at, admin_tail: 0, tail: 0, everywhere };
         garbage.make_queue(1);
         garbage
+    }
+
+    /// Whether nothing is left to choose by.
+    pub fn is_over(&self) -> bool {
+        self.rng.is_over()
     }
 
     /// Anything.
@@ -113,7 +118,7 @@ impl Garbage {
     }
 
     fn make_queue(&mut self, qid: u16) {
-        let page = |rng: &mut Rng| rng.below(8) * PAGE as u64;
+        let page = |rng: &mut Choices| rng.below(8) * PAGE as u64;
         let (sq, cq) = match qid {
             1 => (self.at, self.at.offset(PAGE as u64)),
             // Anywhere: rings over rings, over lists, over data.

@@ -3,7 +3,7 @@
 //!
 //! A failing seed is printed; replay it with
 //! `SLUICE_SEED=n cargo test -p sluice-drive --test sharing hostile`. `SLUICE_CASES` sets how many
-//! seeds are tried.
+//! seeds are tried. `fuzz/targets/drive_ring.rs` has the same done by a fuzzer's bytes ([`fuzz`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -14,6 +14,7 @@ use nvme::{ChunkState, Sqe, Status};
 use ring::Port;
 use rng::Rng;
 
+use crate::choices::Choices;
 use crate::garbage::Garbage;
 use crate::rig::{Host, SECTOR, block, open_channel, pcm};
 
@@ -27,12 +28,20 @@ fn seeds(config: impl Fn() -> DriveConfig) {
         None => 0..number("SLUICE_CASES").unwrap_or(40),
     };
     for seed in seeds {
-        let case = AssertUnwindSafe(|| case(config(), seed));
+        let case = AssertUnwindSafe(|| case(config(), seed, Choices::seeded(seed)));
         if let Err(panic) = catch_unwind(case) {
             eprintln!("SLUICE_SEED={seed}");
             resume_unwind(panic);
         }
     }
+}
+
+fn physical() -> DriveConfig {
+    let mut config = open_channel();
+    if let MediaConfig::Nand(nand) = &mut config.media {
+        nand.geometry.pages = 32;
+    }
+    config
 }
 
 /// Sectors of each host, and of nobody between them.
@@ -41,7 +50,18 @@ const NOBODYS: u64 = 20;
 /// Parallel units of the host that behaves.
 const PUS: u32 = 5;
 
-fn case(config: DriveConfig, seed: u64) {
+/// The same by a fuzzer's bytes: which drive, the seed of the host that behaves, what the other one does.
+pub fn fuzz(bytes: &[u8]) {
+    let [which, seed, rest @ ..] = bytes else { return };
+    let config = match which % 3 {
+        0 => block(),
+        1 => pcm(),
+        _ => physical(),
+    };
+    case(config, (*seed).into(), Choices::of(rest));
+}
+
+fn case(config: DriveConfig, seed: u64, choices: Choices) {
     let physical = config.personality == PersonalityKind::OpenChannel;
     let mut d = Drive::new(config).unwrap();
     let limits = |access| Access { queues: 3, queue_depth: 64, ..access };
@@ -59,9 +79,12 @@ fn case(config: DriveConfig, seed: u64) {
     let mut h = Host::attach(&mut d, Some(good), 16, 64);
     let port = Port::new().unwrap();
     d.attach_as(&port, bad).unwrap();
-    let mut garbage = Garbage::new(port.clone(), seed, false);
+    let mut garbage = Garbage::new(port.clone(), choices, false);
     let mut model = Model::new(&h, physical);
     for _ in 0..60 {
+        if garbage.is_over() {
+            break;
+        }
         for _ in 0..rng.below(20) {
             garbage.step();
             if rng.chance(0.3) {
@@ -183,11 +206,21 @@ fn hostile_beside_a_host_of_phase_change_memory() {
 
 #[test]
 fn hostile_beside_a_host_of_physical_addresses() {
-    seeds(|| {
-        let mut config = open_channel();
-        if let MediaConfig::Nand(nand) = &mut config.media {
-            nand.geometry.pages = 32;
+    seeds(physical);
+}
+
+/// Bytes that are no sense at all, as a fuzzer begins.
+#[test]
+fn any_bytes_are_a_case() {
+    for seed in 0..30 {
+        let mut rng = Rng::new(seed);
+        let bytes: Vec<u8> = (0..rng.below(3_000)).map(|_| rng.next_u64() as u8).collect();
+        let case = AssertUnwindSafe(|| fuzz(&bytes));
+        if let Err(panic) = catch_unwind(case) {
+            eprintln!("SLUICE_SEED={seed}: {bytes:?}");
+            resume_unwind(panic);
         }
-        config
-    });
+    }
+    fuzz(&[]);
+    fuzz(&[0]);
 }

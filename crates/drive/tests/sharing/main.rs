@@ -2,6 +2,8 @@
 //! the others when one of them is hostile or dies.
 #![allow(unreachable_pub, reason = "modules of one test")]
 
+#[path = "../../../rng/tests/choices/mod.rs"]
+mod choices;
 #[path = "../common/mod.rs"]
 mod common;
 mod detach;

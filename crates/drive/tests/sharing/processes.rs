@@ -15,6 +15,7 @@ use ring::{Limits, Port};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::choices::Choices;
 use crate::detach::holdings;
 use crate::garbage::Garbage;
 use crate::rig::{SECTOR, block, null};
@@ -178,7 +179,7 @@ fn sleep() {
 
 fn hostile() {
     let port = socket::join();
-    let mut garbage = Garbage::new(port, number("SEED"), true);
+    let mut garbage = Garbage::new(port, Choices::seeded(number("SEED")), true);
     socket::send(std::io::stdin(), kind::NOTE, b"begun", &[]).unwrap();
     loop {
         garbage.step();

@@ -12,6 +12,7 @@ use ring::{Limits, Port, Region, RegisterError, SharedMemoryError};
 
 use super::client::Open;
 use super::server::{After, Control};
+use super::table::Table;
 
 /// I/O queues of one connection: each has an interrupt vector, and so has the admin queue.
 const MOST_QUEUES: u16 = Limits::MAX_VECTORS - 1;
@@ -97,11 +98,15 @@ impl Control {
                 Err(Refusal::new(Code::NotAdmin, text))
             }
             Message::Allow(rule) => {
-                let replaced = self.table.allow(rule)?;
+                let mut table = self.table.clone();
+                let replaced = table.allow(rule)?;
+                self.keep(table)?;
                 done(replaced.into())
             }
             Message::Deny { subject, device, partition } => {
-                let rules = self.table.deny(subject, device, partition)?;
+                let mut table = self.table.clone();
+                let rules = table.deny(subject, device, partition)?;
+                self.keep(table)?;
                 self.evict(&rules);
                 done(rules.len() as u64)
             }
@@ -254,6 +259,17 @@ impl Control {
     }
 
     // ---- Administrators.
+
+    /// From now on this is the table, if its rules are kept where they are to be.
+    fn keep(&mut self, table: Table) -> Result<(), Refusal> {
+        if let Some(file) = &self.rules {
+            file.save(table.rules()).map_err(|error| {
+                Refusal::new(Code::Resources, format!("nothing has changed: {error}"))
+            })?;
+        }
+        self.table = table;
+        Ok(())
+    }
 
     /// Ends the connections that live by rules that are gone.
     fn evict(&mut self, rules: &[Rule]) {

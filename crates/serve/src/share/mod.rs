@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`table`](Table) | partitions, and who may use what of them |
 //! | [`errand`](Errands) | how the control thread has something done by the thread that owns a drive |
+//! | [`rules`](RulesFile) | rules that outlive the server, in a file |
 //! | `listener` | the listening socket, which replaces a dead server's and cleans up after itself |
 //! | `client` | one connection: whose it is, and what it has open |
 //! | [`server`](ShareServer) | the control thread: sockets, and what comes over them |
@@ -19,10 +20,12 @@ mod answer;
 mod client;
 mod errand;
 mod listener;
+mod rules;
 mod server;
 mod table;
 
 pub use errand::{DriveGone, Errands};
 pub use listener::ListenError;
+pub use rules::{RulesError, RulesFile};
 pub use server::{ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive};
 pub use table::{Partition, Table, TableError};

@@ -24,6 +24,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::client::{Connection, Peer};
 use super::errand::Errands;
 use super::listener::{ListenError, Listener};
+use super::rules::{RulesError, RulesFile};
 use super::table::Table;
 
 /// A drive that is shared, and how to reach who owns it.
@@ -76,6 +77,8 @@ pub struct ShareConfig {
     pub mode: u32,
     /// What clients may take.
     pub limits: ShareLimits,
+    /// Where rules are kept that administrators set; without, they end with the server.
+    pub rules: Option<RulesFile>,
 }
 
 /// Drives cannot be shared.
@@ -84,6 +87,9 @@ pub enum ShareError {
     /// The socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The file of rules.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
     /// The system refuses.
     #[error("cannot run the control thread: {0}")]
     Io(#[from] io::Error),
@@ -102,6 +108,7 @@ pub(super) struct Control {
     pub(super) table: Table,
     pub(super) drives: Vec<SharedDrive>,
     pub(super) limits: ShareLimits,
+    pub(super) rules: Option<RulesFile>,
     epoll: OwnedFd,
     listener: Listener,
     /// By number; 0 and 1 are the listener's and the bell's.
@@ -127,15 +134,18 @@ const EVENTS: usize = 64;
 const DESCRIPTORS: usize = 1;
 
 impl ShareServer {
-    /// Listens, and starts the thread.
+    /// Reads the rules that are kept, if any are, in place of the table's; listens, and starts the thread.
     ///
     /// # Errors
     /// [`ShareError`]; nothing is left listening then.
     pub fn start(
         config: &ShareConfig,
-        table: Table,
+        mut table: Table,
         drives: Vec<SharedDrive>,
     ) -> Result<ShareServer, ShareError> {
+        if let Some(rules) = &config.rules {
+            rules.begin(&mut table)?;
+        }
         // Each client takes a dozen descriptors; the hard limit is the administrator's word.
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         // Where it is refused, clients are refused earlier.
@@ -155,6 +165,7 @@ impl ShareServer {
             table,
             drives,
             limits: config.limits,
+            rules: config.rules.clone(),
             epoll,
             listener,
             connections: BTreeMap::new(),

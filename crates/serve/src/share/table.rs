@@ -106,6 +106,11 @@ impl Table {
         &self.rules
     }
 
+    /// Removes all rules.
+    pub fn clear_rules(&mut self) {
+        self.rules.clear();
+    }
+
     fn partition(&self, device: Name, name: Name) -> Result<&Partition, Refusal> {
         let found = self.partitions.iter().find(|p| (p.device, p.name) == (device, name));
         found.ok_or_else(|| {

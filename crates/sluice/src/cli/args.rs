@@ -217,6 +217,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
         value_parser = super::admin_command::mode)]
     pub socket_mode: u32,
+    /// Keep the rules of `sluice admin` in this file (`docs/sharing.md`): written on every change, and read
+    /// at the next start in place of the `[[share.allow]]` of the scenario.
+    #[arg(long, value_name = "FILE", requires = "socket")]
+    pub rules: Option<PathBuf>,
     /// Write the final statistics as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

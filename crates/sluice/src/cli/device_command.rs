@@ -138,7 +138,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let system = sample(root.path());
         let address = "0000:01:00.0".parse().unwrap();
-        let bind = |system: &PciSystem| run_on(system, &DeviceArgs::Bind(DeviceBindArgs { address }));
+        let bind =
+            |system: &PciSystem| run_on(system, &DeviceArgs::Bind(DeviceBindArgs { address }));
         let Err(Failure::Usage(said)) = bind(&system) else { panic!("bound") };
         assert_eq!(said, "0000:01:00.0 is in use: nvme0n1 is swapped to");
         let nowhere = PciSystem { sys: root.path().join("none"), ..system };

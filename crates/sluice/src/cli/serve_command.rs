@@ -45,10 +45,11 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let options = ServeOptions {
         nbd: args.nbd.clone(),
-        socket: args
-            .socket
-            .as_ref()
-            .map(|path| SocketOptions { path: path.clone(), mode: args.socket_mode }),
+        socket: args.socket.as_ref().map(|path| SocketOptions {
+            path: path.clone(),
+            mode: args.socket_mode,
+            rules: args.rules.clone(),
+        }),
         threads: args.threads,
         readings_every: match args.stats {
             Some(seconds) => Some(Duration::from_secs(seconds)),

@@ -3,6 +3,7 @@
 
 use std::sync::mpsc::Sender;
 
+use clock::Nanos;
 use driver::{Polling, SubmissionThread, TaskWork};
 
 use super::{CloseError, OpenError};
@@ -24,6 +25,9 @@ pub struct OpenOptions {
     /// The drive's thread stays on this one of the CPUs that the process may use, counted round the end;
     /// `None` for anywhere. Of scenarios.
     pub drive_core: Option<usize>,
+    /// How long the server of a drive may take for an answer (`direct::ServedConfig`); `None` for 5 seconds.
+    /// Of served drives.
+    pub timeout: Option<Nanos>,
     /// Where it is said that a drive of a scenario could not be closed in order; without, nobody hears of
     /// it, as of a file that is dropped.
     pub closed: Option<Sender<CloseError>>,
@@ -72,6 +76,18 @@ impl OpenOptions {
                 value: "true".into(),
                 what: what.into(),
                 allowed: "only files and block devices can be opened for reading only".into(),
+            }),
+        }
+    }
+
+    pub(super) fn refuse_timeout(&self, what: &str) -> Result<(), OpenError> {
+        match self.timeout {
+            None => Ok(()),
+            Some(timeout) => Err(OpenError::Option {
+                option: "timeout",
+                value: format!("{} ns", timeout.0),
+                what: what.into(),
+                allowed: "only the server of a drive is waited for".into(),
             }),
         }
     }

@@ -22,7 +22,9 @@ pub(super) fn connect(
     options.refuse_drive_core("a served drive")?;
     let config = partition.map_or(Ok(ServedConfig::default()), ServedConfig::of);
     let config = config.map_err(DirectError::Served)?;
-    let device = Device::served_with(socket, ServedConfig { queues: options.queues, ..config })?;
+    let timeout = options.timeout.unwrap_or(config.timeout);
+    let config = ServedConfig { queues: options.queues, timeout, ..config };
+    let device = Device::served_with(socket, config)?;
     check_depth(options.depth, &device)?;
     Ok(device)
 }

@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::serve::nbd::Endpoint;
-use ::serve::share::{Partition, ShareConfig, ShareLimits, ShareServer, SharedDrive};
+use ::serve::share::{Partition, RulesFile, ShareConfig, ShareLimits, ShareServer, SharedDrive};
 use clock::{Nanos, Parker, RealClock, VirtualRunner};
 use direct::served::Name;
 use drive::Drive;
@@ -78,6 +78,8 @@ pub struct SocketOptions {
     pub path: PathBuf,
     /// Its permissions.
     pub mode: u32,
+    /// Where rules are kept that administrators set; without, they end with the server.
+    pub rules: Option<PathBuf>,
 }
 
 /// What is told while drives are served.
@@ -297,6 +299,7 @@ fn share(
         path: socket.path.clone(),
         mode: socket.mode,
         limits: ShareLimits::default(),
+        rules: socket.rules.clone().map(RulesFile::at),
     };
     let partitions = sharing.table.partitions().to_vec();
     let server = ShareServer::start(&config, sharing.table, drives)?;

@@ -1,0 +1,290 @@
+//! `sluice_vector_queue`: a queue for vector commands (LightNVM, FAST'17, section 3.3): reads, writes,
+//! erases and copies of 1 to 64 physical addresses of an open-channel drive.
+//!
+//! Guarantees: every command that was taken ends exactly once, also when the drive's process is gone; a
+//! queue is for one thread at a time, which is checked.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use clock::{Nanos, Parker, RealClock};
+use direct::{Device, QueueConfig};
+use lightnvm::vector::{VectorEnded, VectorQueue};
+use nvme::Status;
+
+use crate::chunks::media;
+use crate::device::{hand_out, object, place, sluice_device};
+use crate::error::{CallError, call};
+use crate::inside::{Inside, OneThread};
+use crate::options::{Versioned, take};
+use crate::owner::Owner;
+use crate::policy::{SLUICE_WAIT_EVENT, SLUICE_WAIT_POLL, value};
+
+/// Commands outstanding unless said otherwise.
+const DEPTH: u32 = 255;
+/// How long commands may take that are outstanding when their queue is destroyed.
+const PATIENCE_SECONDS: u64 = 60;
+
+/// A queue for vector commands, for one thread at a time.
+pub struct sluice_vector_queue {
+    pub(crate) cell: OneThread<Vectors>,
+}
+
+/// How a vector queue is made. Set `size` to `sizeof(struct sluice_vector_queue_options)` and everything
+/// else to 0 that should be as usual.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_vector_queue_options {
+    /// `sizeof(struct sluice_vector_queue_options)`.
+    pub size: usize,
+    /// Commands outstanding at most, 1 to 65534; 0 for 255.
+    pub depth: u32,
+    /// How it waits: `SLUICE_WAIT_POLL` or `SLUICE_WAIT_EVENT`.
+    pub wait: u32,
+}
+
+// SAFETY: begins with its size; numbers of 8 + 2 * 4 bytes, no padding.
+unsafe impl Versioned for sluice_vector_queue_options {
+    const NAME: &'static str = "struct sluice_vector_queue_options";
+}
+
+/// What is in a vector queue.
+pub(crate) struct Vectors {
+    pub(crate) queue: VectorQueue,
+    device: Device,
+    pub(crate) owner: Arc<Owner>,
+    clock: RealClock,
+    /// Of a queue that sleeps while it waits.
+    parker: Option<Parker>,
+    /// Ended, and not reaped; no more together with what is outstanding than the queue holds.
+    ready: VecDeque<VectorEnded>,
+    /// Whether the drive copies.
+    pub(crate) copies: bool,
+    pub(crate) sector_bytes: u32,
+    pub(crate) oob_bytes: u32,
+    pub(crate) next_own: u64,
+}
+
+impl Vectors {
+    /// Commands that were taken and not reaped.
+    pub(crate) fn outstanding(&self) -> usize {
+        usize::from(self.queue.outstanding()) + self.ready.len()
+    }
+
+    /// Whether another command can be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.outstanding() < usize::from(self.queue.queue().capacity())
+    }
+
+    /// Tells the drive what was submitted, and takes in what has ended. Returns whether anything moved.
+    pub(crate) fn poll(&mut self) -> bool {
+        let rang = self.queue.ring(false);
+        let before = self.ready.len();
+        while let Some(ended) = self.queue.reap() {
+            self.ready.push_back(ended);
+        }
+        if self.device.gone().is_some() {
+            while let Some(ended) = self.queue.abandon(Status::HOST_PATH_ERROR) {
+                self.ready.push_back(ended);
+            }
+        }
+        let reaped = self.ready.len() > before;
+        self.queue.ring(reaped) || rang || reaped
+    }
+
+    /// A command that has ended.
+    pub(crate) fn reap(&mut self) -> Option<VectorEnded> {
+        self.ready.pop_front()
+    }
+
+    /// Takes the end of a certain command, if it is there.
+    pub(crate) fn reap_own(&mut self, own: u64) -> Option<VectorEnded> {
+        let place = self.ready.iter().position(|ended| ended.user == own)?;
+        self.ready.remove(place)
+    }
+
+    /// The instant `timeout` nanoseconds from now.
+    pub(crate) fn limit(&self, timeout: u64) -> Nanos {
+        Nanos(self.clock.now().0.saturating_add(timeout))
+    }
+
+    /// Whether that is over.
+    pub(crate) fn is_over(&self, limit: Nanos) -> bool {
+        limit != Nanos::MAX && self.clock.now() >= limit
+    }
+
+    /// Nothing has come: waits as it was told, until `limit` at most.
+    pub(crate) fn pause(&mut self, limit: Nanos) {
+        let Some(parker) = self.parker.take() else { return std::hint::spin_loop() };
+        parker.prepare();
+        if self.poll() {
+            parker.unpark();
+        } else {
+            let timeout = match limit {
+                Nanos::MAX => Nanos::MAX,
+                limit => limit.since(self.clock.now()),
+            };
+            // An interruption is a wake-up; there is no other failure for a valid descriptor.
+            let _ = parker.park(&[], timeout);
+        }
+        self.parker = Some(parker);
+    }
+}
+
+/// Makes a queue for vector commands.
+///
+/// @param device The device, an open-channel drive without a target.
+/// @param options How, or `NULL` for the defaults.
+/// @param queue Where the queue goes; `NULL` goes there if the call fails.
+///
+/// # Returns
+///
+/// 0, or
+///
+/// * `-EINVAL`, `-E2BIG`: an argument or option, or an option of a later version.
+/// * `-EOPNOTSUPP`: anything but an open-channel drive, whose targets take no addresses either.
+/// * `-ENOSPC`: the device has no queue left.
+/// * `-ENOMEM`, `-EMFILE`, ...: what the system says.
+/// * `-ETIMEDOUT`, `-ECONNRESET`: a server does not answer, or is gone.
+///
+/// # Threads
+///
+/// Any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_vector_queue_create(
+    device: *const sluice_device,
+    options: *const sluice_vector_queue_options,
+    queue: *mut *mut sluice_vector_queue,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let (device, options) = unsafe {
+            place("queue", queue)?;
+            (object("device", device)?, take(options)?)
+        };
+        let entries = match options.depth {
+            0 => Some(DEPTH as u16 + 1),
+            depth => depth.checked_add(1).and_then(|entries| u16::try_from(entries).ok()),
+        };
+        let depth = entries.ok_or_else(|| value("depth", options.depth, "1 to 65534"))?;
+        let sleeps = match options.wait {
+            SLUICE_WAIT_POLL => false,
+            SLUICE_WAIT_EVENT => true,
+            other => return Err(value("wait", other, "SLUICE_WAIT_POLL or SLUICE_WAIT_EVENT")),
+        };
+        let media = media(&device.device)?;
+        let memory = |source| direct::DirectError::Memory { bytes: 0, source };
+        let parker = if sleeps { Some(Parker::new().map_err(memory)?) } else { None };
+        let made = device.device.vector_queue(QueueConfig { depth, interrupts: sleeps })?;
+        if let Some(parker) = &parker
+            && let Err(error) = device.device.wake_vector_queue(&made, parker.waker())
+        {
+            device.device.destroy_vector_queue(made);
+            return Err(error.into());
+        }
+        let inner = Vectors {
+            // And one of the library's own.
+            ready: VecDeque::with_capacity(usize::from(made.queue().capacity()) + 1),
+            queue: made,
+            device: device.device.clone(),
+            owner: device.owner.clone(),
+            clock: device.device.clock(),
+            parker,
+            copies: media.copies,
+            sector_bytes: media.geometry.sector_bytes,
+            oob_bytes: media.geometry.oob_bytes,
+            next_own: 0,
+        };
+        // SAFETY: accepted above.
+        unsafe { hand_out(queue, sluice_vector_queue { cell: OneThread::new(inner) }) };
+        Ok(0)
+    })
+}
+
+/// Destroys a vector queue.
+///
+/// What is outstanding is waited for, a minute at most, and its ends are thrown away.
+///
+/// @param queue The queue; unless the call fails with `-EBUSY`, not to be used any more. `NULL` is nothing to
+/// destroy.
+///
+/// # Returns
+///
+/// 0, or
+///
+/// * `-EBUSY`: another call is inside of the queue, which is as it was.
+/// * `-ETIMEDOUT`: the device does not answer. The queue is gone; its memory stays with the device.
+/// * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
+/// * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
+///
+/// # Threads
+///
+/// The queue's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_vector_queue_destroy(queue: *mut sluice_vector_queue) -> c_int {
+    call(|| {
+        if queue.is_null() {
+            return Ok(0);
+        }
+        // SAFETY: not NULL, and the pointer is as the header demands.
+        let broken = unsafe { object("queue", queue) }?.cell.stay()?;
+        // SAFETY: made by `hand_out`, the caller gives it up, and nobody is inside.
+        let queue = unsafe { Box::from_raw(queue) };
+        if broken {
+            std::mem::forget(queue);
+            return Err(CallError::Broken);
+        }
+        let mut inner = queue.cell.into_inner();
+        let limit = inner.limit(PATIENCE_SECONDS * 1_000_000_000);
+        loop {
+            inner.poll();
+            let outstanding = u32::from(inner.queue.outstanding());
+            if outstanding == 0 {
+                break;
+            }
+            if inner.is_over(limit) {
+                // The drive may yet write to its memory.
+                std::mem::forget(inner);
+                return Err(CallError::Unanswered { outstanding, seconds: PATIENCE_SECONDS });
+            }
+            inner.pause(limit);
+        }
+        let Vectors { queue, device, owner, .. } = inner;
+        device.destroy_vector_queue(queue);
+        owner.give_up(device)?;
+        Ok(0)
+    })
+}
+
+/// Says how many commands a vector queue has: taken, and not reaped.
+///
+/// @param queue The queue.
+///
+/// # Returns
+///
+/// How many, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the queue.
+///
+/// # Threads
+///
+/// The queue's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_vector_outstanding(queue: *const sluice_vector_queue) -> c_int {
+    call(|| {
+        // SAFETY: the pointer is as the header demands.
+        let inside = unsafe { enter(queue) }?;
+        Ok(inside.outstanding() as c_int)
+    })
+}
+
+/// Goes into a vector queue, unless somebody is.
+///
+/// # Safety
+/// `pointer` is `NULL` or was given out by this library and not taken back yet.
+pub(crate) unsafe fn enter<'a>(
+    pointer: *const sluice_vector_queue,
+) -> Result<Inside<'a, Vectors>, CallError> {
+    // SAFETY: by the caller's promise; the reference is shared, and what it leads to is an atomic and a
+    // cell.
+    unsafe { object("queue", pointer) }?.cell.enter()
+}

@@ -1,0 +1,150 @@
+//! Messages of any content, and bytes that may be none (`docs/format/socket.md`).
+
+use direct::served::{
+    ClientEntry, Code, Entry, Grant, Granted, MAX_BYTES, Message, Name, Packet, Refusal, Rule,
+    Span, Subject, Whom,
+};
+
+use crate::choices::Choices;
+
+fn name(rng: &mut Choices) -> Name {
+    match rng.below(4) {
+        0 => Name::NONE,
+        n => Name::new(&"drive-0/x".replace('/', "_").repeat(n as usize)).unwrap(),
+    }
+}
+
+fn subject(rng: &mut Choices) -> Subject {
+    match rng.below(3) {
+        0 => Subject::Uid(rng.next_u64() as u32),
+        1 => Subject::Gid(rng.next_u64() as u32),
+        _ => Subject::Anyone,
+    }
+}
+
+fn grant(rng: &mut Choices) -> Grant {
+    let rate = |rng: &mut Choices| rng.chance(0.5).then(|| 1 + rng.below(1 << 40));
+    Grant {
+        write: rng.chance(0.5),
+        queues: rng.next_u64() as u16,
+        depth: rng.next_u64() as u16,
+        iops: rate(rng),
+        bytes_per_sec: rate(rng),
+    }
+}
+
+fn span(rng: &mut Choices) -> Span {
+    match rng.below(2) {
+        0 => Span::Sectors { first: rng.next_u64(), count: rng.next_u64() },
+        _ => {
+            let (first, count) = (rng.next_u64() as u32, rng.next_u64() as u32);
+            Span::ParallelUnits { first, count }
+        }
+    }
+}
+
+fn rule(rng: &mut Choices) -> Rule {
+    Rule { subject: subject(rng), device: name(rng), partition: name(rng), grant: grant(rng) }
+}
+
+fn refusal(rng: &mut Choices) -> Refusal {
+    let code = Code::ALL[rng.below(Code::ALL.len() as u64) as usize];
+    Refusal::new(code, "w\u{f6}rter ".repeat(rng.below(27) as usize))
+}
+
+/// Any message.
+pub fn message(rng: &mut Choices) -> Message {
+    let word = |rng: &mut Choices| rng.next_u64() as u32;
+    match rng.below(15) {
+        0 => Message::Hello,
+        1 => Message::Welcome { admin: rng.chance(0.5), uid: word(rng), pid: word(rng) },
+        2 => {
+            let (device, partition) = (name(rng), name(rng));
+            Message::Open { device, partition, queues: rng.next_u64() as u16 }
+        }
+        3 => Message::Granted(Granted {
+            client: rng.next_u64(),
+            device: name(rng),
+            partition: name(rng),
+            span: span(rng),
+            grant: grant(rng),
+            regions: word(rng),
+            bytes: rng.next_u64(),
+            port: rng.next_u64().to_le_bytes(),
+        }),
+        4 => Message::Register { slot: word(rng), bytes: rng.next_u64() },
+        5 => Message::Done { count: rng.next_u64() },
+        6 => Message::Refused(refusal(rng)),
+        7 => Message::Ending(refusal(rng)),
+        8 => Message::Allow(rule(rng)),
+        9 => Message::Deny { subject: subject(rng), device: name(rng), partition: name(rng) },
+        10 => Message::Kick(match rng.below(2) {
+            0 => Whom::Client(rng.next_u64()),
+            _ => Whom::Subject(subject(rng)),
+        }),
+        11 => Message::List { index: word(rng) },
+        12 => Message::Entry(Entry::Partition {
+            device: name(rng),
+            name: name(rng),
+            span: span(rng),
+            taken: rng.chance(0.5),
+            clients: word(rng),
+        }),
+        13 => Message::Entry(Entry::Rule(rule(rng))),
+        _ => Message::Entry(Entry::Client(ClientEntry {
+            client: rng.next_u64(),
+            uid: word(rng),
+            gid: word(rng),
+            pid: word(rng),
+            device: name(rng),
+            partition: name(rng),
+            queues_granted: rng.next_u64() as u16,
+            queues: rng.next_u64() as u16,
+            commands: rng.next_u64(),
+            bytes: rng.next_u64(),
+            refused: rng.next_u64(),
+            held: rng.next_u64(),
+            outstanding: word(rng),
+            stalled: word(rng),
+            registered: rng.next_u64(),
+            seconds: rng.next_u64(),
+        })),
+    }
+}
+
+/// Bytes are refused, or are a message that is encoded to just these bytes: there is one way to say a
+/// thing. Returns whether they are one.
+pub fn decodes(bytes: &[u8]) -> bool {
+    let Ok(packet) = Packet::decode(bytes) else { return false };
+    let mut again = [0; MAX_BYTES];
+    assert_eq!(packet.encode(&mut again), bytes, "{packet:?}");
+    true
+}
+
+/// A message survives the wire, and what becomes of it when it is damaged is judged by [`decodes`].
+/// Returns whether the damaged one is a message.
+pub fn survives(rng: &mut Choices) -> bool {
+    let packet = Packet { serial: rng.next_u64() as u32, message: message(rng) };
+    let mut bytes = [0; MAX_BYTES];
+    let encoded = packet.encode(&mut bytes).to_vec();
+    assert_eq!(Packet::decode(&encoded).as_ref(), Ok(&packet));
+    let mut damaged = encoded.clone();
+    match rng.below(4) {
+        0 => damaged.truncate(rng.below(encoded.len() as u64) as usize),
+        1 => damaged.extend((0..1 + rng.below(200)).map(|_| 0)),
+        2 => damaged.iter_mut().for_each(|b| *b = rng.next_u64() as u8),
+        _ => {
+            for _ in 0..1 + rng.below(3) {
+                let at = rng.below(damaged.len() as u64) as usize;
+                damaged[at] ^= 1 << rng.below(8);
+            }
+        }
+    }
+    decodes(&damaged)
+}
+
+/// By a fuzzer's bytes, taken as they are and as choices.
+pub fn fuzz(bytes: &[u8]) {
+    decodes(bytes);
+    survives(&mut Choices::of(bytes));
+}

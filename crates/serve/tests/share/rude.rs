@@ -1,0 +1,158 @@
+//! Clients that say anything, much of it meaningful, beside one that behaves and does not notice.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use direct::served::socket::{self, Received};
+use direct::served::{Admin, Entry, Grant, MAX_BYTES, Message, Name, Packet, Rule, Subject, Whom};
+use ring::{Parts, Region};
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::choices::Choices;
+use crate::rig::{Server, name, table};
+
+/// Messages of one case at most.
+const MESSAGES: usize = 60;
+
+/// By a fuzzer's bytes, on a server that all cases share.
+pub fn fuzz(bytes: &[u8]) {
+    use std::sync::OnceLock;
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    talk(SERVER.get_or_init(|| Server::start(table())), Choices::of(bytes));
+}
+
+fn drain(socket: &OwnedFd) {
+    while let Ok(Received::Packet(..) | Received::Wrong(_)) =
+        socket::receive(socket, Parts::MAX_DESCRIPTORS, RecvFlags::DONTWAIT)
+    {}
+}
+
+/// A few clients say this and that; then the server still answers, and has nobody left.
+pub fn talk(server: &Server, mut choices: Choices) {
+    let good = Region::shared(4096).unwrap();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut clients: Vec<OwnedFd> = Vec::new();
+    for _ in 0..MESSAGES {
+        if choices.is_over() {
+            break;
+        }
+        if clients.is_empty() || (clients.len() < 6 && choices.chance(0.2)) {
+            let client = socket::connect(&server.socket).unwrap();
+            if choices.chance(0.8) {
+                say(&client, &mut choices, Message::Hello, &[]);
+            }
+            if choices.chance(0.6) {
+                say(&client, &mut choices, open(name("a"), 1), &[]);
+            }
+            clients.push(client);
+        }
+        let at = choices.below(clients.len() as u64) as usize;
+        if choices.chance(0.05) {
+            clients.swap_remove(at);
+            continue;
+        }
+        let message = message(&mut choices);
+        let registers = matches!(message, Message::Register { .. });
+        let count = match choices.below(30) {
+            0 => choices.below(250) as usize,
+            1 => usize::from(!registers),
+            _ => usize::from(registers),
+        };
+        let fd = match choices.below(6) {
+            0 => null.as_fd(),
+            _ => good.backing().unwrap().as_fd(),
+        };
+        say(&clients[at], &mut choices, message, &vec![fd; count]);
+        if choices.chance(0.5) {
+            drain(&clients[at]);
+        }
+    }
+    drop(clients);
+    settle(server);
+}
+
+/// Whoever behaves is served, and who has gone is forgotten; rules are as they were.
+fn settle(server: &Server) {
+    for attempt in 0.. {
+        assert!(attempt < 5_000, "clients stay");
+        // One after the other those that have gone are noticed.
+        let Ok(mut admin) = Admin::connect(&server.socket) else { continue };
+        let Ok(entries) = admin.list() else { continue };
+        if entries.iter().any(|entry| matches!(entry, Entry::Client(_))) {
+            std::thread::yield_now();
+            continue;
+        }
+        assert!(entries.iter().any(|entry| matches!(entry, Entry::Partition { .. })));
+        for entry in entries {
+            if let Entry::Rule(Rule { subject, device, partition, .. }) = entry {
+                admin.deny(subject, device, Some(partition)).unwrap();
+            }
+        }
+        return;
+    }
+}
+
+fn open(partition: Name, queues: u16) -> Message {
+    Message::Open { device: Name::NONE, partition, queues }
+}
+
+fn message(choices: &mut Choices) -> Message {
+    let place = |choices: &mut Choices| match choices.below(5) {
+        0 => Name::NONE,
+        1 => name("d"),
+        2 => name("nowhere"),
+        n => name(["a", "b"][n as usize - 3]),
+    };
+    let small = |choices: &mut Choices| match choices.chance(0.8) {
+        true => choices.below(12),
+        false => choices.next_u64(),
+    };
+    let subject = |choices: &mut Choices| match choices.below(3) {
+        0 => Subject::Anyone,
+        1 => Subject::Gid(choices.below(4) as u32),
+        _ => Subject::Uid(choices.below(4) as u32),
+    };
+    match choices.below(12) {
+        0 => Message::Hello,
+        1 => Message::List { index: small(choices) as u32 },
+        2 => Message::Kick(Whom::Client(small(choices))),
+        3 => Message::Kick(Whom::Subject(subject(choices))),
+        4 => {
+            let (subject, device) = (subject(choices), place(choices));
+            Message::Deny { subject, device, partition: place(choices) }
+        }
+        5 => {
+            let grant = Grant {
+                write: choices.chance(0.5),
+                queues: small(choices) as u16,
+                depth: small(choices) as u16,
+                iops: choices.chance(0.5).then(|| 1 + small(choices) / 2),
+                bytes_per_sec: None,
+            };
+            let (subject, device) = (subject(choices), place(choices));
+            Message::Allow(Rule { subject, device, partition: place(choices), grant })
+        }
+        6 => Message::Done { count: small(choices) },
+        7 | 8 => open(place(choices), small(choices) as u16),
+        _ => {
+            let slot = small(choices) as u32;
+            Message::Register { slot, bytes: if choices.chance(0.9) { 4096 } else { 1 << 50 } }
+        }
+    }
+}
+
+/// A message, damaged at times. Mostly nobody reads the answers; a server that waited for that would
+/// wait here.
+fn say(client: &OwnedFd, choices: &mut Choices, message: Message, fds: &[BorrowedFd<'_>]) {
+    let mut bytes = [0; MAX_BYTES];
+    let mut packet = Packet { serial: 1, message }.encode(&mut bytes).to_vec();
+    match choices.below(16) {
+        0 => packet.truncate(1 + choices.below(packet.len() as u64 - 1) as usize),
+        1 => packet.resize(choices.below(3_000) as usize + 1, 7),
+        2 => {
+            let at = choices.below(packet.len() as u64) as usize;
+            packet[at] ^= 1 << choices.below(8);
+        }
+        _ => {}
+    }
+    let _ = socket::send_bytes(client, &packet, fds, SendFlags::DONTWAIT);
+}

@@ -1,0 +1,154 @@
+//! Rules in a file: what administrators set is there after a restart; what is damaged is refused with its
+//! line; what cannot be written is not done.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use direct::served::{Admin, Code, Entry, Grant, Rule, ServedError, Subject};
+use sluice_serve::share::{RulesError, RulesFile, ShareError};
+
+use crate::choices::{Choices, seed};
+use crate::rig::{Server, name, table};
+
+fn rule(subject: Subject, partition: &str, queues: u16) -> Rule {
+    Rule { subject, device: name("d"), partition: name(partition), grant: Grant::of(queues) }
+}
+
+fn listed(server: &Server) -> Vec<Rule> {
+    let entries = Admin::connect(&server.socket).unwrap().list().unwrap();
+    let rules = entries.into_iter().filter_map(|entry| match entry {
+        Entry::Rule(rule) => Some(rule),
+        _ => None,
+    });
+    rules.collect()
+}
+
+fn start(path: &Path) -> Result<Server, ShareError> {
+    let mut table = table();
+    table.allow(rule(Subject::Uid(5), "a", 3)).unwrap();
+    Server::keeping(table, Some(RulesFile::at(path)))
+}
+
+#[test]
+fn what_administrators_say_outlives_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rules");
+    let server = start(&path).unwrap();
+    let begun = [rule(Subject::Uid(5), "a", 3)];
+    assert_eq!(listed(&server), begun, "without a file, those of the scenario");
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "written at once, for nobody else");
+    let rated = Grant {
+        write: false,
+        depth: 16,
+        iops: Some(1_000),
+        bytes_per_sec: Some(u64::MAX),
+        ..Grant::of(2)
+    };
+    let other = Rule { grant: rated, ..rule(Subject::Gid(7), "b", 2) };
+    let mut admin = Admin::connect(&server.socket).unwrap();
+    admin.allow(other).unwrap();
+    admin.allow(rule(Subject::Anyone, "b", 1)).unwrap();
+    admin.deny(Subject::Uid(5), name("d"), None).unwrap();
+    let rules = listed(&server);
+    assert_eq!(rules, [other, rule(Subject::Anyone, "b", 1)]);
+    drop((admin, server));
+    // What the scenario gives, and an administrator took back, stays taken back.
+    for _ in 0..2 {
+        let server = start(&path).unwrap();
+        assert_eq!(listed(&server), rules);
+    }
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing is left beside it: {left:?}");
+}
+
+#[test]
+fn what_cannot_be_written_is_not_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let server = start(&folder.join("rules")).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut admin = Admin::connect(&server.socket).unwrap();
+    for refused in [
+        admin.allow(rule(Subject::Anyone, "b", 1)).map(drop),
+        admin.deny(Subject::Uid(5), name("d"), None).map(drop),
+    ] {
+        let Err(ServedError::Refused(refusal)) = refused else { panic!("{refused:?}") };
+        assert_eq!(refusal.code, Code::Resources);
+        assert!(refusal.text.contains("nothing has changed"), "{refusal}");
+    }
+    assert_eq!(listed(&server), [rule(Subject::Uid(5), "a", 3)]);
+    // And a server does not start where it could not keep them.
+    let error = start(&folder.join("rules")).err().unwrap();
+    assert!(matches!(error, ShareError::Rules(RulesError::Io { .. })), "{error}");
+}
+
+fn wrong(path: &Path) -> (usize, String) {
+    let before = std::fs::read(path).unwrap();
+    let mut table = table();
+    let error = RulesFile::at(path).begin(&mut table).unwrap_err();
+    assert_eq!(std::fs::read(path).unwrap(), before, "it is left as it is");
+    assert!(table.rules().is_empty());
+    let RulesError::Line { line, .. } = error else { panic!("{error}") };
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("{}:{line}: ", path.display())), "{text}");
+    (line, text)
+}
+
+#[test]
+fn damage_is_named_by_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rules");
+    let file = RulesFile::at(&path);
+    let rules = [
+        rule(Subject::Uid(5), "a", 3),
+        rule(Subject::Gid(6), "a", 3),
+        rule(Subject::Anyone, "b", 3),
+    ];
+    file.save(&rules).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 5);
+    let put = |lines: &[&str], end: &str| {
+        std::fs::write(&path, format!("{}{end}", lines.join("\n"))).unwrap();
+    };
+    for (lines, end, line, says) in [
+        (vec!["x"], "\n", 1, "sluice-rules 1"),
+        (vec!["sluice-rules 2", lines[1]], "\n", 1, "sluice-rules 1"),
+        (vec![], "", 1, "cut short"),
+        (lines[..4].to_vec(), "\n", 5, "cut short"),
+        (lines.clone(), "", 5, "cut short"),
+        (vec![lines[0], lines[1], lines[1], lines[4]], "\n", 3, "a second rule"),
+        (vec![lines[0], lines[1], lines[2], lines[4]], "\n", 4, "the end of 3 rules, after 2"),
+        ([&lines[..], &lines[1..2]].concat(), "\n", 6, "after the end"),
+        (vec![lines[0], "allow anyone d/a"], "\n", 2, "without a checksum"),
+    ] {
+        put(&lines, end);
+        let (found, text) = wrong(&path);
+        assert!(found == line && text.contains(says), "{lines:?}: {text}");
+    }
+    // A rule for what the drive does not have any more.
+    file.save(&[rule(Subject::Anyone, "a", 1), rule(Subject::Anyone, "gone", 1)]).unwrap();
+    let (line, text) = wrong(&path);
+    assert!(line == 3 && text.contains("d/gone is not there"), "{text}");
+
+    // Any bit of any line.
+    file.save(&rules).unwrap();
+    let good = std::fs::read(&path).unwrap();
+    let mut choices = Choices::seeded(seed());
+    for _ in 0..300 {
+        let mut bytes = good.clone();
+        let at = choices.below(bytes.len() as u64) as usize;
+        bytes[at] ^= 1 << choices.below(8);
+        std::fs::write(&path, &bytes).unwrap();
+        let (line, text) = wrong(&path);
+        let truth = 1 + good[..at].iter().filter(|byte| **byte == b'\n').count();
+        // A line's end that is none any more is found on the next.
+        assert!(line == truth || (good[at] == b'\n' && line == truth + 1), "{at}: {text}");
+    }
+    std::fs::write(&path, &good).unwrap();
+    let mut table = table();
+    assert!(file.begin(&mut table).unwrap());
+    assert_eq!(table.rules(), rules);
+}
