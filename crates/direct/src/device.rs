@@ -362,7 +362,7 @@ impl Device {
     }
 
     /// Makes `count` hardware queues for layers that are put on a drive as a kernel does it
-    /// ([`block::BlockLayer`], [`block::Blocking`]), wherever the drive is.
+    /// ([`block::BlockLayer`], [`block::completion::Blocking`]), wherever the drive is.
     ///
     /// # Errors
     /// [`DirectError::NoDrive`] on anything but a drive; [`DirectError`] for a queue that is refused,
