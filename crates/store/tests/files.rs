@@ -213,7 +213,8 @@ fn appends_are_in_one_piece_each_and_cost_two_writes_when_synced() {
         fs.run(Op::Sync { ino: file, data_only: true }).unwrap();
         let taken = &fs.store().device().taken;
         // A line that goes on in a new block has two writes of its own.
-        let crosses = !offset.is_multiple_of(4096) && offset / 4096 != (all.len() as u64 - 1) / 4096;
+        let crosses =
+            !offset.is_multiple_of(4096) && offset / 4096 != (all.len() as u64 - 1) / 4096;
         let writes = 2 + u64::from(crosses);
         assert_eq!(taken.values().sum::<u64>(), writes, "{taken:?}");
         assert_eq!(taken["write, durable"], writes);
