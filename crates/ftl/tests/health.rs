@@ -8,7 +8,7 @@
 mod common;
 
 use clock::Nanos;
-use common::{TestFlash, geometry, least_map_cache};
+use common::{TestFlash, geometry, least_map_cache, with_metadata};
 use ftl::{ChunkChange, Found, Ftl, FtlConfig, FtlStats, LineMetadata, Shape};
 use nvme::Status;
 use rng::Rng;
@@ -322,10 +322,11 @@ impl Case {
             ..FtlConfig::default()
         };
         if paged {
-            let metadata = paging.chance(0.7);
-            config.line_metadata =
-                if metadata { LineMetadata::WhereItFits } else { LineMetadata::Off };
-            if metadata && paging.chance(0.5) {
+            config.line_metadata = LineMetadata::Off;
+            if paging.chance(0.7) {
+                config = with_metadata(&shape, &config);
+            }
+            if config.line_metadata == LineMetadata::On && paging.chance(0.5) {
                 config.reverse_map = ftl::ReverseMapKind::Media;
             }
             config.gc_window_units = 1 + paging.below(4) as u32;

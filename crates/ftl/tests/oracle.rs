@@ -7,7 +7,7 @@
 mod common;
 
 use clock::Nanos;
-use common::{TestFlash, geometry, least_map_cache};
+use common::{TestFlash, geometry, least_map_cache, with_metadata};
 use ftl::{
     Found, Ftl, FtlConfig, FtlStats, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind,
     Shape, VictimPolicyKind,
@@ -123,13 +123,10 @@ impl Case {
             rate_limiter: limiter(&mut controls),
             gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead]
                 [controls.below(3) as usize],
-            line_metadata: if seed % 8 == 7 {
-                LineMetadata::Off
-            } else {
-                LineMetadata::WhereItFits
-            },
+            line_metadata: LineMetadata::Off,
             reverse_map: ReverseMapKind::Memory,
         };
+        let config = if seed % 8 == 7 { config } else { with_metadata(&shape, &config) };
         // Where lines have room for metadata, the reverse map may be there.
         let media = FtlConfig { reverse_map: ReverseMapKind::Media, ..config };
         let total = shape.total_chunks();

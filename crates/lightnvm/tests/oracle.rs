@@ -117,6 +117,13 @@ fn value_of(memory: &Region, at: usize) -> u64 {
     value
 }
 
+/// Metadata of lines, wherever a line may have some.
+fn with_metadata(config: FtlConfig, geometry: &Geometry) -> FtlConfig {
+    let on = FtlConfig { line_metadata: LineMetadata::On, ..config };
+    let (shape, total) = (Shape::of(geometry), geometry.total_chunks() as u32);
+    if Layout::of(&shape, &on, total, total).is_ok() { on } else { config }
+}
+
 /// The reverse map on the media, in two of three where lines have room for metadata.
 fn with_reverse_map(config: FtlConfig, geometry: &Geometry, seed: u64) -> FtlConfig {
     let media = FtlConfig { reverse_map: ReverseMapKind::Media, ..config };
@@ -160,16 +167,13 @@ impl Case {
             },
             name: 0,
             wear_levelling: seed.is_multiple_of(2),
-            line_metadata: if seed % 8 == 7 {
-                LineMetadata::Off
-            } else {
-                LineMetadata::WhereItFits
-            },
+            line_metadata: LineMetadata::Off,
             reverse_map: ReverseMapKind::Memory,
             static_wear: [0, 1, 3][seed as usize % 3],
             rate_limiter: if seed % 5 < 2 { RateLimiterKind::PID } else { RateLimiterKind::Share },
             gc_yields: [GcYields::Never, GcYields::BusyPus, GcYields::AnyRead][(seed % 3) as usize],
         };
+        let config = if seed % 8 == 7 { config } else { with_metadata(config, &geometry) };
         let config = with_reverse_map(config, &geometry, seed);
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
         drive.reads_first = rng.chance(0.5);

@@ -123,7 +123,10 @@ fn small_lines_have_none_and_in_others_it_is_little() {
     // Two units of 32: only if it must be, and of 31 not even then.
     let little = |sectors| shape(4, sectors, 1, 512);
     assert_eq!((fit(&little(32), 1), must(&little(32), 1)), (0, Ok(2)));
-    assert_eq!((fit(&little(64), 1), must(&little(31), 1).is_err()), (2, true));
+    assert_eq!(
+        (fit(&little(63), 1), fit(&little(96), 1), must(&little(31), 1).is_err()),
+        (0, 3, true)
+    );
     // So many chunks that their names do not fit the first unit.
     let wide = shape(4, 4096, 1, 512);
     assert_eq!(fit(&wide, 200), 0);

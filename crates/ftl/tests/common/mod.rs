@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use clock::Nanos;
 use ftl::{
-    CapacityError, Flash, Found, Ftl, FtlConfig, Job, JobDone, NewFtlError, Oob, OpId, ReadTarget,
-    Recovery, RecoveryStats, Shape, Work, WriteUnit,
+    CapacityError, Flash, Found, Ftl, FtlConfig, Job, JobDone, Layout, LineMetadata, NewFtlError,
+    Oob, OpId, ReadTarget, Recovery, RecoveryStats, Shape, Work, WriteUnit,
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
@@ -91,6 +91,18 @@ pub fn geometry(
         ws_min: unit,
         ws_opt: unit,
         mw_cunits: pair,
+    }
+}
+
+/// This configuration with metadata of lines, wherever a line may have some.
+pub fn with_metadata(shape: &Shape, config: &FtlConfig) -> FtlConfig {
+    let on = FtlConfig { line_metadata: LineMetadata::On, ..*config };
+    let total = shape.total_chunks();
+    match Layout::of(shape, &on, total, total) {
+        Err(CapacityError::LineMetadata { .. }) => {
+            FtlConfig { line_metadata: LineMetadata::Off, ..*config }
+        }
+        _ => on,
     }
 }
 
