@@ -55,13 +55,8 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         cache_program: true,
         transfers: drive::Transfers::default(),
         write_buffer: WriteBuffer::Volatile { bytes: 0 },
-        // The closed forms count data only: on a drive as small as this the pages and the journal of
-        // checkpoints take 2 % of what is written in sequence.
-        ftl: FtlConfig {
-            over_provisioning: 0.28,
-            checkpoint_sectors: u32::MAX,
-            ..DriveConfig::layer()
-        },
+        // The closed forms count data only.
+        ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::layer() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
     }
