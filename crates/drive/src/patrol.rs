@@ -12,7 +12,8 @@
 //! Guarantees of the patrol: one read at a time, no more sectors per second than configured, and no
 //! more moved for it; every chunk that holds data is read once per round, those of the journal included,
 //! which is begun anew with each round; what is still in the write buffer because its pages are not
-//! paired is written once more if it was there a round ago.
+//! paired is written once more if it was there a round ago; a line that has been written to for
+//! longer than two rounds is moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +25,10 @@ use nvme::{MediaNotice, MediaScope};
 use crate::PatrolConfig;
 use crate::notice::Notice;
 use crate::stats::CareStats;
+
+/// Rounds after which a line that is still being written is moved: what is put into it is as old as its
+/// chunks are.
+const ROUNDS_OPEN: u32 = 2;
 
 /// Acts on what is noticed.
 #[derive(Debug, Default)]
@@ -50,8 +55,9 @@ struct Patrol {
     reads: bool,
     /// When this round began, and the next may.
     next_round: Nanos,
-    /// Chunks that are being written, and how far they were when the round began.
-    open: BTreeMap<u32, u32>,
+    /// Chunks that are being written, how far they were when the round began, and in how many rounds
+    /// before they were, too.
+    open: BTreeMap<u32, (u32, u32)>,
     /// Chunks whose line is to be moved, and when that may be.
     hard: BTreeSet<u32>,
     next_move: Nanos,
@@ -182,11 +188,16 @@ impl Patrol {
         ftl.checkpoint();
         let before = std::mem::take(&mut self.open);
         let open: Vec<(u32, u32, u32)> = ftl.open_chunks().collect();
-        for (chunk, readable, written) in open {
-            if written > readable && before.get(&chunk) == Some(&written) {
+        for (chunk, readable, written) in open.into_iter().filter(|(.., written)| *written > 0) {
+            let known = before.get(&chunk).filter(|(then, _)| *then <= written);
+            let rounds = known.map_or(0, |(_, rounds)| rounds.saturating_add(1));
+            if rounds >= ROUNDS_OPEN {
+                self.hard.insert(chunk);
+            }
+            if written > readable && known.is_some_and(|(then, _)| *then == written) {
                 ftl.renew(chunk);
             }
-            self.open.insert(chunk, written);
+            self.open.insert(chunk, (written, rounds));
         }
     }
 

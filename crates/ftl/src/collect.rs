@@ -156,9 +156,7 @@ impl Ftl {
             && self.lines.erasing == 0
             && self.collector.reading() == 0
             && !self.spares_a_unit();
-        let unit = u64::from(self.shape.unit);
-        let promised = self.promised() + self.unplaced(GC).next_multiple_of(unit) + unit;
-        let room = self.space(self.lines.free_chunks()).saturating_sub(promised);
+        let room = self.room_to_move();
         // When users wait, what is still to be written counts as gone: else one victim at a time would
         // be padded to its end, and give nothing back if it has no more to give than the padding takes.
         let waiting = if free <= self.limiter.levels().0 { self.unplaced(GC) } else { 0 };
@@ -195,6 +193,13 @@ impl Ftl {
         self.took_victim();
         self.begin_scan(line);
         true
+    }
+
+    /// Sectors that moved data may take, besides what has been promised and what is on its way already.
+    pub(crate) fn room_to_move(&self) -> u64 {
+        let unit = u64::from(self.shape.unit);
+        let promised = self.promised() + self.unplaced(GC).next_multiple_of(unit) + unit;
+        self.space(self.lines.free_chunks()).saturating_sub(promised)
     }
 
     /// Everything that is in a line now is looked at.

@@ -12,6 +12,7 @@ use crate::collect::Collector;
 use crate::counting::Counting;
 use crate::drive_map::DriveMap;
 use crate::durable::Waiting;
+use crate::ending::Ending;
 use crate::fetch::Fetches;
 use crate::frames::Frames;
 use crate::issued::Issued;
@@ -107,6 +108,7 @@ pub struct Ftl {
     /// Those of them that only wait for losses to be recorded.
     pub(crate) held: VecDeque<u64>,
     pub(crate) refresher: Refresher,
+    pub(crate) ending: Ending,
     /// Parallel units on which something could not be read.
     pub(crate) suspect_pus: Vec<bool>,
     /// What is under way between the media and the map's frames, if it has any, and who waits for it.
@@ -236,6 +238,7 @@ impl Ftl {
             urgent: 0,
             held: VecDeque::new(),
             refresher: Refresher::default(),
+            ending: Ending::default(),
             suspect_pus: vec![false; shape.pus as usize],
             shape,
             config,
@@ -451,6 +454,7 @@ impl Ftl {
             }
             let mapped = self.program_ready(now, flash);
             let collected = !self.counting.is_counting() && self.collect(now, flash);
+            let collected = self.go_on_ending(now, flash) || collected;
             let checkpointed = self.go_on_with_checkpoint(now, flash);
             let fetched = self.start_fetches(now, flash) || fetched;
             // As long as something is kept back users need not earn what they write.

@@ -66,6 +66,7 @@ mod counting;
 mod curve;
 mod drive_map;
 mod durable;
+mod ending;
 mod fetch;
 mod flash;
 mod frames;

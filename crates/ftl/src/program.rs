@@ -189,6 +189,19 @@ impl Ftl {
         }
         let Some(sector) = open.take(&self.shape, chunk) else { return false };
         (0..STREAMS).for_each(|stream| self.drop_full(stream));
+        self.pad_unit(now, line, chunk, sector, flash);
+        true
+    }
+
+    /// Programs padding, from outside of the rings, into a write unit that was taken from an open line.
+    pub(crate) fn pad_unit(
+        &mut self,
+        now: Nanos,
+        line: u32,
+        chunk: u32,
+        sector: u32,
+        flash: &mut impl Flash,
+    ) {
         self.padded.push(chunk);
         let first_psn = self.shape.first_psn(chunk) + sector;
         for psn in first_psn..first_psn + self.shape.unit {
@@ -205,7 +218,6 @@ impl Ftl {
         let unit =
             WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries, metadata: false };
         flash.program(now, op, unit);
-        true
     }
 
     #[inline]
@@ -444,6 +456,7 @@ impl Ftl {
                 self.program_failed(chunk);
             }
             if !padding {
+                self.strike(name, chunk);
                 self.write_again(name, chunk);
                 self.renumber_if_moved(name);
             }
@@ -483,16 +496,19 @@ impl Ftl {
     pub(crate) fn program_failed(&mut self, chunk: u32) {
         self.stats.program_failures += 1;
         self.lines.chunks[chunk as usize].bad = true;
-        for stream in 0..STREAMS {
-            for open in &mut self.open[stream] {
-                open.abandon(&self.shape, chunk);
-            }
-            self.drop_full(stream);
-        }
+        self.abandon(chunk);
         self.lines.lines[self.lines.line_of[chunk as usize] as usize].hurt = true;
     }
 
-    /// A unit whose program failed is written elsewhere, ahead of everything newer.
+    /// A chunk of an open line takes no more.
+    pub(crate) fn abandon(&mut self, chunk: u32) {
+        for open in self.open.iter_mut().flatten().chain(&mut self.ending.open) {
+            open.abandon(&self.shape, chunk);
+        }
+        (0..STREAMS).for_each(|stream| self.drop_full(stream));
+    }
+
+    /// A unit is written elsewhere, ahead of everything newer.
     pub(crate) fn write_again(&mut self, name: u32, chunk: u32) {
         self.unlink(name, chunk);
         let sector = self.unit_mut(name).sector;
@@ -500,11 +516,17 @@ impl Ftl {
         for psn in first_psn..first_psn + self.shape.unit {
             self.reverse.set(psn, None, false);
         }
+        self.retry.push_back(parts(name));
+    }
+
+    /// The program of a unit has failed: its line does not say that it is there. (Of one that was on the
+    /// media it does: until what takes its place is durable, that is the copy that counts.)
+    fn strike(&mut self, name: u32, chunk: u32) {
+        let sector = self.unit_mut(name).sector;
         let line = self.lines.line_of[chunk as usize];
         if let Some(list) = &mut self.lines.lines[line as usize].list {
             list.strike(self.lines.chunks[chunk as usize].place, sector);
         }
-        self.retry.push_back(parts(name));
     }
 
     /// Takes the number of a unit of moved data back that is not on the media, as if it had never been

@@ -7,6 +7,7 @@
 //!   what is the users' and garbage collection's: a refresh never makes anybody wait for space.
 //! - While no space is wanted, one write unit is on its way at a time: at most one parallel unit's
 //!   worth of programs. While space is wanted, one victim in [`TURN`] at most.
+//! - A line that is being written is closed first ([`ending`](crate::ending)).
 //! - A chunk that has [gone offline](Ftl::retire) is never used again. What of it is in the write
 //!   buffer is written again elsewhere, numbered anew, and no flush ends before; what can be read is
 //!   moved; the rest becomes poison, sector by sector.
@@ -15,7 +16,7 @@
 //!   other data there, which would have it moved again and again.
 
 use crate::collect::Collector;
-use crate::ftl::{GC, STREAMS};
+use crate::ftl::{GC, USER};
 use crate::lines::{LineState, Lines, NONE};
 use crate::program::parts;
 use crate::write_ring::UnitState;
@@ -80,8 +81,9 @@ impl Ftl {
     /// Asks for the data of the line that a chunk is in to be moved soon, and its chunks to be erased
     /// and used again: what is in the chunk is hard to read where it is. [`kick`](Ftl::kick)
     /// afterwards. Returns whether anything will be moved for it: not for a chunk that is in no line,
-    /// is the journal's (which is mirrored), or is on its way already. Of a line that is being written
-    /// what is there is moved, and the line goes on being written.
+    /// is the journal's (which is mirrored), or is on its way already. A line that is being written is
+    /// filled up with padding first, if there is room for that; else what is there is moved, and the line
+    /// goes on being written.
     pub fn refresh(&mut self, chunk: u32) -> bool {
         match self.lines.line_of.get(chunk as usize) {
             Some(&line) if line != NONE => self.lines.want_refresh(line),
@@ -107,12 +109,7 @@ impl Ftl {
             self.stats.retired_chunks += 1;
             return true;
         }
-        for stream in 0..STREAMS {
-            for open in &mut self.open[stream] {
-                open.abandon(&self.shape, chunk);
-            }
-            self.drop_full(stream);
-        }
+        self.abandon(chunk);
         self.lines.close_if_done(line);
         self.lines.want_refresh(line);
         self.lines.emptied(chunk);
@@ -124,7 +121,7 @@ impl Ftl {
     /// Has every unit that is on a chunk, but not yet readable there and so still in the write buffer,
     /// written again elsewhere. It is numbered anew: map pages made meanwhile say that nothing older
     /// is to be found.
-    fn rescue(&mut self, chunk: u32) {
+    pub(crate) fn rescue(&mut self, chunk: u32) {
         let mut at = self.lines.chunks[chunk as usize].first;
         while at != NONE {
             let unit = *self.unit_mut(at);
@@ -149,18 +146,24 @@ impl Ftl {
         }
     }
 
-    /// Makes padding of what is not to be written again with a new number: a newer copy has a number
-    /// already, or it was trimmed.
+    /// Makes padding of what is not to be written again with a new number: it would count as newer than
+    /// a newer copy that is on the media, or on its way there, and so has a number already; or it was
+    /// trimmed.
     pub(crate) fn drop_superseded(&mut self, ring: usize, unit: u32) {
         let first_slot = self.rings[ring].slot_of_unit(unit);
+        let sequence = self.rings[ring].units[unit as usize].sequence;
         for slot in first_slot..first_slot + self.shape.unit {
-            let Some(lba) = self.rings[ring].entry(slot).lba_plus_1.checked_sub(1) else {
-                continue;
-            };
+            let entry = *self.rings[ring].entry(slot);
+            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
             let newest = match self.map.get(lba) {
                 Location::Buffer(at) if at == slot => true,
-                // It is numbered later.
-                Location::Buffer(at) => self.unit_of(at).state == UnitState::Filling,
+                // The newer one is numbered later, if what was here is still the newest on the media: not if
+                // it comes from there itself (moved, or written again), or if there was one between.
+                Location::Buffer(at) => {
+                    self.unit_of(at).state == UnitState::Filling
+                        && self.newest_on_media(Location::Buffer(at)).0 == entry.under
+                        && !self.rings[USER].is_being_written(lba, sequence)
+                }
                 Location::Unmapped | Location::Flash(_) | Location::Lost => false,
             };
             if !newest {
@@ -192,10 +195,11 @@ impl Ftl {
         let line = u64::from(self.layout.line_sectors) + u64::from(self.shape.unit);
         let patient = !collects || self.refresher.since >= TURN;
         let spare = self.limiter.share(self.free_sectors()) > 0.0 && room >= line;
-        if self.refresher.is_busy() || !patient || !spare {
+        if self.refresher.is_busy() || self.ending.is_busy() || !patient || !spare {
             return None;
         }
         let (line, levels) = match self.lines.take_refresh() {
+            Some(line) if self.end_line(line) => return None,
             Some(line) => {
                 self.checkpoint.renew();
                 (line, false)
@@ -309,6 +313,8 @@ impl Lines {
                 continue;
             }
             match line.state {
+                // It will close by itself, and come again.
+                LineState::Open if line.full => line.refresh = true,
                 LineState::Open => return Some(id),
                 LineState::Closed => {
                     self.take_out(id);

@@ -54,6 +54,8 @@ pub struct FtlStats {
     pub levelled_lines: u64,
     /// Sectors moved for either, `gc_moves` included.
     pub refresh_moves: u64,
+    /// Lines closed before they were full, because their chunks were old or hard to read.
+    pub ended_lines: u64,
     /// Chunks that went offline.
     pub offline_chunks: u64,
     /// Sectors written again from the write buffer, because their chunk went offline or they had been
@@ -119,6 +121,7 @@ impl FtlStats {
             refreshed_lines: self.refreshed_lines + other.refreshed_lines,
             levelled_lines: self.levelled_lines + other.levelled_lines,
             refresh_moves: self.refresh_moves + other.refresh_moves,
+            ended_lines: self.ended_lines + other.ended_lines,
             offline_chunks: self.offline_chunks + other.offline_chunks,
             rescued: self.rescued + other.rescued,
             loss_checkpoints: self.loss_checkpoints + other.loss_checkpoints,
@@ -162,6 +165,7 @@ impl FtlStats {
             refreshed_lines: self.refreshed_lines - earlier.refreshed_lines,
             levelled_lines: self.levelled_lines - earlier.levelled_lines,
             refresh_moves: self.refresh_moves - earlier.refresh_moves,
+            ended_lines: self.ended_lines - earlier.ended_lines,
             offline_chunks: self.offline_chunks - earlier.offline_chunks,
             rescued: self.rescued - earlier.rescued,
             loss_checkpoints: self.loss_checkpoints - earlier.loss_checkpoints,

@@ -250,6 +250,19 @@ impl WriteRing {
         self.persisted < self.mapped
     }
 
+    /// Whether a unit with a number above this one, whose program is under way or to be repeated, holds a
+    /// logical sector.
+    pub(crate) fn is_being_written(&self, lba: u32, above: u64) -> bool {
+        let mut under_way = self.persisted..self.mapped;
+        under_way.any(|at| {
+            let unit = (at % self.count) as u32;
+            let u = &self.units[unit as usize];
+            u.state == UnitState::Mapped
+                && u.sequence > above
+                && self.entries(unit).iter().any(|e| e.lba_plus_1 == lba + 1)
+        })
+    }
+
     /// Sectors that wait for a place on the media.
     #[inline]
     pub(crate) fn unmapped(&self) -> u64 {

@@ -127,6 +127,104 @@ fn a_refreshed_line_is_moved_while_nobody_waits_and_its_chunks_are_used_again() 
     }
 }
 
+/// The chunks that are being written and have something in them.
+fn being_written(b: &Bench) -> Vec<u32> {
+    b.ftl.open_chunks().filter(|c| c.2 > 0 && c.2 < 32).map(|(chunk, ..)| chunk).collect()
+}
+
+#[test]
+fn a_line_that_is_ended_takes_no_more_and_what_waited_there_for_its_pair_is_elsewhere() {
+    for seed in 0..40 {
+        let config = FtlConfig::default();
+        let mut b = Bench::new(shape(), config, true, seed);
+        let some = 64 + seed;
+        for lba in 0..some {
+            assert!(b.write(lba, &[lba + 1]).is_success());
+        }
+        assert!(b.flush().is_success());
+        b.settle();
+        b.ftl.watch_chunks();
+        while b.ftl.take_change().is_some() {}
+        let open = being_written(&b);
+        let &chunk = open.last().expect("a line that is being written");
+        let before = *b.ftl.stats();
+        assert!(b.ftl.refresh(chunk));
+        b.ftl.kick(NOW, &mut b.flash);
+        if seed % 4 == 3 {
+            // In the midst of it the power goes.
+            (0..seed).for_each(|_| _ = b.flash.step(&mut b.ftl));
+            b.ftl = b.flash.power_cut(config);
+        } else {
+            // Who writes meanwhile is not kept waiting.
+            for lba in 0..some / 2 {
+                assert!(b.write(lba, &[lba + 1]).is_success());
+            }
+            // The old line goes when what has taken its place, trims included, is durable.
+            for _ in 0..2 {
+                assert!(b.flush().is_success());
+                b.settle();
+            }
+            let stats = b.ftl.stats().since(&before);
+            assert_eq!((stats.ended_lines, stats.lost), (1, 0), "{stats:?}");
+            assert_eq!(stats.refreshed_lines, 1, "{stats:?}");
+            assert!(stats.rescued > 0, "its last pages have no pairs: {stats:?}");
+            assert!(!being_written(&b).contains(&chunk));
+            let changes: Vec<_> = std::iter::from_fn(|| b.ftl.take_change()).collect();
+            let closed = ChunkChange::Closed { chunk, sectors: 32 };
+            assert!(changes.contains(&closed), "{changes:?}");
+            assert!(changes.contains(&ChunkChange::Emptied { chunk }), "{changes:?}");
+            if seed % 2 == 0 {
+                b.ftl = b.flash.power_cut(config);
+            }
+        }
+        for lba in 0..some {
+            assert_eq!(b.read(lba), Some(lba + 1), "seed {seed}, sector {lba}");
+        }
+    }
+}
+
+#[test]
+fn a_chunk_that_goes_or_fails_while_its_line_is_ended_holds_up_nobody() {
+    for seed in 0..40 {
+        let mut b = Bench::new(shape(), FtlConfig::default(), true, seed);
+        let some = 64 + seed;
+        for lba in 0..some {
+            assert!(b.write(lba, &[lba + 1]).is_success());
+        }
+        assert!(b.flush().is_success());
+        b.settle();
+        let &chunk = being_written(&b).last().unwrap();
+        assert!(b.ftl.refresh(chunk));
+        b.ftl.kick(NOW, &mut b.flash);
+        (0..seed).for_each(|_| _ = b.flash.step(&mut b.ftl));
+        let held: Vec<u32> = b.flash.copies(chunk).iter().map(|(_, lba)| *lba).collect();
+        b.flash.kill(chunk);
+        b.ftl.retire(chunk);
+        b.ftl.kick(NOW, &mut b.flash);
+        // What is in the old line is not erased before what took its place is on the media.
+        for _ in 0..2 {
+            assert!(b.write(0, &[1]).is_success() && b.flush().is_success());
+            b.settle();
+        }
+        let stats = *b.ftl.stats();
+        assert_eq!((stats.ended_lines, stats.refreshed_lines), (1, 1), "{stats:?}");
+        assert_eq!((stats.offline_chunks, stats.retired_chunks), (1, 1), "{stats:?}");
+        // The layer goes on: another line can be ended.
+        assert!(b.write(0, &[1]).is_success() && b.flush().is_success());
+        for lba in 1..some {
+            let fine = b.read(lba);
+            let lost = fine.is_none() && held.contains(&(lba as u32));
+            assert!(lost || fine == Some(lba + 1), "seed {seed}: sector {lba} holds {fine:?}");
+        }
+        b.settle();
+        let next = being_written(&b)[0];
+        assert!(b.ftl.refresh(next), "{}", b.ftl.debug_state());
+        b.ftl.kick(NOW, &mut b.flash);
+        b.settle();
+        assert_eq!(b.ftl.stats().ended_lines, 2);
+    }
+}
+
 #[test]
 fn refreshing_everything_all_the_time_stops_no_writer() {
     let config = FtlConfig { over_provisioning: 0.1, ..FtlConfig::default() };
@@ -476,7 +574,11 @@ impl Case {
                 96 | 97 => self.tell(),
                 98 => {
                     let chunk = self.rng.below(self.b.chunks().into()) as u32;
-                    self.b.ftl.refresh(chunk);
+                    let open = self.b.ftl.open_chunks().nth(chunk as usize % 8).map(|(c, ..)| c);
+                    match open {
+                        Some(open) if chunk % 3 != 2 => self.b.ftl.refresh(open),
+                        _ => self.b.ftl.refresh(chunk),
+                    };
                 }
                 _ => self.cut(),
             }
@@ -527,6 +629,6 @@ fn what_a_chunk_takes_along_is_an_error_and_never_something_else() {
         "pages of the map: {map_page_writes} written, {map_pages_lost} lost; {map_sectors_lost} sectors \
          found lost by them"
     );
-    let met = [u64::from(killed), map_page_writes, map_pages_lost];
+    let met = [u64::from(killed), map_page_writes, map_pages_lost, all.ended_lines];
     assert!(met.iter().all(|n| *n > 0) || number("SLUICE_SEED").is_some(), "{met:?}");
 }

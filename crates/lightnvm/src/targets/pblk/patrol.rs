@@ -3,7 +3,9 @@
 //!
 //! Owns a [`Scrubber`], which says what to read and what to move. Guarantees: one read at a time, no
 //! more sectors per second than configured, behind all other commands; lines are moved no faster
-//! than that either; advice ends when its chunk is erased or gone.
+//! than that either; advice ends when its chunk is erased or gone; a line is left open for
+//! [`cold_after`](ScrubConfig::cold_after) and [`repeat_after`](ScrubConfig::repeat_after), and until
+//! the next look, if there is room to give up what is left of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +26,14 @@ pub(super) struct Patrol {
     read: Option<(ScrubRead, bool)>,
     /// Chunks whose line the layer was asked to move.
     asked: BTreeSet<u32>,
-    /// Chunks that are hard to read and still being written. The drive says so once, until they are
-    /// erased.
+    /// Chunks that are still being written and are hard to read, of which the drive says so once until
+    /// they are erased, or old.
     hard: BTreeSet<u32>,
     /// When the next line may be moved, and how long after one.
     next_move: Nanos,
     pause: Nanos,
-    /// Chunks that are being written, and how far they were when they were last looked at; when they are looked at again, and how long after.
-    open: BTreeMap<u32, u32>,
+    /// Chunks that are being written; when they are looked at again, and how long after.
+    open: BTreeMap<u32, Open>,
     next_look: Nanos,
     cold_after: Nanos,
     /// When the journal is written anew, and how long after.
@@ -39,6 +41,15 @@ pub(super) struct Patrol {
     repeat_after: Nanos,
     /// Lines that the layer was asked to move.
     pub(super) moves: u64,
+}
+
+/// A chunk that is being written.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    /// How far it was when it was last looked at.
+    written: u32,
+    /// When there was first seen to be something in it.
+    since: Nanos,
 }
 
 impl Patrol {
@@ -62,7 +73,9 @@ impl Patrol {
         }
     }
 
-    /// Chunks that are open and were not written for as long as makes them cold.
+    /// Chunks that are open and were not written for as long as makes them cold are read as closed ones are.
+    /// Those that are open for longer than it takes to read a closed one again are old: what is put
+    /// into them would be as old as they are before it is looked at for the first time.
     fn look_at_open(&mut self, now: Nanos, ftl: &mut Ftl) -> bool {
         self.next_look = now + self.cold_after;
         let before = std::mem::take(&mut self.open);
@@ -70,14 +83,22 @@ impl Patrol {
         let then = Nanos(now.0.saturating_sub(self.cold_after.0));
         let mut renewed = false;
         for (chunk, readable, written) in open {
-            if written > 0 && before.get(&chunk) == Some(&written) {
+            if written == 0 {
+                continue;
+            }
+            let known = before.get(&chunk).filter(|open| open.written <= written);
+            let since = known.map_or(now, |open| open.since);
+            if now.since(since) >= self.cold_after + self.repeat_after {
+                self.hard.insert(chunk);
+            }
+            if known.is_some_and(|open| open.written == written) {
                 self.scrubber.closed(chunk, readable, then);
                 if written > readable {
                     ftl.renew(chunk);
                     renewed = true;
                 }
             }
-            self.open.insert(chunk, written);
+            self.open.insert(chunk, Open { written, since });
         }
         renewed
     }

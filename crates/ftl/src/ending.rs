@@ -1,0 +1,109 @@
+//! Ending: a line that is to be moved and is still being written is closed first.
+//!
+//! A chunk is as old as what was written first into it, and has been read since then: what is put into
+//! one that is hard to read is hard to read from the start. An open line that is refreshed is
+//! therefore filled up with padding, closed, and then moved as any other. (Cai et al., "Data retention in MLC NAND flash memory",
+//! HPCA 2015, for what ages; LightNVM paper section 4.2.3 for why chunks are not left as they are: the
+//! paired pages of what is in them must be programmed.)
+//!
+//! Guarantees:
+//! - What waits in the write buffer for its pair there is written again elsewhere first, so that it
+//!   never depends on the old chunk; the line is closed, and so erased, only when all of that is on the
+//!   media.
+//! - Only with room for a line besides what is given up of this one, and with no chunk of it gone; else
+//!   what is in it is moved, and it goes on being written.
+//! - One write unit of padding is under way at a time, and one line is ended at a time. Until it is full
+//!   the line is an open one to whoever recovers it.
+
+use clock::Nanos;
+
+use crate::ftl::{STREAMS, USER};
+use crate::lines::{Member, OpenLine};
+use crate::program::PROGRAMS_PER_PU;
+use crate::{Flash, Ftl};
+
+/// The line that is being ended, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) open: Option<OpenLine>,
+}
+
+impl Ending {
+    /// Whether a line is being ended.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.open.is_some()
+    }
+}
+
+impl Ftl {
+    /// Ends an open line that is to be refreshed, if that can be afforded. It will ask for that again when
+    /// it is closed.
+    pub(crate) fn end_line(&mut self, line: u32) -> bool {
+        let is_it = |open: &OpenLine| open.line == line;
+        let found = (0..STREAMS).find_map(|s| Some((s, self.open[s].iter().position(is_it)?)));
+        let Some((stream, at)) = found.filter(|_| !self.ending.is_busy()) else { return false };
+        let open = &self.open[stream][at];
+        let unit = u64::from(self.shape.unit);
+        let given_up = u64::from(open.room) * unit;
+        let spare = self.limiter.share(self.free_sectors().saturating_sub(given_up)) > 0.0;
+        let enough = self.room_to_move() >= given_up + u64::from(self.layout.line_sectors) + unit;
+        // If a die has gone every line that is opened has a chunk there: they are not all given up for that.
+        let hurt = |m: &Member| self.lines.chunks[m.chunk as usize].bad;
+        if open.members.iter().any(hurt) {
+            return false;
+        }
+        // What is being moved out of it is moved before it can be a victim.
+        let l = &self.lines.lines[line as usize];
+        if l.moves > 0 || self.collector.victims.iter().any(|v| v.line == line) {
+            return false;
+        }
+        // One that was opened just now has nothing in it.
+        if open.first || open.recorded > self.journal.durable() || !spare || !enough {
+            return false;
+        }
+        let Some(open) = self.open[stream].remove(at) else { return false };
+        for member in &open.members {
+            if !self.lines.chunks[member.chunk as usize].offline {
+                self.rescue(member.chunk);
+            }
+        }
+        self.stats.ended_lines += 1;
+        self.ending = Ending { open: Some(open) };
+        true
+    }
+
+    /// Pads the line that is being ended, one write unit at a time, the chunk that is least written first.
+    /// Returns whether there was something to do.
+    pub(crate) fn go_on_ending(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        let Some(open) = &mut self.ending.open else { return false };
+        let line = open.line;
+        if open.room == 0 {
+            if self.refresher.rescuing > 0 {
+                return false;
+            }
+            let l = &mut self.lines.lines[line as usize];
+            l.full = true;
+            // Of what was not written again, because it was overwritten or trimmed, this is the copy that
+            // counts until that is durable.
+            (l.after, l.trimmed) = (self.rings[USER].position(), true);
+            l.refresh |= !l.hurt;
+            self.ending = Ending::default();
+            self.lines.close_if_done(line);
+            return true;
+        }
+        if !self.padded.is_empty() {
+            return false;
+        }
+        // Behind what is under way in it.
+        let (chunks, busy) = (&self.lines.chunks, &self.programs_on);
+        let takes = open.members.iter().filter(|m| {
+            m.next < m.end
+                && chunks[m.chunk as usize].persisted == m.next
+                && busy[m.pu as usize] < PROGRAMS_PER_PU
+        });
+        let Some(chunk) = takes.min_by_key(|m| m.next).map(|m| m.chunk) else { return false };
+        let Some(sector) = open.take(&self.shape, chunk) else { return false };
+        self.pad_unit(now, line, chunk, sector, flash);
+        true
+    }
+}
