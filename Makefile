@@ -6,9 +6,9 @@ CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 GUEST_PACKAGES := qemu-system-x86 cpio xz-utils
-TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++
+TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools
 
-.PHONY: help demo capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
+.PHONY: help demo install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,11 +18,18 @@ demo: ## one drive, three ways to manage its flash: a table, and report.html
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" sim $(DEMO) --report report.html
 	@echo "The plots are in report.html."
 
+PREFIX ?= /usr/local
+
+install: ## install sluice, and the library that `sluice exec` loads into programs, below PREFIX (and DESTDIR)
+	$(CARGO) build --release --package sluice --bin sluice
+	$(CARGO) build --release --package sluice-preload
+	install -D -m 755 "$${CARGO_TARGET_DIR:-target}/release/sluice" "$(DESTDIR)$(PREFIX)/bin/sluice"
+	install -D -m 755 "$${CARGO_TARGET_DIR:-target}/release/libsluice_preload.so" \
+	  "$(DESTDIR)$(PREFIX)/lib/libsluice_preload.so"
+
 # Of these crate types alone, so that the whole library is optimized as one.
 capi: ## build the C interface: libsluice_c.so and libsluice_c.a
 	$(CARGO) rustc --release --package sluice-capi --lib --crate-type cdylib,staticlib
-
-PREFIX ?= /usr/local
 
 install-capi: capi ## install libsluice.so, libsluice.a, headers and sluice.pc below PREFIX (and DESTDIR)
 	scripts/install-capi "$(PREFIX)" "$${CARGO_TARGET_DIR:-target}/release"
@@ -34,7 +41,7 @@ fio-engine: capi ## build libfio_sluice.so against the source package of the fio
 test: test-packages ## install what the tests need, and run them
 	$(CARGO) test --workspace
 
-test-long: test-packages ## the same, and fifteen thousand power-cut cases of the translation layer
+test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, and 15,000 of the translation layer
 	$(CARGO) test --workspace --release -- --include-ignored
 	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --release --package sluice-ftl --test oracle
 

@@ -487,6 +487,29 @@ pub struct VolumeFsckArgs {
     pub clear_owner: bool,
 }
 
+/// `sluice exec`.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// The device with the volume: a scenario (`FILE.toml`, `FILE.toml#DRIVE`), a served drive
+    /// (`sluice://SOCKET`), a file or block device.
+    #[arg(long, value_name = "DEVICE")]
+    pub volume: String,
+    /// The directory that the program finds the volume's files in: none of the host, or an empty one.
+    #[arg(long, value_name = "DIR")]
+    pub at: PathBuf,
+    /// Print what the file service did, on standard error, when the program has ended.
+    #[arg(long)]
+    pub stats: bool,
+    /// The program, and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<std::ffi::OsString>,
+}
+
 /// `sluice kv …`.
 #[derive(Debug, Subcommand)]
 pub enum KvArgs {

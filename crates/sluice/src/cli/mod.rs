@@ -14,6 +14,8 @@
 //! | `target_sheet` | what those print |
 //! | [`kv_command`] | `sluice kv bench` |
 //! | [`plot_command`] | `sluice plot` |
+//! | [`exec_command`] | `sluice exec` |
+//! | `volume_claim` | what a process has on a volume's device while it changes the volume |
 //! | [`volume_command`] | `sluice volume format`, `info`, `fsck`, `ls`, `get`, `put` |
 
 pub mod admin_command;
@@ -21,6 +23,7 @@ pub mod args;
 mod bench_part;
 pub mod device_command;
 pub mod drive_command;
+pub mod exec_command;
 mod failure;
 pub mod kv_command;
 pub mod plot_command;
@@ -28,6 +31,7 @@ pub mod serve_command;
 pub mod sim_command;
 pub mod target_command;
 mod target_sheet;
+mod volume_claim;
 pub mod volume_command;
 
 use std::ffi::OsString;
@@ -75,6 +79,8 @@ enum Command {
     /// Volumes of files on any device.
     #[command(subcommand)]
     Volume(args::VolumeArgs),
+    /// Run a program whose files below one directory are on a volume; its exit status is the program's.
+    Exec(args::ExecArgs),
 }
 
 /// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
@@ -100,6 +106,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Plot(args) => plot_command::run(&args),
         Command::Kv(args) => kv_command::run(&args),
         Command::Volume(args) => volume_command::run(&args),
+        Command::Exec(args) => match exec_command::run(&args) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

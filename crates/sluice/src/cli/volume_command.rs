@@ -1,7 +1,8 @@
 //! `sluice volume`: makes, checks and looks into volumes of files (`docs/format/volume.md`).
 //!
 //! Whoever changes a volume marks it as in use while they do. The mark of a process of this boot that is
-//! gone is taken over; that of one that is there is respected.
+//! gone is taken over; that of one that is there is respected. A device that only one can have open
+//! (`volume_claim`) has no other one: then every mark is left over.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -11,10 +12,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clock::Nanos;
 use direct::{Queue, QueueConfig};
 use store::{
-    Access, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Session, Time, Times,
+    Access, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Session, Store, Time,
+    Times,
 };
 
 use super::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
+use super::volume_claim::Claim;
 use super::{Failure, print};
 use crate::open::OpenOptions;
 
@@ -43,21 +46,30 @@ pub fn run(args: &VolumeArgs) -> Result<(), Failure> {
     }
 }
 
-/// A queue of the device, and how time passes on it: the device's other side runs by itself.
-fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nanos), Failure> {
+fn device_queue(device: &VolumeDevice) -> Result<(Queue, direct::Device), Failure> {
     let opened = crate::open(&device.device, &OpenOptions::default()).map_err(other)?;
     let queue = opened.create_queue(QueueConfig::default()).map_err(other)?;
+    Ok((queue, opened))
+}
+
+/// A queue of the device, and how time passes on it: the device's other side runs by itself.
+fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nanos), Failure> {
+    let (queue, opened) = device_queue(device)?;
+    Ok((queue, ticker(opened)))
+}
+
+fn ticker(opened: direct::Device) -> impl FnMut(&mut Queue) -> Nanos {
     let clock = opened.clock();
-    let tick = move |_: &mut Queue| {
+    move |_: &mut Queue| {
         // The clock is the device's, which stays open as long as somebody asks it.
         let _ = &opened;
         std::thread::yield_now();
         clock.now()
-    };
-    Ok((queue, tick))
+    }
 }
 
 fn format(args: &VolumeFormatArgs) -> Result<(), Failure> {
+    let _claim = Claim::take(&args.on.device)?;
     let (mut queue, tick) = queue(&args.on)?;
     let now = now();
     let options = FormatOptions {
@@ -105,6 +117,8 @@ fn sheet(report: &store::Report) -> String {
 
 fn fsck(args: &VolumeFsckArgs) -> Result<(), Failure> {
     let options = FsckOptions { repair: args.repair, clear_owner: args.clear_owner };
+    let writes = args.repair || args.clear_owner;
+    let _claim = if writes { Claim::take(&args.on.device)? } else { Claim::none() };
     let report = look(&args.on, options)?;
     let mut text = String::new();
     for finding in &report.findings {
@@ -122,8 +136,20 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), Failure> {
     Err(Failure::Other("the volume is damaged".into()))
 }
 
+/// An open volume, for who polls it himself; its device, whose clock tells the time for that; and the claim on
+/// it, to be kept as long.
+///
+/// # Errors
+/// A device that cannot be opened, and what is on it.
+pub(super) fn open_store(
+    device: &VolumeDevice,
+) -> Result<(Store<Queue>, direct::Device, Claim), Failure> {
+    let Opened { session, device, claim } = opened_session(device, false)?;
+    Ok((session.into_store(), device, claim))
+}
+
 /// A number of which a file has the hexadecimal digits, with dashes.
-fn hexadecimal(path: &str) -> Result<u128, Failure> {
+pub(super) fn hexadecimal(path: &str) -> Result<u128, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| other(format!("{path}: {e}")))?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).map_err(|e| other(format!("{path}: {e}")))
@@ -134,33 +160,47 @@ fn now() -> Time {
     Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
+/// A volume that is open, its device, and the claim on it, to be kept as long.
+struct Opened<T> {
+    session: Session<Queue, T>,
+    device: direct::Device,
+    claim: Claim,
+}
+
 /// Opens the volume, past the mark of a process that is gone.
-fn session(
+fn opened_session(
     device: &VolumeDevice,
     read_only: bool,
-) -> Result<Session<Queue, impl FnMut(&mut Queue) -> Nanos>, Failure> {
+) -> Result<Opened<impl FnMut(&mut Queue) -> Nanos>, Failure> {
+    let claim = if read_only { Claim::none() } else { Claim::take(&device.device)? };
     let boot = hexadecimal("/proc/sys/kernel/random/boot_id")?;
     let owner = Owner { boot, process: std::process::id().into() };
     let mut options = Options { owner, read_only, ..Options::default() };
-    let mut session = loop {
-        let (queue, tick) = queue(device)?;
-        match Session::open(queue, options, tick) {
-            Ok(session) => break session,
-            Err(OpenError::InUse { owner })
-                if options.take_over.is_none()
-                    && !Path::new(&format!("/proc/{}", owner.process)).exists() =>
+    let is_gone = |process: u64| {
+        claim.is_exclusive()
+            || process == owner.process
+            || !Path::new(&format!("/proc/{process}")).exists()
+    };
+    loop {
+        // Gone before the next attempt: a drive can be opened once.
+        let (queue, opened) = device_queue(device)?;
+        match Session::open(queue, options, ticker(opened.clone())) {
+            Ok(mut session) => {
+                session.time = now();
+                return Ok(Opened { session, device: opened, claim });
+            }
+            Err(OpenError::InUse { owner: mark })
+                if options.take_over.is_none() && is_gone(mark.process) =>
             {
-                options.take_over = Some(owner);
+                options.take_over = Some(mark);
             }
             Err(error) => return Err(other(error)),
         }
-    };
-    session.time = now();
-    Ok(session)
+    }
 }
 
 fn ls(device: &VolumeDevice, path: &str) -> Result<(), Failure> {
-    let session = session(device, true)?;
+    let Opened { session, .. } = opened_session(device, true)?;
     let store = session.store();
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
@@ -180,7 +220,7 @@ fn ls(device: &VolumeDevice, path: &str) -> Result<(), Failure> {
 }
 
 fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), Failure> {
-    let mut session = session(device, true)?;
+    let Opened { mut session, .. } = opened_session(device, true)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = session.store().lookup(Ino::ROOT, path).map_err(wrong)?;
     let mut bytes = vec![0; CHUNK];
@@ -199,7 +239,7 @@ fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), Failure> {
 fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), Failure> {
     let there = |error| other(format!("{}: {error}", file.display()));
     let mut from = File::open(file).map_err(there)?;
-    let mut session = session(device, false)?;
+    let Opened { mut session, claim: _claim, .. } = opened_session(device, false)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let (above, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
     let dir = session.store().lookup(Ino::ROOT, above).map_err(wrong)?;

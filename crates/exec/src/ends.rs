@@ -1,0 +1,120 @@
+//! What becomes of requests that have ended: answers, offsets, open files.
+
+use block::Device;
+use store::{Error, Ino, Op, Outcome};
+
+use crate::Service;
+use crate::locks::Owner;
+use crate::open_files::{OpenFile, flags as f};
+use crate::service::Begun;
+
+/// What is to be done when a request has ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Answer 0.
+    Answer,
+    /// Answer with the bytes.
+    Bytes,
+    /// The same, of a write.
+    Written(u64),
+    /// Answer with the bytes; the open file's offset is behind them.
+    Advance { handle: u64, writes: bool },
+    /// Answer with the bytes that were written before, and are durable now.
+    Synced(u32),
+    /// A file was made, and is open: the socket with the number is to stand for it.
+    Created { number: u64, flags: u64 },
+    /// A file that is open was cut off.
+    CutOff { number: u64, flags: u64, ino: Ino },
+}
+
+impl<D: Device> Service<D> {
+    pub(crate) fn ended(&mut self, id: u64, result: Result<Outcome, Error>) {
+        let Some((from, then)) = self.under_way.remove(&id) else { return };
+        if let Then::Advance { handle, .. } = then
+            && let Some(file) = self.files.get_mut(&handle)
+        {
+            file.busy = false;
+            if let Ok(Outcome::Bytes { offset, len }) = result {
+                file.offset = offset + u64::from(len);
+            }
+        }
+        if let Then::Written(handle) | Then::Advance { handle, writes: true } = then
+            && let Ok(Outcome::Bytes { len, .. }) = result
+            && let Some(file) = self.files.get(&handle)
+            && file.flags & f::SYNC != 0
+        {
+            let data_only = file.flags & f::SYNC != f::SYNC;
+            let sync = Op::Sync { ino: file.ino, data_only };
+            // There is room for it: the write has ended.
+            if self.ask(from, sync, Then::Synced(len)) == Begun::UnderWay {
+                return;
+            }
+        }
+        let answer = match (then, result) {
+            (Then::Created { number, flags }, Ok(Outcome::Inode(ino))) => {
+                self.opened(number, ino, false, flags)
+            }
+            (Then::CutOff { number, flags, ino }, Ok(_)) => self.opened(number, ino, false, flags),
+            (Then::CutOff { number, ino, .. }, Err(error)) => {
+                self.door.refuse(number);
+                // It was open, by ourselves.
+                let _ = self.store.close(ino);
+                -i64::from(error.errno())
+            }
+            (Then::Created { number, .. }, Err(error)) => {
+                self.door.refuse(number);
+                -i64::from(error.errno())
+            }
+            (Then::Synced(len), Ok(_)) => len.into(),
+            (
+                Then::Bytes | Then::Written(_) | Then::Advance { .. },
+                Ok(Outcome::Bytes { len, .. }),
+            ) => len.into(),
+            (_, Ok(_)) => 0,
+            (_, Err(error)) => -i64::from(error.errno()),
+        };
+        self.answer(from, answer);
+        if let Then::Advance { handle, .. } = then {
+            // It may have been closed meanwhile.
+            self.close_if_gone(handle);
+        }
+    }
+
+    /// A socket stands for an inode that has been opened, from now on; the answer to who opened it.
+    pub(crate) fn opened(&mut self, number: u64, ino: Ino, directory: bool, flags: u64) -> i64 {
+        let end = match self.door.claim(number) {
+            Ok(end) => end,
+            Err(errno) => {
+                // Nothing would ever close it.
+                let _ = self.store.close(ino);
+                return -i64::from(errno.raw_os_error());
+            }
+        };
+        // A number that was another's is that one's no more.
+        if let Some(before) = self.files.remove(&number) {
+            self.gone(number, &before);
+        }
+        self.count_opened();
+        let flags = flags & !f::OPENING;
+        let file = OpenFile { ino, directory, flags, offset: 0, busy: false, end };
+        self.files.insert(number, file);
+        self.close_if_gone(number);
+        directory.into()
+    }
+
+    /// Closes an open file of which no descriptor is left.
+    pub(crate) fn close_if_gone(&mut self, number: u64) {
+        if self.files.get(&number).is_some_and(|file| !file.busy && file.is_closed())
+            && let Some(file) = self.files.remove(&number)
+        {
+            self.gone(number, &file);
+        }
+    }
+
+    fn gone(&mut self, number: u64, file: &OpenFile) {
+        self.locks.gone(Owner::OpenFile(number));
+        self.locks.gone(Owner::Whole(number));
+        // It was open; a store that has failed has nothing to close.
+        let _ = self.store.close(file.ino);
+    }
+}

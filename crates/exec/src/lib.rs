@@ -1,0 +1,34 @@
+//! The file service of `sluice exec`: it owns a volume ([`store`]), and programs into which
+//! `libsluice_preload.so` is loaded ask it for files, by slots in shared memory ([`slots`]). `docs/exec.md` says what
+//! is covered and how.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`service`](Service) | the loop: calls in, requests to the store, answers out |
+//! | `door` | connections: processes that introduce themselves, sockets that stand for open files, ends of both |
+//! | `session` | the memory that one process shares with the service |
+//! | `calls` | what each call asks of the store |
+//! | `ends` | what becomes of requests that have ended |
+//! | `open_files` | open file descriptions: offset, flags |
+//! | [`locks`] | record locks, and locks of whole files |
+//! | [`program`] | which program is to run, and whether it can be |
+//!
+//! # What stands for an open file
+//!
+//! A program's descriptor is one end of a socket whose other end the service has. The kernel counts its
+//! copies, whoever makes and closes them (`dup`, `fork`, `exec`, death), and the service hears of the last
+//! one: there is no count of ours that could be wrong.
+
+#![forbid(unsafe_code)]
+
+mod calls;
+mod door;
+mod ends;
+pub mod locks;
+mod open_files;
+pub mod program;
+mod service;
+mod session;
+
+pub use door::Address;
+pub use service::{Counters, Service, ServiceError, Stop};

@@ -1,0 +1,167 @@
+//! [`Locks`]: record locks of processes and of open files (`fcntl(2)`), and locks of whole files (`flock(2)`).
+//!
+//! Guarantees: no two owners hold a byte of a file if one of them holds it for writing; the two kinds do
+//! not know of each other, as on Linux. Who waits asks again; deadlocks are not looked for.
+
+use store::Ino;
+
+/// Who holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A process: any of its descriptors of the file that is closed takes its locks away.
+    Process(u32),
+    /// An open file: its last descriptor does.
+    OpenFile(u64),
+    /// An open file, by `flock(2)`.
+    Whole(u64),
+}
+
+impl Owner {
+    fn is_whole(self) -> bool {
+        matches!(self, Owner::Whole(_))
+    }
+}
+
+/// A range that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Of which file.
+    pub ino: Ino,
+    /// Who.
+    pub owner: Owner,
+    /// The first byte.
+    pub begin: u64,
+    /// The first byte behind it; `u64::MAX` for all that there ever is.
+    pub end: u64,
+    /// Whether nobody else may hold it.
+    pub write: bool,
+}
+
+/// All locks of a volume.
+#[derive(Debug, Default)]
+pub struct Locks {
+    held: Vec<Lock>,
+}
+
+impl Locks {
+    /// Somebody else's lock that keeps `wanted` from being held.
+    pub fn conflict(&self, wanted: &Lock) -> Option<Lock> {
+        let clash = |held: &&Lock| {
+            held.ino == wanted.ino
+                && held.owner != wanted.owner
+                && held.owner.is_whole() == wanted.owner.is_whole()
+                && (held.write || wanted.write)
+                && held.begin < wanted.end
+                && wanted.begin < held.end
+        };
+        self.held.iter().find(clash).copied()
+    }
+
+    /// Takes a lock, in place of what its owner held there; returns whether nobody was in the way.
+    pub fn set(&mut self, wanted: Lock) -> bool {
+        if self.conflict(&wanted).is_some() {
+            return false;
+        }
+        self.clear(wanted.ino, wanted.owner, (wanted.begin, wanted.end));
+        if wanted.begin < wanted.end {
+            self.held.push(wanted);
+        }
+        true
+    }
+
+    /// Gives up what `owner` holds of a range.
+    pub fn clear(&mut self, ino: Ino, owner: Owner, (begin, end): (u64, u64)) {
+        let mut rest = Vec::new();
+        self.held.retain(|held| {
+            let apart = held.end <= begin || end <= held.begin;
+            if held.ino != ino || held.owner != owner || apart {
+                return true;
+            }
+            if held.begin < begin {
+                rest.push(Lock { end: begin, ..*held });
+            }
+            if end < held.end {
+                rest.push(Lock { begin: end, ..*held });
+            }
+            false
+        });
+        self.held.append(&mut rest);
+    }
+
+    /// Gives up everything that `owner` holds.
+    pub fn gone(&mut self, owner: Owner) {
+        self.held.retain(|held| held.owner != owner);
+    }
+
+    /// Ranges that are held.
+    pub fn held(&self) -> &[Lock] {
+        &self.held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Ino = Ino(9);
+
+    fn lock(process: u32, begin: u64, end: u64, write: bool) -> Lock {
+        Lock { ino: FILE, owner: Owner::Process(process), begin, end, write }
+    }
+
+    #[test]
+    fn readers_share_and_writers_do_not() {
+        let mut locks = Locks::default();
+        assert!(locks.set(lock(1, 0, 10, false)));
+        assert!(locks.set(lock(2, 5, 15, false)));
+        assert!(!locks.set(lock(3, 9, 10, true)));
+        assert_eq!(locks.conflict(&lock(3, 12, 20, true)), Some(lock(2, 5, 15, false)));
+        assert!(locks.set(lock(3, 15, 20, true)), "beside it");
+        assert!(!locks.set(lock(1, 0, 10, true)), "the other still reads a part");
+        locks.gone(Owner::Process(2));
+        assert!(locks.set(lock(1, 0, 10, true)), "its own is replaced");
+        let whole = Lock { owner: Owner::Whole(1), ..lock(1, 0, u64::MAX, true) };
+        assert!(locks.set(whole), "flock does not know of records");
+        assert!(!locks.set(Lock { owner: Owner::Whole(2), ..whole }));
+    }
+
+    #[test]
+    fn a_hole_in_a_lock_leaves_its_ends() {
+        let mut locks = Locks::default();
+        assert!(locks.set(lock(1, 0, 100, true)));
+        locks.clear(FILE, Owner::Process(1), (40, 60));
+        assert!(locks.set(lock(2, 40, 60, true)));
+        assert!(!locks.set(lock(2, 39, 60, true)));
+        assert!(!locks.set(lock(2, 40, 61, true)));
+    }
+
+    /// Against one owner per byte.
+    #[test]
+    fn any_sequence_is_as_byte_by_byte() {
+        let mut state = 1u64;
+        let mut draw = |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        let mut locks = Locks::default();
+        let mut bytes = [[(false, false); 3]; 24]; // (held, for writing) by byte and owner
+        for step in 0..5000 {
+            let (who, begin) = (draw(3) as usize, draw(24));
+            let (end, write) = (begin + 1 + draw(24 - begin), draw(2) == 0);
+            let range = begin as usize..end as usize;
+            if draw(3) == 0 {
+                locks.clear(FILE, Owner::Process(who as u32), (begin, end));
+                bytes[range].iter_mut().for_each(|byte| byte[who] = (false, false));
+                continue;
+            }
+            let clash = |byte: &[(bool, bool); 3]| {
+                (0..3).any(|o| o != who && byte[o].0 && (byte[o].1 || write))
+            };
+            let free = !bytes[range.clone()].iter().any(clash);
+            assert_eq!(locks.set(lock(who as u32, begin, end, write)), free, "step {step}");
+            if free {
+                bytes[range].iter_mut().for_each(|byte| byte[who] = (true, write));
+            }
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! [`Service`]: the loop. Calls are taken from slots, become requests of the store, and are answered; with
+//! nothing to do it sleeps at the bell.
+//!
+//! Guarantee: every call is answered once, in any order; a call that cannot be taken now (the store is
+//! busy, another one uses the open file's offset) is tried again, in the order in which calls came.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use block::Device;
+use clock::{Component as _, Nanos, RealClock};
+use ring::{Region, RegisterError};
+use rustix::thread::futex;
+use slots::Call;
+use store::{Done, Error, Op, Request, Store, Time};
+
+use crate::door::{Address, Door, Heard, ring, welcome};
+use crate::ends::Then;
+use crate::locks::{Locks, Owner};
+use crate::open_files::OpenFiles;
+use crate::session::Session;
+
+/// Why a service cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The system refuses sockets or memory.
+    #[error("the file service: {0}")]
+    Io(#[from] io::Error),
+    /// The volume could not be closed in order; what was made durable is there.
+    #[error("the volume was not closed in order: {0}")]
+    Close(Error),
+}
+
+/// What a service has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Calls answered.
+    pub calls: u64,
+    /// Calls that made no sense.
+    pub refused: u64,
+    /// Processes that had a session.
+    pub sessions: u64,
+    /// Files and directories opened.
+    pub opened: u64,
+    /// Times that it slept.
+    pub sleeps: u64,
+}
+
+/// Where a call came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct From {
+    pub(crate) session: usize,
+    pub(crate) slot: usize,
+}
+
+/// What came of looking at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// It is answered: a count, or an error number as a negative one.
+    Answer(i64),
+    /// The store has a request for it.
+    UnderWay,
+    /// Try again when something has ended.
+    Later,
+}
+
+/// Tells a service from another thread that the program has ended: it returns when no process has files open.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    bell: Arc<Region>,
+}
+
+/// Where the word is that says so, in the bell's memory; only this process looks at it.
+const STOPPED: usize = 128;
+
+impl Stop {
+    /// The program has ended.
+    pub fn stop(&self) {
+        self.bell.half_word(STOPPED).store(1, Ordering::SeqCst);
+        ring(&self.bell);
+    }
+}
+
+/// Rounds without work, with requests under way, before it sleeps between looks at the device.
+const SPINS: u32 = 64;
+/// Rounds without work and without requests before it sleeps: the next call often comes at once.
+const IDLE_SPINS: u32 = 200;
+/// How long it sleeps while the device works, which may not be able to wake it.
+const NAP: Nanos = Nanos::from_micros(50);
+/// How long it sleeps at most.
+const SLEEP: Nanos = Nanos::from_millis(1000);
+/// Sessions at most, of processes that live at once: the device's memory has as many places.
+const SESSIONS_MAX: usize = 900;
+
+/// The file service of one volume.
+#[derive(Debug)]
+pub struct Service<D> {
+    pub(crate) store: Store<D>,
+    pub(crate) now: Nanos,
+    pub(crate) time: Time,
+    pub(crate) door: Door,
+    pub(crate) bell: Arc<Region>,
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) files: OpenFiles,
+    pub(crate) locks: Locks,
+    pub(crate) later: VecDeque<(From, Call)>,
+    pub(crate) under_way: BTreeMap<u64, (From, Then)>,
+    pub(crate) next_id: u64,
+    pub(crate) path: Vec<u8>,
+    heard: Vec<Heard>,
+    posted: Vec<From>,
+    counters: Counters,
+}
+
+impl<D: Device> Service<D> {
+    /// A service of an open volume, which can be reached at once.
+    ///
+    /// # Errors
+    /// [`ServiceError::Io`]: the name is taken, no memory, no threads.
+    pub fn new(store: Store<D>, address: &Address) -> Result<Service<D>, ServiceError> {
+        let bell = Region::shared(slots::BELL_BYTES)?;
+        let door = Door::open(address, bell.clone())?;
+        Ok(Service {
+            store,
+            now: Nanos::ZERO,
+            time: Time(0),
+            door,
+            bell,
+            sessions: Vec::new(),
+            files: OpenFiles::new(),
+            locks: Locks::default(),
+            later: VecDeque::new(),
+            under_way: BTreeMap::new(),
+            next_id: 0,
+            path: Vec::new(),
+            heard: Vec::new(),
+            posted: Vec::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// What ends it.
+    pub fn stop(&self) -> Stop {
+        Stop { bell: self.bell.clone() }
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Serves until it is told to [`stop`](Stop::stop) and no process that has a session is left. Then
+    /// the volume is closed in order, and its device given back.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub fn run(mut self, clock: RealClock) -> Result<(D, Counters), ServiceError> {
+        let mut idle = 0;
+        loop {
+            self.now = clock.now();
+            let bell = self.bell.half_word(slots::BELL).load(Ordering::SeqCst);
+            if self.turn()? {
+                idle = 0;
+                continue;
+            }
+            let stopped = self.bell.half_word(STOPPED).load(Ordering::SeqCst) != 0;
+            if stopped && self.under_way.is_empty() && self.sessions.iter().all(Session::is_over) {
+                break;
+            }
+            idle += 1;
+            let busy = self.store.under_way() > 0;
+            if idle < if busy { SPINS } else { IDLE_SPINS } {
+                std::thread::yield_now();
+            } else {
+                self.sleep(bell, if busy { NAP } else { SLEEP });
+            }
+        }
+        self.close(clock)
+    }
+
+    /// Takes calls and requests one step on; returns whether anything moved.
+    fn turn(&mut self) -> Result<bool, ServiceError> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.time = Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
+        let mut posted = std::mem::take(&mut self.posted);
+        for (session, of) in self.sessions.iter_mut().enumerate() {
+            let mut bits = of.posted();
+            while bits != 0 {
+                posted.push(From { session, slot: bits.trailing_zeros() as usize });
+                bits &= bits - 1;
+            }
+        }
+        // What a process closed before it called is heard of before its call is looked at.
+        let mut moved = self.hear()? | !posted.is_empty();
+        for from in posted.drain(..) {
+            match self.sessions[from.session].call(from.slot) {
+                Some(call) => self.take(from, call),
+                None => {
+                    self.counters.refused += 1;
+                    self.answer(from, -i64::from(rustix::io::Errno::INVAL.raw_os_error()));
+                }
+            }
+        }
+        self.posted = posted;
+        moved |= self.store.poll(self.now);
+        let mut ended = false;
+        while let Some(Done { id, result }) = self.store.reap() {
+            ended = true;
+            self.ended(id, result);
+        }
+        if ended {
+            for _ in 0..self.later.len() {
+                if let Some((from, call)) = self.later.pop_front() {
+                    self.take(from, call);
+                }
+            }
+        }
+        Ok(moved | ended)
+    }
+
+    fn take(&mut self, from: From, call: Call) {
+        match self.begin(from, &call) {
+            Begun::Answer(answer) => self.answer(from, answer),
+            Begun::UnderWay => {}
+            Begun::Later => self.later.push_back((from, call)),
+        }
+    }
+
+    pub(crate) fn answer(&mut self, from: From, answer: i64) {
+        self.counters.calls += 1;
+        self.sessions[from.session].answer(from.slot, answer);
+    }
+
+    /// Gives the store a request.
+    pub(crate) fn ask(&mut self, from: From, op: Op, then: Then) -> Begun {
+        let id = self.next_id;
+        if self.store.submit(self.now, Request { id, op, time: self.time }).is_err() {
+            return Begun::Later;
+        }
+        self.next_id += 1;
+        self.under_way.insert(id, (from, then));
+        Begun::UnderWay
+    }
+
+    fn hear(&mut self) -> Result<bool, ServiceError> {
+        let mut heard = std::mem::take(&mut self.heard);
+        self.door.hear(&mut heard)?;
+        let moved = !heard.is_empty();
+        for what in heard.drain(..) {
+            match what {
+                Heard::Hello { stream, process, pidfd } => {
+                    // A process that cannot be served sees its connection closed.
+                    if let Ok(session) = self.session(process, pidfd) {
+                        let _ = welcome(&stream, [&self.sessions[session].region, &self.bell]);
+                    }
+                }
+                Heard::File(number) => self.close_if_gone(number),
+                Heard::Ended(session) => {
+                    if let Some(ended) = self.sessions.get_mut(session) {
+                        ended.pidfd = None;
+                        self.locks.gone(Owner::Process(ended.process));
+                    }
+                }
+            }
+        }
+        self.heard = heard;
+        Ok(moved)
+    }
+
+    /// A session for a process: the memory of one that is over, or new memory. A program that a process
+    /// has become by `exec` takes the place of the one before.
+    fn session(&mut self, process: u32, pidfd: rustix::fd::OwnedFd) -> io::Result<usize> {
+        for before in self.sessions.iter_mut().filter(|s| s.process == process) {
+            before.pidfd = None;
+        }
+        let none = |error: RegisterError| io::Error::other(error.to_string());
+        let session = match self.sessions.iter().position(Session::is_over) {
+            Some(session) => session,
+            None if self.sessions.len() == SESSIONS_MAX => {
+                return Err(io::Error::other("too many processes"));
+            }
+            None => {
+                let region = Region::shared(slots::SESSION_BYTES)?;
+                let at = self.store.memory().register(&region).map_err(none)?;
+                let (under_way, taken) = (0, 0);
+                let new = Session { region, at, process, pidfd: None, under_way, taken };
+                self.sessions.push(new);
+                self.sessions.len() - 1
+            }
+        };
+        self.door.watch(session, &pidfd)?;
+        let taken = &mut self.sessions[session];
+        taken.clear();
+        (taken.process, taken.pidfd) = (process, Some(pidfd));
+        self.counters.sessions += 1;
+        Ok(session)
+    }
+
+    pub(crate) fn count_opened(&mut self) {
+        self.counters.opened += 1;
+    }
+
+    fn sleep(&mut self, bell: u32, most: Nanos) {
+        let until = self.store.deadline();
+        let most = if until > self.now { most.min(until - self.now) } else { most.min(NAP) };
+        let (word, asleep) = (self.bell.half_word(slots::BELL), self.bell.half_word(slots::ASLEEP));
+        asleep.store(1, Ordering::SeqCst);
+        let (tv_sec, tv_nsec) = ((most.0 / 1_000_000_000) as i64, (most.0 % 1_000_000_000) as _);
+        let timeout = futex::Timespec { tv_sec, tv_nsec };
+        // Woken, too late, interrupted: it looks in every case.
+        let _ = futex::wait(word, futex::Flags::empty(), bell, Some(&timeout));
+        asleep.store(0, Ordering::SeqCst);
+        self.counters.sleeps += 1;
+    }
+
+    fn close(mut self, clock: RealClock) -> Result<(D, Counters), ServiceError> {
+        let id = u64::MAX;
+        let request = Request { id, op: Op::Close, time: self.time };
+        while self.store.submit(clock.now(), request).is_err() {
+            self.store.poll(clock.now());
+        }
+        loop {
+            self.store.poll(clock.now());
+            while let Some(done) = self.store.reap() {
+                if done.id == id {
+                    done.result.map_err(ServiceError::Close)?;
+                    return Ok((self.store.into_device(), self.counters));
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A program without the library, which says to the service whatever it likes.
+
+use std::fs::File;
+use std::io::{IoSliceMut, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ring::Region;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
+    SocketType, recvmsg,
+};
+use slots::{Call, Op};
+
+/// Longer than anything takes on a loaded machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A session.
+pub(crate) struct Client {
+    pub(crate) slots: Arc<Region>,
+    bell: Arc<Region>,
+    name: String,
+}
+
+pub(crate) fn address(name: &str) -> SocketAddr {
+    SocketAddr::from_abstract_name(name).unwrap()
+}
+
+/// Connects and says who it is, or says something else.
+pub(crate) fn hello(name: &str, token: &str) -> UnixStream {
+    let mut stream = UnixStream::connect_addr(&address(name)).unwrap();
+    // It may have been shown the door already.
+    let _ = stream.write_all(token.as_bytes());
+    stream
+}
+
+/// The two descriptors that come with a greeting; none if the door stays closed.
+pub(crate) fn welcome(stream: &UnixStream) -> Option<Vec<OwnedFd>> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut greeting = [0; 8];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(stream, &mut [IoSliceMut::new(&mut greeting)], &mut ancillary, flags).ok()?;
+    if got.bytes != 8 || u64::from_le_bytes(greeting) != slots::MAGIC {
+        return None;
+    }
+    let rights = |message| match message {
+        RecvAncillaryMessage::ScmRights(rights) => rights.collect::<Vec<_>>(),
+        _ => Vec::new(),
+    };
+    Some(ancillary.drain().flat_map(rights).collect())
+}
+
+/// A socket with an automatic name, which can stand for an open file; and its number.
+pub(crate) fn named(name: &str) -> (OwnedFd, u64) {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    // Linux: an address without a name asks for an automatic one.
+    let unnamed = SocketAddrUnix::new_unnamed();
+    rustix::net::bind(&socket, &unnamed).unwrap();
+    let to = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    rustix::net::connect(&socket, &to).unwrap();
+    let own = SocketAddrUnix::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
+    let digits = std::str::from_utf8(own.abstract_name().unwrap()).unwrap();
+    let number = slots::HANDLE + u64::from_str_radix(digits, 16).unwrap();
+    (socket, number)
+}
+
+impl Client {
+    pub(crate) fn new(name: &str, token: &str) -> Client {
+        let stream = hello(name, token);
+        let mut memory = welcome(&stream).expect("a session").into_iter();
+        let mut map = |len| Region::file(File::from(memory.next().unwrap()), len).unwrap();
+        let (slots, bell) = (map(slots::SESSION_BYTES), map(slots::BELL_BYTES));
+        Client { slots, bell, name: name.to_owned() }
+    }
+
+    /// Puts words where a call's are, and says that it is one.
+    pub(crate) fn post(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
+        let header = slots::header(slot);
+        for (i, word) in words.into_iter().enumerate() {
+            let at = header + slots::CALL + i * 8;
+            self.slots.word(at).store(word, Ordering::Relaxed);
+        }
+        self.slots.half_word(header).store(slots::POSTED, Ordering::Release);
+        self.slots.word(slots::POSTED_BITS).fetch_or(1 << slot, Ordering::AcqRel);
+        self.ring();
+    }
+
+    pub(crate) fn ring(&self) {
+        let word = self.bell.half_word(slots::BELL);
+        word.fetch_add(1, Ordering::SeqCst);
+        // Whether it sleeps or not.
+        let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
+    }
+
+    pub(crate) fn is_answered(&self, slot: usize) -> bool {
+        let state = self.slots.half_word(slots::header(slot));
+        state.load(Ordering::Acquire) == slots::ANSWERED
+    }
+
+    pub(crate) fn answer(&self, slot: usize) -> i64 {
+        let begun = Instant::now();
+        while !self.is_answered(slot) {
+            assert!(begun.elapsed() < PATIENCE, "slot {slot} is not answered");
+            std::thread::yield_now();
+        }
+        self.slots.word(slots::header(slot) + slots::ANSWER).load(Ordering::Relaxed) as i64
+    }
+
+    /// A proper call.
+    pub(crate) fn call(&self, op: Op, handle: u64, args: [u64; 4], data: &[u8]) -> i64 {
+        self.slots.write(slots::data(0), data);
+        self.post(0, Call { op, handle, args, len: data.len() }.words());
+        self.answer(0)
+    }
+
+    /// Opens a file: what stands for it, and its number.
+    pub(crate) fn open(&self, path: &str, flags: u64) -> (OwnedFd, u64) {
+        let (socket, number) = named(&self.name);
+        assert_eq!(self.call(Op::Open, 0, [flags, 0o600, number, 0], path.as_bytes()), 0, "{path}");
+        (socket, number)
+    }
+}

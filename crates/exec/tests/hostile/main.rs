@@ -1,0 +1,268 @@
+//! Clients of the file service that do what the library never does: random words in slots, deaths in the middle of
+//! calls, a thousand connections. The others' files are served all the while, and when such a client is gone nothing
+//! of it is left: no descriptor, no open file, no session.
+//!
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-exec --test hostile`.
+
+#[path = "../../../store/tests/common/mod.rs"]
+mod common;
+
+mod client;
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use clock::RealClock;
+use common::{Ram, formatted, tick};
+use exec::{Address, Counters, Service};
+use rng::Rng;
+use slots::{Call, Op};
+use store::{FsckOptions, Options, Session};
+
+use client::{Client, PATIENCE, address, hello, named, welcome};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const ROLE: &str = "SLUICE_HOSTILE_ROLE";
+const NAME: &str = "SLUICE_HOSTILE_NAME";
+const SEED: &str = "SLUICE_HOSTILE_SEED";
+
+/// One service at a time: descriptors are counted.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn start(role: &str, name: &str, seed: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+    command.env(ROLE, role).env(NAME, name).env(SEED, seed.to_string()).spawn().unwrap()
+}
+
+/// A client in a process of its own, which must do well.
+fn run(role: &str, name: &str, seed: u64) {
+    let status = start(role, name, seed).wait().unwrap();
+    assert!(status.success(), "{role}: {status}; replay with SLUICE_SEED={seed}");
+}
+
+/// What is closed is closed by the service soon after.
+fn wait_for_descriptors(wanted: usize) {
+    let begun = Instant::now();
+    while descriptors() > wanted {
+        assert!(begun.elapsed() < PATIENCE, "{} descriptors, {wanted} before", descriptors());
+        std::thread::yield_now();
+    }
+}
+
+/// Serves while `clients` runs on another thread; the volume is whole afterwards.
+fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> Counters {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = format!("sluice-hostile-{name}-{}", std::process::id());
+    let address = Address { name: name.clone(), token: TOKEN.into() };
+    let session =
+        Session::open(formatted(4096, 4096), Options::default(), tick as fn(&mut Ram) -> _)
+            .unwrap();
+    let service = Service::new(session.into_store(), &address).unwrap();
+    let stop = service.stop();
+    let clients = std::thread::spawn(move || {
+        // Also when they fail: nobody else ends the service.
+        let clients = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| clients(&name)));
+        stop.stop();
+        clients
+    });
+    let (mut ram, counters) = service.run(RealClock::start()).unwrap();
+    clients.join().unwrap().unwrap();
+    let report = store::fsck(&mut ram, FsckOptions::default(), tick).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
+    counters
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    match std::env::var("SLUICE_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None => 0..default,
+    }
+}
+
+#[test]
+fn random_words_in_slots_are_answered() {
+    let counters = serve("garbage", |name| {
+        run("good", name, 0);
+        let before = descriptors();
+        for seed in seeds(8) {
+            let mut hostile = start("garbage", name, seed);
+            // Others meanwhile.
+            run("good", name, seed);
+            assert!(hostile.wait().unwrap().success(), "replay with SLUICE_SEED={seed}");
+        }
+        wait_for_descriptors(before);
+    });
+    let rounds = seeds(8).count() as u64;
+    assert!(counters.refused > 100 * rounds && counters.calls > 10_000 * rounds, "{counters:?}");
+}
+
+#[test]
+fn clients_that_die_in_the_middle_leave_nothing() {
+    let counters = serve("dies", |name| {
+        run("good", name, 0);
+        let before = descriptors();
+        for seed in seeds(40) {
+            let _ = start("dies", name, seed).wait().unwrap();
+        }
+        wait_for_descriptors(before);
+        run("room", name, 0);
+    });
+    assert!(counters.opened > seeds(40).count() as u64, "{counters:?}");
+}
+
+#[test]
+fn a_thousand_connections_leave_nothing() {
+    let counters = serve("connects", |name| {
+        run("good", name, 0);
+        let before = descriptors();
+        let mut hostile = start("connects", name, 0);
+        run("good", name, 1);
+        assert!(hostile.wait().unwrap().success());
+        wait_for_descriptors(before);
+        run("good", name, 2);
+    });
+    assert!(counters.sessions >= 1003, "{counters:?}");
+}
+
+// ---- The other process.
+
+#[test]
+fn child() {
+    let (Ok(role), Ok(name)) = (std::env::var(ROLE), std::env::var(NAME)) else { return };
+    let seed = std::env::var(SEED).unwrap().parse().unwrap();
+    match &role[..] {
+        "good" => good(&name, seed),
+        "garbage" => garbage(&name, seed),
+        "dies" => dies(&name, seed),
+        "room" => room(&name),
+        "connects" => connects(&name),
+        _ => panic!("{role}"),
+    }
+}
+
+const CREATE: u64 = 0o100;
+const READ_WRITE: u64 = 2;
+
+/// Writes a file, reads it, deletes it.
+fn good(name: &str, seed: u64) {
+    let client = Client::new(name, TOKEN);
+    let path = format!("good-{seed}");
+    for round in 0..50u64 {
+        let (socket, file) = client.open(&path, CREATE | READ_WRITE);
+        let bytes = common::pattern(seed + round, 5000);
+        assert_eq!(client.call(Op::WriteAt, file, [round * 10, 0, 0, 0], &bytes), 5000);
+        assert_eq!(client.call(Op::Sync, file, [0; 4], &[]), 0);
+        client.slots.fill(slots::data(0), 5000, 0);
+        let call = Call { op: Op::ReadAt, handle: file, args: [round * 10, 0, 0, 0], len: 5000 };
+        client.post(0, call.words());
+        assert_eq!(client.answer(0), 5000);
+        let mut read = vec![0; 5000];
+        client.slots.read(slots::data(0), &mut read);
+        assert!(read == bytes, "round {round}");
+        drop(socket);
+    }
+    assert_eq!(client.call(Op::Unlink, 0, [0; 4], path.as_bytes()), 0);
+}
+
+/// All slots, again and again: words of nonsense, and calls that are some with arguments that are none.
+fn garbage(name: &str, seed: u64) {
+    let client = Client::new(name, TOKEN);
+    let mut rng = Rng::new(seed);
+    let mut sockets: Vec<_> = (0..8).map(|_| named(name)).collect();
+    for _ in 0..400 {
+        for slot in 0..slots::SLOTS {
+            let path: Vec<u8> = (0..64).map(|_| b"ab/.\0\xff"[rng.below(6) as usize]).collect();
+            client.slots.write(slots::data(slot), &path);
+            let mut number = || match rng.below(4) {
+                0 => rng.below(8),
+                1 => sockets[rng.below(8) as usize].1,
+                2 => u64::MAX - rng.below(5000),
+                _ => rng.next_u64() >> rng.below(64),
+            };
+            let mut words = [(); slots::CALL_WORDS].map(|()| number());
+            if rng.chance(0.8) {
+                (words[0], words[6]) = (1 + rng.below(25), rng.below(70));
+            }
+            // Nothing so large that there is no room for the others.
+            if [Op::Allocate as u64, Op::Write as u64, Op::WriteAt as u64].contains(&words[0]) {
+                words[4] %= 100_000;
+            }
+            client.post(slot, words);
+        }
+        // And what is no slot, no call, and not the service's business.
+        client.slots.word(slots::POSTED_BITS).fetch_or(rng.next_u64() << 32, Ordering::AcqRel);
+        client.ring();
+        for slot in 0..slots::SLOTS {
+            client.answer(slot);
+        }
+        if rng.chance(0.1) {
+            sockets[rng.below(8) as usize] = named(name);
+        }
+    }
+    // What it made goes, or there is no room in the end.
+    sockets.clear();
+}
+
+/// Opens a file, deletes it, writes to it, and dies at some point of that.
+fn dies(name: &str, seed: u64) {
+    let client = Client::new(name, TOKEN);
+    let mut rng = Rng::new(seed);
+    let path = format!("dies-{seed}");
+    let (_socket, file) = client.open(&path, CREATE | READ_WRITE);
+    client.call(Op::Unlink, 0, [0; 4], path.as_bytes());
+    for slot in 0..slots::SLOTS {
+        let args = [slot as u64 * slots::DATA as u64, 0, 0, 0];
+        let call = match slot % 4 {
+            3 => Call { op: Op::Sync, handle: file, args: [0; 4], len: 0 },
+            _ => Call { op: Op::WriteAt, handle: file, args, len: slots::DATA },
+        };
+        client.post(slot, call.words());
+    }
+    let until = Instant::now();
+    while until.elapsed().as_micros() < u128::from(rng.below(300)) {
+        std::hint::spin_loop();
+    }
+    std::process::abort();
+}
+
+/// What the dead had written to is free again: most of the volume.
+fn room(name: &str) {
+    let client = Client::new(name, TOKEN);
+    let (_socket, file) = client.open("room", CREATE | READ_WRITE);
+    let size = 10u64 << 20;
+    assert_eq!(client.call(Op::Allocate, file, [0, 0, size, 0], &[]), 0);
+    assert_eq!(client.call(Op::Unlink, 0, [0; 4], b"room"), 0);
+}
+
+/// Connections that come and go, that lie, that stay without a word, that stand for nothing; and sessions.
+fn connects(name: &str) {
+    use std::os::unix::net::UnixStream;
+    for _ in 0..1000 {
+        drop(UnixStream::connect_addr(&address(name)).unwrap());
+        drop(named(name));
+    }
+    for _ in 0..100 {
+        let lie = hello(name, "00000000000000000000000000000000");
+        assert!(welcome(&lie).is_none(), "a lie is believed");
+        let short = hello(name, "0123");
+        assert!(welcome(&short).is_none());
+    }
+    // More than the service keeps.
+    let silent: Vec<_> =
+        (0..500).map(|_| UnixStream::connect_addr(&address(name)).unwrap()).collect();
+    let files: Vec<_> = (0..300).map(|_| named(name)).collect();
+    // Each in the place of the one before.
+    for _ in 0..1000 {
+        let stream = hello(name, TOKEN);
+        assert_eq!(welcome(&stream).expect("a session").len(), 2);
+    }
+    good(name, 3);
+    drop((silent, files));
+}

@@ -1,0 +1,326 @@
+//! Reading, writing, and what makes data durable. Transfers longer than a slot are cut.
+
+use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use slots::Op;
+
+use crate::session::{Slot, call};
+use crate::{Errno, count, fail, real, status, table};
+
+/// Bytes of one call at most, as on Linux.
+const BYTES_MAX: usize = 0x7fff_f000;
+
+/// Where a transfer begins.
+#[derive(Clone, Copy)]
+pub(crate) enum From {
+    /// At the open file's offset.
+    Here,
+    /// At a byte.
+    At(off_t),
+}
+
+/// Reads into buffers, one after the other.
+pub(crate) unsafe fn read_into(
+    handle: u64,
+    parts: impl Iterator<Item = (*mut u8, usize)>,
+    from: From,
+) -> Result<i64, Errno> {
+    let slot = Slot::claim()?;
+    let mut total = 0usize;
+    for (to, len) in parts {
+        let mut done = 0;
+        while done < len {
+            let want = (len - done).min(slots::DATA).min(BYTES_MAX - total);
+            let read = match from {
+                From::Here => slot.call(Op::Read, handle, [0; 4], want),
+                From::At(at) => {
+                    let at = (at as u64).wrapping_add(total as u64);
+                    slot.call(Op::ReadAt, handle, [at, 0, 0, 0], want)
+                }
+            };
+            let got = match read {
+                Ok(got) => (got as usize).min(want),
+                Err(errno) if total == 0 => return Err(errno),
+                Err(_) => return Ok(total as i64),
+            };
+            std::ptr::copy_nonoverlapping(slot.data(), to.add(done), got);
+            (done, total) = (done + got, total + got);
+            if got < want || want == 0 {
+                return Ok(total as i64);
+            }
+        }
+    }
+    if total == 0 {
+        // Of no bytes: whether it could be read.
+        let (op, at) = match from {
+            From::Here => (Op::Read, 0),
+            From::At(at) => (Op::ReadAt, at as u64),
+        };
+        slot.call(op, handle, [at, 0, 0, 0], 0)?;
+    }
+    Ok(total as i64)
+}
+
+/// Writes buffers, one after the other.
+pub(crate) unsafe fn write_from(
+    handle: u64,
+    parts: impl Iterator<Item = (*const u8, usize)>,
+    from: From,
+) -> Result<i64, Errno> {
+    let slot = Slot::claim()?;
+    let (mut total, mut filled) = (0usize, 0usize);
+    let send = |filled: usize, total: usize| match from {
+        From::Here => slot.call(Op::Write, handle, [0; 4], filled),
+        From::At(at) => {
+            let at = (at as u64).wrapping_add(total as u64);
+            slot.call(Op::WriteAt, handle, [at, 0, 0, 0], filled)
+        }
+    };
+    for (bytes, len) in parts {
+        let mut taken = 0;
+        while taken < len && total + filled < BYTES_MAX {
+            let part = (len - taken).min(slots::DATA - filled).min(BYTES_MAX - total - filled);
+            std::ptr::copy_nonoverlapping(bytes.add(taken), slot.data().add(filled), part);
+            (taken, filled) = (taken + part, filled + part);
+            if filled == slots::DATA {
+                match send(filled, total) {
+                    Ok(done) => total += done as usize,
+                    Err(errno) if total == 0 => return Err(errno),
+                    Err(_) => return Ok(total as i64),
+                }
+                if !total.is_multiple_of(slots::DATA) {
+                    return Ok(total as i64);
+                }
+                filled = 0;
+            }
+        }
+    }
+    if filled > 0 || total == 0 {
+        match send(filled, total) {
+            Ok(done) => total += done as usize,
+            Err(errno) if total == 0 => return Err(errno),
+            Err(_) => {}
+        }
+    }
+    Ok(total as i64)
+}
+
+unsafe fn readv_any(handle: u64, parts: *const iovec, len: c_int, from: From) -> ssize_t {
+    let Some(parts) = vector(parts, len) else { return fail(libc::EINVAL) as ssize_t };
+    let parts = parts.iter().map(|part| (part.iov_base.cast(), part.iov_len));
+    count(read_into(handle, parts, from))
+}
+
+unsafe fn writev_any(handle: u64, parts: *const iovec, len: c_int, from: From) -> ssize_t {
+    let Some(parts) = vector(parts, len) else { return fail(libc::EINVAL) as ssize_t };
+    let parts = parts.iter().map(|part| (part.iov_base.cast_const().cast(), part.iov_len));
+    count(write_from(handle, parts, from))
+}
+
+unsafe fn vector<'a>(parts: *const iovec, len: c_int) -> Option<&'a [iovec]> {
+    match len {
+        0 => Some(&[]),
+        1..=1024 => Some(std::slice::from_raw_parts(parts, len as usize)),
+        _ => None,
+    }
+}
+
+/// The flags of `preadv2(2)` and `pwritev2(2)` without a meaning here: high priority, do not wait.
+const FLAGS_IGNORED: c_int = 1 | 8;
+
+unsafe fn vector2(at: off_t, flags: c_int) -> Result<From, Errno> {
+    match flags & !FLAGS_IGNORED {
+        0 if at == -1 => Ok(From::Here),
+        0 => Ok(From::At(at)),
+        _ => Err(libc::EOPNOTSUPP),
+    }
+}
+
+interpose! {
+    fn [read] (fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
+        match table::handle(fd) {
+            None => real::read()(fd, to, len),
+            Some(handle) => {
+                count(read_into(handle, std::iter::once((to.cast(), len)), From::Here))
+            }
+        }
+    }
+    fn [__read_chk] (fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t {
+        if len > room {
+            libc::abort();
+        }
+        read(fd, to, len)
+    }
+    fn [pread pread64] (fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t {
+        match table::handle(fd) {
+            None => real::pread()(fd, to, len, at),
+            Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
+            Some(handle) => {
+                count(read_into(handle, std::iter::once((to.cast(), len)), From::At(at)))
+            }
+        }
+    }
+    fn [__pread_chk __pread64_chk]
+        (fd: c_int, to: *mut c_void, len: size_t, at: off_t, room: size_t) -> ssize_t {
+        if len > room {
+            libc::abort();
+        }
+        pread(fd, to, len, at)
+    }
+    fn [write] (fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
+        match table::handle(fd) {
+            None => real::write()(fd, bytes, len),
+            Some(handle) => {
+                let parts = std::iter::once((bytes.cast(), len));
+                count(write_from(handle, parts, From::Here))
+            }
+        }
+    }
+    fn [pwrite pwrite64] (fd: c_int, bytes: *const c_void, len: size_t, at: off_t) -> ssize_t {
+        match table::handle(fd) {
+            None => real::pwrite()(fd, bytes, len, at),
+            Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
+            Some(handle) => {
+                let parts = std::iter::once((bytes.cast(), len));
+                count(write_from(handle, parts, From::At(at)))
+            }
+        }
+    }
+    fn [readv] (fd: c_int, parts: *const iovec, len: c_int) -> ssize_t {
+        match table::handle(fd) {
+            None => real::readv()(fd, parts, len),
+            Some(handle) => readv_any(handle, parts, len, From::Here),
+        }
+    }
+    fn [writev] (fd: c_int, parts: *const iovec, len: c_int) -> ssize_t {
+        match table::handle(fd) {
+            None => real::writev()(fd, parts, len),
+            Some(handle) => writev_any(handle, parts, len, From::Here),
+        }
+    }
+    fn [preadv preadv64] (fd: c_int, parts: *const iovec, len: c_int, at: off_t) -> ssize_t {
+        match table::handle(fd) {
+            None => real::preadv()(fd, parts, len, at),
+            Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
+            Some(handle) => readv_any(handle, parts, len, From::At(at)),
+        }
+    }
+    fn [pwritev pwritev64] (fd: c_int, parts: *const iovec, len: c_int, at: off_t) -> ssize_t {
+        match table::handle(fd) {
+            None => real::pwritev()(fd, parts, len, at),
+            Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
+            Some(handle) => writev_any(handle, parts, len, From::At(at)),
+        }
+    }
+    fn [preadv2 preadv64v2]
+        (fd: c_int, parts: *const iovec, len: c_int, at: off_t, flags: c_int) -> ssize_t {
+        match (table::handle(fd), vector2(at, flags)) {
+            (None, _) => real::preadv2()(fd, parts, len, at, flags),
+            (_, Err(errno)) => fail(errno) as ssize_t,
+            (Some(handle), Ok(from)) => readv_any(handle, parts, len, from),
+        }
+    }
+    fn [pwritev2 pwritev64v2]
+        (fd: c_int, parts: *const iovec, len: c_int, at: off_t, flags: c_int) -> ssize_t {
+        match (table::handle(fd), vector2(at, flags)) {
+            (None, _) => real::pwritev2()(fd, parts, len, at, flags),
+            (_, Err(errno)) => fail(errno) as ssize_t,
+            (Some(handle), Ok(from)) => writev_any(handle, parts, len, from),
+        }
+    }
+    fn [lseek lseek64] (fd: c_int, to: off_t, whence: c_int) -> off_t {
+        match table::handle(fd) {
+            None => real::lseek()(fd, to, whence),
+            Some(handle) => count(call(Op::Seek, handle, [to as u64, whence as u64, 0, 0])) as off_t,
+        }
+    }
+    fn [fsync] (fd: c_int) -> c_int {
+        match table::handle(fd) {
+            None => real::fsync()(fd),
+            Some(handle) => status(call(Op::Sync, handle, [0; 4])),
+        }
+    }
+    fn [fdatasync] (fd: c_int) -> c_int {
+        match table::handle(fd) {
+            None => real::fdatasync()(fd),
+            Some(handle) => status(call(Op::Sync, handle, [1, 0, 0, 0])),
+        }
+    }
+    fn [sync_file_range] (fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
+        match table::handle(fd) {
+            None => real::sync_file_range()(fd, at, len, flags),
+            // More than was asked for: all of the file.
+            Some(handle) if flags & 4 != 0 => status(call(Op::Sync, handle, [1, 0, 0, 0])),
+            // Only to begin, or to wait for what was begun: nothing has to have happened.
+            Some(_) => 0,
+        }
+    }
+    fn [syncfs] (fd: c_int) -> c_int {
+        match table::handle(fd) {
+            None => real::syncfs()(fd),
+            Some(_) => status(call(Op::SyncAll, 0, [0; 4])),
+        }
+    }
+    fn [sync] () -> () {
+        if crate::start::at().is_some() {
+            // `sync(2)` has no way to fail.
+            let _ = call(Op::SyncAll, 0, [0; 4]);
+        }
+        real::sync()();
+    }
+    fn [ftruncate ftruncate64] (fd: c_int, size: off_t) -> c_int {
+        match table::handle(fd) {
+            None => real::ftruncate()(fd, size),
+            Some(handle) => status(call(Op::Truncate, handle, [size as u64, 0, 0, 0])),
+        }
+    }
+    fn [fallocate fallocate64] (fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
+        match table::handle(fd) {
+            None => real::fallocate()(fd, mode, at, len),
+            Some(handle) => {
+                status(call(Op::Allocate, handle, [mode as u64, at as u64, len as u64, 0]))
+            }
+        }
+    }
+    fn [posix_fallocate posix_fallocate64] (fd: c_int, at: off_t, len: off_t) -> c_int {
+        match table::handle(fd) {
+            None => real::posix_fallocate()(fd, at, len),
+            Some(handle) => {
+                call(Op::Allocate, handle, [0, at as u64, len as u64, 0]).err().unwrap_or(0)
+            }
+        }
+    }
+    fn [posix_fadvise posix_fadvise64] (fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int {
+        match table::handle(fd) {
+            None => real::posix_fadvise()(fd, at, len, advice),
+            Some(_) => 0,
+        }
+    }
+    fn [readahead] (fd: c_int, at: off_t, len: size_t) -> ssize_t {
+        match table::handle(fd) {
+            None => real::readahead()(fd, at, len),
+            Some(_) => 0,
+        }
+    }
+    fn [sendfile sendfile64] (to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+        if table::handle(to).or(table::handle(from)).is_some() {
+            // Callers then read and write.
+            return fail(libc::EINVAL) as ssize_t;
+        }
+        real::sendfile()(to, from, at, len)
+    }
+    fn [splice] (from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint)
+        -> ssize_t {
+        if table::handle(to).or(table::handle(from)).is_some() {
+            return fail(libc::EINVAL) as ssize_t;
+        }
+        real::splice()(from, at, to, there, len, flags)
+    }
+    fn [copy_file_range]
+        (from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint)
+        -> ssize_t {
+        if table::handle(to).or(table::handle(from)).is_some() {
+            return fail(libc::EXDEV) as ssize_t;
+        }
+        real::copy_file_range()(from, at, to, there, len, flags)
+    }
+}

@@ -1,0 +1,212 @@
+//! Listing directories: `opendir` and its family. A `DIR` of the volume is ours, and begins with a word that no
+//! `DIR` of the C library begins with: theirs have a descriptor there.
+
+use libc::{DIR, c_char, c_int, c_long};
+use slots::{Op, entry};
+
+use crate::opening::{closing, open_on_volume};
+use crate::paths::{Path, Place, place};
+use crate::session::Slot;
+use crate::{Errno, facts, fail, real, table};
+
+const MAGIC: u64 = 0x5249_4465_6369_756c;
+
+/// A directory that is being listed.
+#[repr(C)]
+struct Listing {
+    magic: u64,
+    fd: c_int,
+    /// 0 and 1 for `.` and `..`, else two more than the cookie of the entry before.
+    at: u64,
+    /// Entries that were asked for.
+    bytes: Vec<u8>,
+    next: usize,
+    entry: libc::dirent,
+}
+
+unsafe fn ours<'a>(dir: *mut DIR) -> Option<&'a mut Listing> {
+    let listing = dir.cast::<Listing>();
+    (!dir.is_null() && (&raw const (*listing).magic).read() == MAGIC).then(|| &mut *listing)
+}
+
+fn listing(fd: c_int) -> *mut DIR {
+    // SAFETY: numbers and characters.
+    let entry = unsafe { std::mem::zeroed() };
+    let listing = Listing { magic: MAGIC, fd, at: 0, bytes: Vec::new(), next: 0, entry };
+    Box::into_raw(Box::new(listing)).cast()
+}
+
+fn null(errno: Errno) -> *mut DIR {
+    fail(errno);
+    std::ptr::null_mut()
+}
+
+impl Listing {
+    fn fill(&mut self, cookie: u64) -> Result<(), Errno> {
+        let handle = table::handle(self.fd).ok_or(libc::EBADF)?;
+        let slot = Slot::claim()?;
+        let len = slot.call(Op::List, handle, [cookie, 0, 0, 0], 0)? as usize;
+        self.bytes.resize(len.min(slots::DATA), 0);
+        slot.get(0, &mut self.bytes);
+        self.next = 0;
+        Ok(())
+    }
+
+    /// The next entry; `None` at the end.
+    fn step(&mut self) -> Result<Option<&mut libc::dirent>, Errno> {
+        if self.at < 2 {
+            let handle = table::handle(self.fd).ok_or(libc::EBADF)?;
+            let ino = facts::of_handle(handle)?.ino;
+            let name: &[u8] = if self.at == 0 { b"." } else { b".." };
+            self.at += 1;
+            return Ok(Some(self.put(ino, true, name)));
+        }
+        if self.next == self.bytes.len() {
+            self.fill(self.at - 2)?;
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        let found = entry::decode(&bytes[self.next..]);
+        let found = found.map(|((cookie, ino, directory, name), rest)| {
+            self.next = bytes.len() - rest.len();
+            self.at = cookie + 2;
+            self.put(ino, directory, name);
+        });
+        self.bytes = bytes;
+        Ok(found.map(|()| &mut self.entry))
+    }
+
+    fn put(&mut self, ino: u64, directory: bool, name: &[u8]) -> &mut libc::dirent {
+        let at = self.at;
+        let to = &mut self.entry;
+        to.d_ino = ino;
+        to.d_off = at as i64;
+        to.d_type = if directory { libc::DT_DIR } else { libc::DT_REG };
+        let len = name.len().min(to.d_name.len() - 1);
+        for (to, byte) in to.d_name.iter_mut().zip(&name[..len]) {
+            *to = *byte as c_char;
+        }
+        to.d_name[len] = 0;
+        to.d_reclen =
+            (std::mem::offset_of!(libc::dirent, d_name) + len + 1).next_multiple_of(8) as u16;
+        to
+    }
+
+    fn seek(&mut self, at: u64) {
+        self.at = at;
+        self.bytes.clear();
+        self.next = 0;
+    }
+}
+
+type Filter = Option<unsafe extern "C" fn(*const libc::dirent) -> c_int>;
+type Compare =
+    Option<unsafe extern "C" fn(*mut *const libc::dirent, *mut *const libc::dirent) -> c_int>;
+
+/// `scandir(3)` by the functions here, for directories of the host too.
+unsafe fn scan(
+    path: *const c_char,
+    list: *mut *mut *mut libc::dirent,
+    filter: Filter,
+    compare: Compare,
+) -> c_int {
+    let dir = opendir(path);
+    if dir.is_null() {
+        return -1;
+    }
+    let mut found: Vec<*mut libc::dirent> = Vec::new();
+    loop {
+        let entry = readdir(dir);
+        if entry.is_null() {
+            break;
+        }
+        if filter.is_none_or(|wanted| wanted(entry) != 0) {
+            let len = usize::from((*entry).d_reclen);
+            let copy = libc::malloc(len);
+            std::ptr::copy_nonoverlapping(entry.cast::<u8>(), copy.cast(), len);
+            found.push(copy.cast());
+        }
+    }
+    closedir(dir);
+    let bytes = size_of::<*mut libc::dirent>();
+    let array = libc::malloc((found.len() * bytes).max(1)).cast::<*mut libc::dirent>();
+    std::ptr::copy_nonoverlapping(found.as_ptr(), array, found.len());
+    if let Some(compare) = compare {
+        type Any = unsafe extern "C" fn(*const libc::c_void, *const libc::c_void) -> c_int;
+        let compare = std::mem::transmute::<
+            unsafe extern "C" fn(*mut *const libc::dirent, *mut *const libc::dirent) -> c_int,
+            Any,
+        >(compare);
+        libc::qsort(array.cast(), found.len(), bytes, Some(compare));
+    }
+    *list = array;
+    found.len() as c_int
+}
+
+interpose! {
+    fn [opendir] (path: *const c_char) -> *mut DIR {
+        let mut buffer = Path::new();
+        match place(libc::AT_FDCWD, path, true, &mut buffer) {
+            Ok(Place::Host(_, path)) => real::opendir()(path),
+            Ok(Place::Volume(base)) => {
+                let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+                open_on_volume(base, buffer.bytes(), flags, 0).map_or_else(null, listing)
+            }
+            Err(errno) => null(errno),
+        }
+    }
+    fn [fdopendir] (fd: c_int) -> *mut DIR {
+        match table::handle(fd).map(facts::of_handle) {
+            None => real::fdopendir()(fd),
+            Some(Ok(facts)) if facts.directory => listing(fd),
+            Some(Ok(_)) => null(libc::ENOTDIR),
+            Some(Err(errno)) => null(errno),
+        }
+    }
+    fn [readdir readdir64] (dir: *mut DIR) -> *mut libc::dirent {
+        let Some(listing) = ours(dir) else { return real::readdir()(dir) };
+        match listing.step() {
+            Ok(entry) => entry.map_or(std::ptr::null_mut(), |entry| entry),
+            Err(errno) => {
+                fail(errno);
+                std::ptr::null_mut()
+            }
+        }
+    }
+    fn [closedir] (dir: *mut DIR) -> c_int {
+        let Some(listing) = ours(dir) else { return real::closedir()(dir) };
+        let fd = listing.fd;
+        listing.magic = 0;
+        drop(Box::from_raw(dir.cast::<Listing>()));
+        closing(fd);
+        real::close()(fd)
+    }
+    fn [rewinddir] (dir: *mut DIR) -> () {
+        match ours(dir) {
+            Some(listing) => listing.seek(0),
+            None => real::rewinddir()(dir),
+        }
+    }
+    fn [telldir] (dir: *mut DIR) -> c_long {
+        match ours(dir) {
+            Some(listing) => listing.at as c_long,
+            None => real::telldir()(dir),
+        }
+    }
+    fn [seekdir] (dir: *mut DIR, at: c_long) -> () {
+        match ours(dir) {
+            Some(listing) => listing.seek(at as u64),
+            None => real::seekdir()(dir, at),
+        }
+    }
+    fn [dirfd] (dir: *mut DIR) -> c_int {
+        match ours(dir) {
+            Some(listing) => listing.fd,
+            None => real::dirfd()(dir),
+        }
+    }
+    fn [scandir scandir64]
+        (path: *const c_char, list: *mut *mut *mut libc::dirent, filter: Filter, compare: Compare)
+        -> c_int {
+        scan(path, list, filter, compare)
+    }
+}

@@ -1,0 +1,159 @@
+//! Opening, closing and copying descriptors.
+
+use libc::{c_char, c_int, c_uint, c_ulong, mode_t};
+use slots::Op;
+
+use crate::paths::{Path, Place, place};
+use crate::session::{Slot, call};
+use crate::{Errno, fail, real, start, streams, table, unsupported};
+
+/// The bits that `umask(2)` leaves of a mode. There is no call that only asks.
+pub(crate) fn masked(mode: mode_t) -> u64 {
+    // SAFETY: sets the mask, and sets it back; another thread that makes a file in between gets a file for
+    // its owner only.
+    unsafe {
+        let mask = libc::umask(0o077);
+        libc::umask(mask);
+        (mode & !mask & 0o7777).into()
+    }
+}
+
+/// Opens a file of the volume; the descriptor is a socket that the service knows the file by.
+pub(crate) fn open_on_volume(
+    base: u64,
+    path: &[u8],
+    flags: c_int,
+    mode: mode_t,
+) -> Result<c_int, Errno> {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return Err(unsupported("open", path, "O_TMPFILE is not supported on a volume"));
+    }
+    let socket = start::connect(true)?;
+    let opened = || {
+        if !table::has_place(socket) {
+            return Err(libc::EMFILE);
+        }
+        let number = start::number(socket).ok_or(libc::EIO)?;
+        let slot = Slot::claim()?;
+        slot.put(0, path)?;
+        let creates = flags & libc::O_CREAT != 0;
+        let mode = if creates { masked(mode) } else { 0 };
+        // SAFETY: these cannot fail.
+        let owner = unsafe { u64::from(libc::geteuid()) | u64::from(libc::getegid()) << 32 };
+        let flags = (flags & !libc::O_CLOEXEC) as u64;
+        slot.call(Op::Open, base, [flags, mode, number, owner], path.len())?;
+        Ok(number)
+    };
+    // SAFETY: a descriptor of our own.
+    unsafe {
+        match opened() {
+            Ok(number) => {
+                if flags & libc::O_CLOEXEC == 0 {
+                    real::fcntl()(socket, libc::F_SETFD, 0);
+                }
+                table::set(socket, number);
+                Ok(socket)
+            }
+            Err(errno) => {
+                real::close()(socket);
+                Err(errno)
+            }
+        }
+    }
+}
+
+unsafe fn open_any(dirfd: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    let mut buffer = Path::new();
+    let exclusive = libc::O_CREAT | libc::O_EXCL;
+    let follow = flags & libc::O_NOFOLLOW == 0 && flags & exclusive != exclusive;
+    let opened = match place(dirfd, path, follow, &mut buffer) {
+        Ok(Place::Host(dirfd, path)) => return real::openat()(dirfd, path, flags, mode),
+        Ok(Place::Volume(base)) => open_on_volume(base, buffer.bytes(), flags, mode),
+        Err(errno) => Err(errno),
+    };
+    opened.unwrap_or_else(fail)
+}
+
+/// A descriptor that is about to be closed: the process gives up its locks of the file, as POSIX has it.
+pub(crate) fn closing(fd: c_int) {
+    // SAFETY: the C library's variables.
+    unsafe { streams::flush(fd) };
+    if let Some(handle) = table::forget(fd) {
+        // A service that is gone has nothing to be told.
+        let _ = call(Op::Closed, handle, [0; 4]);
+    }
+}
+
+/// The copy of a descriptor stands for the same.
+fn copied(from: c_int, to: c_int) -> c_int {
+    if to >= 0 && to != from {
+        match table::handle(from) {
+            Some(_) if !table::has_place(to) => {
+                // SAFETY: the copy is new, and nobody knows of it.
+                unsafe { real::close()(to) };
+                return fail(libc::EMFILE);
+            }
+            handle => table::set(to, handle.unwrap_or(0)),
+        }
+        // SAFETY: the C library's variables.
+        unsafe { streams::standard(to) };
+    }
+    to
+}
+
+pub(crate) unsafe fn duplicate(fd: c_int, command: c_int, least: c_ulong) -> c_int {
+    copied(fd, real::fcntl()(fd, command, least))
+}
+
+interpose! {
+    fn [open open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(libc::AT_FDCWD, path, flags, mode)
+    }
+    fn [__open_2 __open64_2] (path: *const c_char, flags: c_int) -> c_int {
+        open_any(libc::AT_FDCWD, path, flags, 0)
+    }
+    fn [openat openat64] (dirfd: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(dirfd, path, flags, mode)
+    }
+    fn [__openat_2 __openat64_2] (dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+        open_any(dirfd, path, flags, 0)
+    }
+    fn [creat creat64] (path: *const c_char, mode: mode_t) -> c_int {
+        open_any(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode)
+    }
+    fn [close] (fd: c_int) -> c_int {
+        closing(fd);
+        real::close()(fd)
+    }
+    fn [close_range] (first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        // Not with CLOSE_RANGE_CLOEXEC, or a flag that this does not know.
+        if flags & !2 == 0 && first <= last {
+            table::within(first, last).for_each(closing);
+        }
+        real::close_range()(first, last, flags)
+    }
+    fn [closefrom] (first: c_int) -> () {
+        table::within(first.max(0) as c_uint, c_uint::MAX).for_each(closing);
+        real::closefrom()(first);
+    }
+    fn [dup] (fd: c_int) -> c_int {
+        copied(fd, real::dup()(fd))
+    }
+    fn [dup2] (fd: c_int, to: c_int) -> c_int {
+        if fd == to {
+            return real::dup2()(fd, to);
+        }
+        replacing(fd, to, || real::dup2()(fd, to))
+    }
+    fn [dup3] (fd: c_int, to: c_int, flags: c_int) -> c_int {
+        replacing(fd, to, || real::dup3()(fd, to, flags))
+    }
+}
+
+/// A copy that takes the place of another descriptor.
+unsafe fn replacing(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
+    if table::handle(to).is_some() && real::fcntl()(fd, libc::F_GETFD, 0) >= 0 {
+        closing(to);
+    }
+    copied(fd, copy())
+}

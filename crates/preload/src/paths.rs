@@ -1,0 +1,333 @@
+//! Which paths lead to the volume.
+//!
+//! A path is followed component by component: symbolic links of the host are resolved, `..` goes up, until it
+//! comes to the volume's directory. What is left is a path on the volume, which has no symbolic links, so
+//! that `a/..` there is nothing; `..` that leads out of it leads to the host. A path that never comes there is
+//! the C library's, as it was given.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_char, c_int};
+use slots::Op;
+
+use crate::session::Slot;
+use crate::{Errno, real, start, table};
+
+/// Bytes of a path at most, its NUL included.
+const MAX: usize = libc::PATH_MAX as usize;
+/// Symbolic links of a path at most (`path_resolution(7)`).
+const LINKS_MAX: u32 = 40;
+
+/// A path that is being put together.
+pub(crate) struct Path {
+    bytes: [u8; MAX],
+    len: usize,
+}
+
+impl Path {
+    pub(crate) const fn new() -> Path {
+        Path { bytes: [0; MAX], len: 0 }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// With a NUL behind.
+    pub(crate) fn as_ptr(&self) -> *const c_char {
+        self.bytes.as_ptr().cast()
+    }
+
+    fn set(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        self.len = 0;
+        self.push(bytes)
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        let end = self.len + bytes.len();
+        if end >= MAX {
+            return Err(libc::ENAMETOOLONG);
+        }
+        self.bytes[self.len..end].copy_from_slice(bytes);
+        self.bytes[end] = 0;
+        self.len = end;
+        Ok(())
+    }
+
+    fn push_name(&mut self, name: &[u8]) -> Result<(), Errno> {
+        self.push(b"/")?;
+        self.push(name)
+    }
+
+    /// Takes the last name away.
+    fn pop(&mut self) {
+        self.len = self.bytes().iter().rposition(|b| *b == b'/').unwrap_or(0);
+        self.bytes[self.len] = 0;
+    }
+}
+
+/// Where a path leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// To the host: what the C library is to be given.
+    Host(c_int, *const c_char),
+    /// To the volume: from an open directory on, or from the root (0); the path is in the buffer.
+    Volume(u64),
+}
+
+/// The working directory on the volume, if it is there; earlier ones are kept, because a thread may be
+/// looking at one.
+static CWD: AtomicPtr<Vec<u8>> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The working directory's path on the volume.
+pub(crate) fn cwd() -> Option<&'static [u8]> {
+    // SAFETY: null, or a vector that stays.
+    unsafe { CWD.load(Ordering::Acquire).as_ref() }.map(|path| &path[..])
+}
+
+/// The working directory is on the volume from now on, or on the host.
+pub(crate) fn set_cwd(path: Option<&[u8]>) {
+    let new = path.map_or(std::ptr::null_mut(), |p| Box::into_raw(Box::new(p.to_vec())));
+    CWD.store(new, Ordering::Release);
+    let name = slots::ENV_CWD;
+    // SAFETY: the environment is the C library's, which locks it. Programs that this one becomes find it.
+    unsafe {
+        match path.map(|p| std::ffi::CString::new([b"/", p].concat())) {
+            Some(Ok(path)) => libc::setenv(c_name(name).as_ptr().cast(), path.as_ptr(), 1),
+            _ => libc::unsetenv(c_name(name).as_ptr().cast()),
+        };
+    }
+}
+
+fn c_name(name: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    bytes
+}
+
+/// The working directory of the program before `exec`.
+pub(crate) fn restore_cwd(path: &[u8]) {
+    let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
+    CWD.store(Box::into_raw(Box::new(path)), Ordering::Release);
+}
+
+/// Where `path`, from `dirfd` on, leads. `follow` says whether a symbolic link at its end is followed.
+///
+/// # Errors
+/// Too long, too many links, a working directory that cannot be told.
+///
+/// # Safety
+/// `path` ends in NUL, or is null.
+pub(crate) unsafe fn place(
+    dirfd: c_int,
+    path: *const c_char,
+    follow: bool,
+    out: &mut Path,
+) -> Result<Place, Errno> {
+    let host = Place::Host(dirfd, path);
+    let Some(at) = start::at() else { return Ok(host) };
+    if path.is_null() {
+        return Ok(host);
+    }
+    let given = CStr::from_ptr(path).to_bytes();
+    let mut todo = Path::new();
+    let mut virtual_base = false;
+    match given.first() {
+        None if table::handle(dirfd).is_some() => return Err(libc::ENOENT),
+        None => return Ok(host),
+        Some(b'/') => todo.set(given)?,
+        Some(_) if dirfd == libc::AT_FDCWD => {
+            if let Some(cwd) = cwd() {
+                virtual_base = true;
+                todo.set(at)?;
+                todo.push_name(cwd)?;
+            } else {
+                // The system call: the C library's function may allocate.
+                let len = libc::syscall(libc::SYS_getcwd, todo.bytes.as_mut_ptr(), MAX);
+                if len <= 1 || todo.bytes[0] != b'/' {
+                    return Ok(host);
+                }
+                todo.len = len as usize - 1;
+            }
+            todo.push_name(given)?;
+        }
+        Some(_) => match table::handle(dirfd) {
+            Some(handle) if !given.split(|b| *b == b'/').any(|name| name == b"..") => {
+                out.set(given)?;
+                return Ok(Place::Volume(handle));
+            }
+            Some(handle) => {
+                virtual_base = true;
+                todo.set(at)?;
+                todo.push(b"/")?;
+                open_path(handle, &mut todo)?;
+                todo.push_name(given)?;
+            }
+            None => {
+                if !link_of_descriptor(dirfd, &mut todo) {
+                    return Ok(host);
+                }
+                todo.push_name(given)?;
+            }
+        },
+    }
+    match walk(at, &mut todo, follow, out)? {
+        Walked::Volume => return Ok(Place::Volume(0)),
+        // The host has no such way.
+        Walked::Through => virtual_base = true,
+        Walked::Host => {}
+    }
+    if virtual_base {
+        if out.len == 0 {
+            out.set(b"/")?;
+        }
+        return Ok(Place::Host(libc::AT_FDCWD, out.as_ptr()));
+    }
+    Ok(host)
+}
+
+/// Appends the path of an open directory on the volume.
+pub(crate) fn open_path(handle: u64, to: &mut Path) -> Result<(), Errno> {
+    let slot = Slot::claim()?;
+    let len = slot.call(Op::Path, handle, [0; 4], 0)? as usize;
+    let mut path = [0; MAX];
+    let path = path.get_mut(..len).ok_or(libc::ENAMETOOLONG)?;
+    slot.get(0, path);
+    to.push(path)
+}
+
+/// Where a descriptor of the host leads.
+fn link_of_descriptor(fd: c_int, to: &mut Path) -> bool {
+    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0u8; 11];
+    let (mut at, mut rest) = (digits.len(), fd.max(0));
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    name[14..14 + digits.len() - at].copy_from_slice(&digits[at..]);
+    // SAFETY: the name ends in NUL, the buffer is as long as is said.
+    let len = unsafe {
+        real::readlinkat()(
+            libc::AT_FDCWD,
+            name.as_ptr().cast(),
+            to.bytes.as_mut_ptr().cast(),
+            MAX - 1,
+        )
+    };
+    if len <= 0 || to.bytes[0] != b'/' {
+        return false;
+    }
+    to.len = len as usize;
+    true
+}
+
+/// Where a path came to.
+enum Walked {
+    /// To the volume.
+    Volume,
+    /// To the host, by way of the volume.
+    Through,
+    /// To the host.
+    Host,
+}
+
+/// Follows the absolute path `todo`; the path on the volume, or on the host, is in `out`.
+fn walk(at: &[u8], todo: &mut Path, follow: bool, out: &mut Path) -> Result<Walked, Errno> {
+    let mut host = Walked::Host;
+    out.set(b"")?;
+    let mut links = 0;
+    let mut next = 0;
+    loop {
+        while next < todo.len && todo.bytes[next] == b'/' {
+            next += 1;
+        }
+        if next == todo.len {
+            return Ok(host);
+        }
+        let end =
+            todo.bytes()[next..].iter().position(|b| *b == b'/').map_or(todo.len, |n| next + n);
+        let name = &todo.bytes[next..end];
+        match name {
+            b"." => {}
+            b".." => out.pop(),
+            name => out.push_name(name)?,
+        }
+        let named = !matches!(name, b"." | b"..");
+        next = end;
+        if out.bytes() == at {
+            match inside(&todo.bytes[next..todo.len], out)? {
+                None => return Ok(Walked::Volume),
+                Some(left) => {
+                    host = Walked::Through;
+                    next += left;
+                    out.set(at)?;
+                    out.pop();
+                    continue;
+                }
+            }
+        }
+        // What these name changes with who asks, and is not the volume's.
+        if matches!(out.bytes(), b"/proc" | b"/sys" | b"/dev") {
+            out.push(&todo.bytes[next..todo.len])?;
+            return Ok(host);
+        }
+        let last = todo.bytes[next..todo.len].iter().all(|b| *b == b'/');
+        let slash = next < todo.len;
+        if !named || last && !follow && !slash {
+            continue;
+        }
+        let mut link = [0u8; MAX];
+        // SAFETY: a path that ends in NUL, and a buffer as long as is said; `errno` stays.
+        let len = unsafe {
+            let errno = *libc::__errno_location();
+            let len =
+                real::readlinkat()(libc::AT_FDCWD, out.as_ptr(), link.as_mut_ptr().cast(), MAX - 1);
+            *libc::__errno_location() = errno;
+            len
+        };
+        if len <= 0 {
+            continue;
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(libc::ELOOP);
+        }
+        let link = &link[..len as usize];
+        out.pop();
+        if link[0] == b'/' {
+            out.set(b"")?;
+        }
+        let mut path = Path::new();
+        path.set(link)?;
+        path.push(&todo.bytes[next..todo.len])?;
+        todo.set(path.bytes())?;
+        next = 0;
+    }
+}
+
+/// The rest of a path that has come to the volume, put into `out`; or how much of it leads out again, to the
+/// directory that the volume is in.
+fn inside(rest: &[u8], out: &mut Path) -> Result<Option<usize>, Errno> {
+    out.set(b"")?;
+    let mut at = 0;
+    while at < rest.len() {
+        let end = rest[at..].iter().position(|b| *b == b'/').map_or(rest.len(), |n| at + n);
+        match &rest[at..end] {
+            b"" | b"." => {}
+            b".." if out.len == 0 => return Ok(Some(end)),
+            b".." => out.pop(),
+            name => out.push_name(name)?,
+        }
+        at = end + 1;
+    }
+    if out.len > 0 && (rest.ends_with(b"/") || rest.ends_with(b"/.")) {
+        out.push(b"/")?;
+    }
+    Ok(None)
+}

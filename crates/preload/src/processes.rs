@@ -1,0 +1,77 @@
+//! `vfork` and running programs that are on the volume.
+//!
+//! A forked process shares no slots with its parent: [`session`](crate::session) sees to that, for `fork` and
+//! everything like it. A process after `vfork` shares all memory, so that what it closes would be closed in
+//! its parent's table: it gets memory of its own, which POSIX allows.
+
+use std::ffi::CStr;
+
+use libc::{c_char, c_int, pid_t};
+
+use crate::paths::{Path, Place, cwd, place};
+use crate::{fail, real, unsupported};
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// An environment that says where the working directory is, whatever the program put together: shells have
+/// environments of their own. The first part is what the second points to.
+unsafe fn with_cwd(given: *const *const c_char) -> (Vec<u8>, Vec<*const c_char>) {
+    let mut all = Vec::new();
+    let mut next = given;
+    let name = slots::ENV_CWD.as_bytes();
+    while !next.is_null() && !(*next).is_null() {
+        let variable = CStr::from_ptr(*next).to_bytes();
+        if !variable.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")) {
+            all.push(*next);
+        }
+        next = next.add(1);
+    }
+    let mut own = Vec::new();
+    if let Some(cwd) = cwd() {
+        own = [name, b"=/", cwd, b"\0"].concat();
+        all.push(own.as_ptr().cast());
+    }
+    all.push(std::ptr::null());
+    (own, all)
+}
+
+unsafe fn run(
+    path: *const c_char,
+    args: *const *const c_char,
+    environment: *const *const c_char,
+) -> c_int {
+    let mut buffer = Path::new();
+    match place(libc::AT_FDCWD, path, true, &mut buffer) {
+        Ok(Place::Host(_, path)) => {
+            let (_cwd, environment) = with_cwd(environment);
+            real::execve()(path, args, environment.as_ptr())
+        }
+        Ok(Place::Volume(_)) => {
+            let path = CStr::from_ptr(path).to_bytes();
+            fail(unsupported("execve", path, "programs cannot be run from a volume"))
+        }
+        Err(errno) => fail(errno),
+    }
+}
+
+interpose! {
+    fn [vfork] () -> pid_t {
+        real::fork()()
+    }
+    fn [execve]
+        (path: *const c_char, args: *const *const c_char, environment: *const *const c_char)
+        -> c_int {
+        run(path, args, environment)
+    }
+    fn [execv] (path: *const c_char, args: *const *const c_char) -> c_int {
+        run(path, args, environ)
+    }
+    fn [execvp] (name: *const c_char, args: *const *const c_char) -> c_int {
+        if CStr::from_ptr(name).to_bytes().contains(&b'/') {
+            return run(name, args, environ);
+        }
+        real::execvp()(name, args)
+    }
+}

@@ -1,0 +1,311 @@
+//! The slots that this process shares with the service, and a call through one.
+//!
+//! Guarantees: a process never uses the slots of the one that it was forked from: what says that there is a
+//! session is on a page that the kernel clears in children (`madvise(2)`, `MADV_WIPEONFORK`). A call ends
+//! with an answer, or with `EIO` if the service is gone. `errno` stays as it was.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use libc::{c_int, c_void};
+use slots::{Call, Op};
+
+use crate::{Errno, real, start};
+
+/// What the kernel clears in a forked process.
+#[repr(C)]
+struct Own {
+    /// 0, or 1 while a thread is making the session.
+    making: AtomicU32,
+    /// Where the slots are mapped.
+    slots: AtomicPtr<u8>,
+    bell: AtomicPtr<u8>,
+}
+
+static OWN: AtomicPtr<Own> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    /// The slot that this thread had last.
+    static LAST: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Set for good when the service is found to be gone: nobody waits for it any more.
+static GONE: AtomicBool = AtomicBool::new(false);
+
+const PAGE: usize = 4096;
+/// How long an answer is waited for before it is asked whether the service is there; afterwards every second.
+const PATIENCE_NANOS: i64 = 50_000_000;
+/// Looks at an answer before it is waited for: a call that needs no device is answered in a microsecond or two.
+const SPINS: u32 = 200;
+
+/// Makes the page; once, when the library is loaded.
+pub(crate) fn prepare() -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice; advice on it.
+    unsafe {
+        let page = real::mmap()(std::ptr::null_mut(), PAGE, access, flags, -1, 0);
+        if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
+            return false;
+        }
+        OWN.store(page.cast(), Ordering::Release);
+    }
+    true
+}
+
+/// A slot, claimed by this thread.
+pub(crate) struct Slot {
+    base: *mut u8,
+    bell: *mut u8,
+    index: usize,
+}
+
+impl Slot {
+    /// Claims one.
+    pub(crate) fn claim() -> Result<Slot, Errno> {
+        let own = OWN.load(Ordering::Acquire);
+        if own.is_null() || GONE.load(Ordering::Relaxed) {
+            return Err(libc::EIO);
+        }
+        // SAFETY: the page stays; it has atomics only, for which zeros are values.
+        let own = unsafe { &*own };
+        while own.slots.load(Ordering::Acquire).is_null() {
+            own.make()?;
+        }
+        let (base, bell) = (own.slots.load(Ordering::Acquire), own.bell.load(Ordering::Acquire));
+        let first = LAST.with(Cell::get);
+        loop {
+            for i in 0..slots::SLOTS {
+                let slot = Slot { base, bell, index: (first + i) % slots::SLOTS };
+                let state = slot.state();
+                if state.load(Ordering::Relaxed) == slots::FREE
+                    && state
+                        .compare_exchange(
+                            slots::FREE,
+                            slots::CLAIMED,
+                            Ordering::Acquire,
+                            Ordering::Relaxed,
+                        )
+                        .is_ok()
+                {
+                    LAST.with(|last| last.set(slot.index));
+                    return Ok(slot);
+                }
+                std::mem::forget(slot);
+            }
+            // SAFETY: gives the processor away.
+            unsafe { libc::sched_yield() };
+        }
+    }
+
+    fn state(&self) -> &AtomicU32 {
+        // SAFETY: within the mapping, which stays; aligned; shared words are atomics.
+        unsafe { AtomicU32::from_ptr(self.base.add(slots::header(self.index)).cast()) }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: as in `state`.
+        unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
+    }
+
+    /// Its data: [`slots::DATA`] bytes.
+    pub(crate) fn data(&self) -> *mut u8 {
+        // SAFETY: within the mapping.
+        unsafe { self.base.add(slots::data(self.index)) }
+    }
+
+    /// Puts bytes into the data, behind others.
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+        if at + bytes.len() > slots::DATA {
+            return Err(libc::ENAMETOOLONG);
+        }
+        // SAFETY: within the data; nobody else uses a claimed slot.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data().add(at), bytes.len()) };
+        Ok(())
+    }
+
+    /// Bytes of an answer.
+    pub(crate) fn get(&self, at: usize, into: &mut [u8]) {
+        let len = into.len().min(slots::DATA - at);
+        // SAFETY: within the data.
+        unsafe { std::ptr::copy_nonoverlapping(self.data().add(at), into.as_mut_ptr(), len) };
+    }
+
+    /// Calls, and waits for the answer.
+    pub(crate) fn call(
+        &self,
+        op: Op,
+        handle: u64,
+        args: [u64; 4],
+        len: usize,
+    ) -> Result<i64, Errno> {
+        let header = slots::header(self.index);
+        let call = Call { op, handle, args, len };
+        for (i, word) in call.words().iter().enumerate() {
+            self.word(header + slots::CALL + i * 8).store(*word, Ordering::Relaxed);
+        }
+        self.state().store(slots::POSTED, Ordering::Release);
+        self.word(slots::POSTED_BITS).fetch_or(1 << self.index, Ordering::AcqRel);
+        self.ring();
+        self.wait()?;
+        let answer = self.word(header + slots::ANSWER).load(Ordering::Relaxed) as i64;
+        if answer < 0 { Err((-answer) as Errno) } else { Ok(answer) }
+    }
+
+    fn ring(&self) {
+        // SAFETY: as in `state`, of the bell's mapping.
+        let (bell, asleep) = unsafe {
+            (
+                AtomicU32::from_ptr(self.bell.add(slots::BELL).cast()),
+                AtomicU32::from_ptr(self.bell.add(slots::ASLEEP).cast()),
+            )
+        };
+        bell.fetch_add(1, Ordering::SeqCst);
+        if asleep.load(Ordering::SeqCst) != 0 {
+            futex(bell, libc::FUTEX_WAKE, 1, std::ptr::null());
+        }
+    }
+
+    fn wait(&self) -> Result<(), Errno> {
+        let state = self.state();
+        for _ in 0..SPINS {
+            if state.load(Ordering::Acquire) == slots::ANSWERED {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let sleeps = state.compare_exchange(
+            slots::POSTED,
+            slots::AWAITED,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if sleeps.is_err() {
+            return Ok(());
+        }
+        let mut patience = libc::timespec { tv_sec: 0, tv_nsec: PATIENCE_NANOS };
+        loop {
+            futex(state, libc::FUTEX_WAIT, slots::AWAITED, &patience);
+            if state.load(Ordering::Acquire) == slots::ANSWERED {
+                return Ok(());
+            }
+            if !start::service_lives() {
+                GONE.store(true, Ordering::Relaxed);
+                return Err(libc::EIO);
+            }
+            patience = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.state().store(slots::FREE, Ordering::Release);
+    }
+}
+
+/// One call without data.
+pub(crate) fn call(op: Op, handle: u64, args: [u64; 4]) -> Result<i64, Errno> {
+    Slot::claim()?.call(op, handle, args, 0)
+}
+
+/// `futex(2)`, between processes; how it ended is seen in the word. `errno` stays.
+fn futex(word: &AtomicU32, op: c_int, value: u32, timeout: *const libc::timespec) {
+    // SAFETY: the word and the time are there during the call; `errno` is this thread's.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            op,
+            value,
+            timeout,
+            std::ptr::null::<u32>(),
+            0,
+        );
+        *libc::__errno_location() = errno;
+    }
+}
+
+impl Own {
+    /// Makes the session, or waits until another thread has. Signals wait meanwhile: a handler that reads
+    /// would wait for its own thread.
+    fn make(&self) -> Result<(), Errno> {
+        // SAFETY: sets of signals on the stack; `errno` is this thread's.
+        unsafe {
+            let errno = *libc::__errno_location();
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            let mut made = Ok(());
+            if self.making.swap(1, Ordering::AcqRel) == 0 {
+                if self.slots.load(Ordering::Acquire).is_null() {
+                    made = self.connect();
+                }
+                self.making.store(0, Ordering::Release);
+            } else {
+                libc::sched_yield();
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+            *libc::__errno_location() = errno;
+            made
+        }
+    }
+
+    fn connect(&self) -> Result<(), Errno> {
+        let socket = start::connect(false)?;
+        // SAFETY: a descriptor of our own; buffers on the stack.
+        let descriptors = unsafe {
+            let token = start::token();
+            let sent = libc::send(socket, token.as_ptr().cast(), token.len(), libc::MSG_NOSIGNAL);
+            let got = if sent == token.len() as isize { receive(socket) } else { Err(libc::EIO) };
+            real::close()(socket);
+            got?
+        };
+        let lengths = [slots::SESSION_BYTES, slots::BELL_BYTES];
+        let mut bases = [std::ptr::null_mut(); 2];
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        for ((fd, len), base) in descriptors.into_iter().zip(lengths).zip(&mut bases) {
+            // SAFETY: a new mapping, of memory that the service has sealed at that length.
+            *base = unsafe {
+                let mapped =
+                    real::mmap()(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0);
+                real::close()(fd);
+                mapped
+            };
+        }
+        if bases.contains(&libc::MAP_FAILED) {
+            return Err(libc::ENOMEM);
+        }
+        self.bell.store(bases[1].cast(), Ordering::Release);
+        self.slots.store(bases[0].cast(), Ordering::Release);
+        Ok(())
+    }
+}
+
+/// The service's two descriptors.
+///
+/// # Safety
+/// A connected socket.
+unsafe fn receive(socket: c_int) -> Result<[c_int; 2], Errno> {
+    let mut greeting = [0u8; 8];
+    let mut part =
+        libc::iovec { iov_base: greeting.as_mut_ptr().cast::<c_void>(), iov_len: greeting.len() };
+    let mut space = [0u64; 8];
+    let mut message: libc::msghdr = std::mem::zeroed();
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = space.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&space) as _;
+    let got = libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC);
+    let head = libc::CMSG_FIRSTHDR(&message);
+    if got != 8 || u64::from_le_bytes(greeting) != slots::MAGIC || head.is_null() {
+        return Err(libc::EIO);
+    }
+    if (*head).cmsg_type != libc::SCM_RIGHTS || (*head).cmsg_len != libc::CMSG_LEN(8) as _ {
+        return Err(libc::EIO);
+    }
+    let data = libc::CMSG_DATA(head).cast::<c_int>();
+    Ok([data.read_unaligned(), data.add(1).read_unaligned()])
+}

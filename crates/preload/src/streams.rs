@@ -1,0 +1,227 @@
+//! Streams of C (`fopen` and its family) over files of the volume: `fopencookie(3)` has the C library buffer,
+//! and `fileno` is answered here.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+
+use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
+use slots::Op;
+
+use crate::data::{From, read_into, write_from};
+use crate::opening::open_on_volume;
+use crate::paths::{Path, Place, place};
+use crate::session::call;
+use crate::{Errno, count, fail, real, table, unsupported, unsupported_fd};
+
+/// Streams on the volume that a process has at most.
+const STREAMS: usize = 1024;
+
+static FILES: [AtomicPtr<FILE>; STREAMS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; STREAMS];
+static DESCRIPTORS: [AtomicI32; STREAMS] = [const { AtomicI32::new(-1) }; STREAMS];
+/// The place is taken, without a descriptor.
+const GONE: c_int = -2;
+/// Places that were ever used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+#[repr(C)]
+struct Functions {
+    read: Option<unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t>,
+    write: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t>,
+    seek: Option<unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int>,
+    close: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+}
+
+unsafe extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+}
+
+fn handle(cookie: *mut c_void) -> Result<u64, Errno> {
+    let fd = DESCRIPTORS[cookie as usize].load(Ordering::Acquire);
+    table::handle(fd).ok_or(libc::EBADF)
+}
+
+unsafe extern "C" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> ssize_t {
+    let parts = std::iter::once((to.cast(), len));
+    count(handle(cookie).and_then(|handle| read_into(handle, parts, From::Here)))
+}
+
+unsafe extern "C" fn write(cookie: *mut c_void, bytes: *const c_char, len: size_t) -> ssize_t {
+    let parts = std::iter::once((bytes.cast(), len));
+    match handle(cookie).and_then(|handle| write_from(handle, parts, From::Here)) {
+        Ok(done) => done as ssize_t,
+        // The C library takes 0 for an error here, and a negative number for a count.
+        Err(errno) => {
+            fail(errno);
+            0
+        }
+    }
+}
+
+unsafe extern "C" fn seek(cookie: *mut c_void, to: *mut off64_t, whence: c_int) -> c_int {
+    let sought =
+        handle(cookie).and_then(|handle| call(Op::Seek, handle, [*to as u64, whence as u64, 0, 0]));
+    match sought {
+        Ok(at) => {
+            *to = at;
+            0
+        }
+        Err(errno) => fail(errno),
+    }
+}
+
+unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
+    let index = cookie as usize;
+    let fd = DESCRIPTORS[index].swap(-1, Ordering::AcqRel);
+    FILES[index].store(std::ptr::null_mut(), Ordering::Release);
+    if fd < 0 { 0 } else { libc::close(fd) }
+}
+
+/// The `O_*` flags of a mode.
+fn flags(mode: &[u8]) -> Result<c_int, Errno> {
+    let access = if mode.contains(&b'+') { libc::O_RDWR } else { libc::O_WRONLY };
+    let flags = match mode.first() {
+        Some(b'r') if mode.contains(&b'+') => libc::O_RDWR,
+        Some(b'r') => libc::O_RDONLY,
+        Some(b'w') => access | libc::O_CREAT | libc::O_TRUNC,
+        Some(b'a') => access | libc::O_CREAT | libc::O_APPEND,
+        _ => return Err(libc::EINVAL),
+    };
+    let more = [(b'x', libc::O_EXCL), (b'e', libc::O_CLOEXEC)];
+    Ok(more.iter().filter(|(c, _)| mode.contains(c)).fold(flags, |all, (_, flag)| all | flag))
+}
+
+/// A stream over a descriptor of the volume.
+unsafe fn stream(fd: c_int, mode: *const c_char) -> Result<*mut FILE, Errno> {
+    let free = |i: &usize| {
+        let place = &DESCRIPTORS[*i];
+        place.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    let index = (0..STREAMS).find(free).ok_or(libc::EMFILE)?;
+    USED.fetch_max(index + 1, Ordering::AcqRel);
+    let functions =
+        Functions { read: Some(read), write: Some(write), seek: Some(seek), close: Some(close) };
+    let file = fopencookie(index as *mut c_void, mode, functions);
+    if file.is_null() {
+        DESCRIPTORS[index].store(-1, Ordering::Release);
+        return Err(libc::ENOMEM);
+    }
+    FILES[index].store(file, Ordering::Release);
+    Ok(file)
+}
+
+fn null(errno: Errno) -> *mut FILE {
+    fail(errno);
+    std::ptr::null_mut()
+}
+
+unsafe fn open_stream(base: u64, path: &Path, mode: *const c_char) -> Result<*mut FILE, Errno> {
+    let fd = open_on_volume(base, path.bytes(), flags(CStr::from_ptr(mode).to_bytes())?, 0o666)?;
+    stream(fd, mode).inspect_err(|_| {
+        libc::close(fd);
+    })
+}
+
+unsafe extern "C" {
+    static mut stdin: *mut FILE;
+    static mut stdout: *mut FILE;
+    static mut stderr: *mut FILE;
+}
+
+/// The C library's own standard streams, while ours are in their places.
+static HOST: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
+
+/// Puts a stream in the place of a standard one if its descriptor is the volume's now, or the C library's
+/// back: that one writes to the descriptor without being asked.
+pub(crate) unsafe fn standard(fd: c_int) {
+    let (variable, mode) = match fd {
+        0 => (&raw mut stdin, c"r"),
+        1 => (&raw mut stdout, c"w"),
+        2 => (&raw mut stderr, c"w"),
+        _ => return,
+    };
+    let host = HOST[fd as usize].load(Ordering::Acquire);
+    if table::handle(fd).is_none() {
+        if !host.is_null() {
+            let ours = std::mem::replace(&mut *variable, host);
+            // It was flushed when the descriptor was given up, which is somebody else's now.
+            if let Some(index) = index(ours) {
+                DESCRIPTORS[index].store(GONE, Ordering::Release);
+                libc::fclose(ours);
+            }
+            HOST[fd as usize].store(std::ptr::null_mut(), Ordering::Release);
+        }
+        return;
+    }
+    if !host.is_null() {
+        return;
+    }
+    if let Ok(file) = stream(fd, mode.as_ptr()) {
+        HOST[fd as usize].store(*variable, Ordering::Release);
+        if fd == 2 {
+            libc::setvbuf(file, std::ptr::null_mut(), libc::_IONBF, 0);
+        }
+        *variable = file;
+    }
+}
+
+/// Flushes our stream in the place of a standard one, whose descriptor is about to be given up.
+pub(crate) unsafe fn flush(fd: c_int) {
+    if (0..3).contains(&fd) && !HOST[fd as usize].load(Ordering::Acquire).is_null() {
+        match fd {
+            1 => libc::fflush(stdout),
+            2 => libc::fflush(stderr),
+            _ => 0,
+        };
+    }
+}
+
+fn index(file: *mut FILE) -> Option<usize> {
+    let used = USED.load(Ordering::Acquire);
+    FILES[..used].iter().position(|f| f.load(Ordering::Acquire) == file)
+}
+
+fn descriptor(file: *mut FILE) -> Option<c_int> {
+    Some(DESCRIPTORS[index(file)?].load(Ordering::Acquire))
+}
+
+interpose! {
+    fn [fopen fopen64] (path: *const c_char, mode: *const c_char) -> *mut FILE {
+        let mut buffer = Path::new();
+        match place(libc::AT_FDCWD, path, true, &mut buffer) {
+            Ok(Place::Host(_, path)) => real::fopen()(path, mode),
+            Ok(Place::Volume(base)) => open_stream(base, &buffer, mode).unwrap_or_else(null),
+            Err(errno) => null(errno),
+        }
+    }
+    fn [freopen freopen64] (path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+        let mut buffer = Path::new();
+        let ours = !file.is_null() && descriptor(file).is_some();
+        match place(libc::AT_FDCWD, path, true, &mut buffer) {
+            Ok(Place::Host(_, path)) if !ours => real::freopen()(path, mode, file),
+            Ok(Place::Host(..)) => null(unsupported("freopen", b"a stream", "it is on a volume")),
+            Ok(Place::Volume(_)) => {
+                let path = CStr::from_ptr(path).to_bytes();
+                null(unsupported("freopen", path, "streams cannot be moved to a volume"))
+            }
+            Err(errno) => null(errno),
+        }
+    }
+    fn [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE {
+        if table::handle(fd).is_none() {
+            return real::fdopen()(fd, mode);
+        }
+        stream(fd, mode).unwrap_or_else(null)
+    }
+    fn [fileno fileno_unlocked] (file: *mut FILE) -> c_int {
+        match descriptor(file) {
+            Some(fd) => fd,
+            None => real::fileno()(file),
+        }
+    }
+}
+
+/// What `mmap` says of a file that it cannot map.
+pub(crate) fn no_shared_writes(fd: c_int) -> Errno {
+    unsupported_fd("mmap", fd, "shared mappings that are written to are not supported on a volume")
+}

@@ -1,0 +1,373 @@
+//! The words that a program under `sluice exec` and the file service share: where slots are in a session's
+//! memory, what a call says, and what it is answered.
+//!
+//! Guarantees: no pointer and no length of one side is used by the other unchecked (a call is copied out of
+//! the slot once, [`Call::of`]); every number is a little-endian word. `docs/exec.md` has the protocol.
+//!
+//! # A slot's state
+//!
+//! `FREE` → (client) `CLAIMED` → (client) `POSTED` → (client, if it sleeps) `AWAITED` → (service) `ANSWERED`
+//! → (client) `FREE`. Posting sets the slot's bit in the session's `POSTED_BITS` and adds one to the
+//! service's bell, which is a futex word; the state is one, too.
+
+#![forbid(unsafe_code)]
+
+/// Of a session's memory, in its first word.
+pub const MAGIC: u64 = 0x3173_746f_6c73_6c73;
+/// Slots of a session: threads of one process that call at once.
+pub const SLOTS: usize = 32;
+/// Bytes of data that one call carries.
+pub const DATA: usize = 128 << 10;
+/// Where the word is whose bits say which slots are posted.
+pub const POSTED_BITS: usize = 64;
+/// Where the slots' headers are.
+pub const HEADERS: usize = 4096;
+/// Bytes from one header to the next.
+pub const HEADER_STRIDE: usize = 128;
+/// Where the slots' data is.
+pub const DATA_START: usize = 8192;
+/// Bytes of a session's memory.
+pub const SESSION_BYTES: usize = DATA_START + SLOTS * DATA;
+const _: () = assert!(HEADERS + SLOTS * HEADER_STRIDE == DATA_START);
+
+/// Bytes of the bell's memory.
+pub const BELL_BYTES: usize = 4096;
+/// Where the bell is: a word that only counts.
+pub const BELL: usize = 0;
+/// Where the word is that says whether the service sleeps at the bell.
+pub const ASLEEP: usize = 64;
+
+/// What is added to the number that is a socket's automatic name: an open file's number is never 0.
+pub const HANDLE: u64 = 1 << 20;
+
+/// Where a slot's header begins.
+pub const fn header(slot: usize) -> usize {
+    HEADERS + slot * HEADER_STRIDE
+}
+
+/// Where a slot's data begins.
+pub const fn data(slot: usize) -> usize {
+    DATA_START + slot * DATA
+}
+
+/// Nobody's.
+pub const FREE: u32 = 0;
+/// Some thread's, which is filling it.
+pub const CLAIMED: u32 = 1;
+/// The service's.
+pub const POSTED: u32 = 2;
+/// The service's, and the thread sleeps until it is answered.
+pub const AWAITED: u32 = 3;
+/// The thread's again.
+pub const ANSWERED: u32 = 4;
+
+/// Words of a header behind its state: the operation, what it is about, four arguments, bytes of data.
+pub const CALL_WORDS: usize = 7;
+/// Where they begin, from the header's begin.
+pub const CALL: usize = 8;
+/// Where the answer is, from the header's begin: a count, or an error number as a negative one.
+pub const ANSWER: usize = CALL + CALL_WORDS * 8;
+
+/// The environment variable that says where the service is: `ABSTRACT-NAME TOKEN`.
+pub const ENV_SERVICE: &str = "SLUICE_EXEC_SERVICE";
+/// The directory that the volume is at.
+pub const ENV_AT: &str = "SLUICE_EXEC_AT";
+/// The working directory, if it is below that one.
+pub const ENV_CWD: &str = "SLUICE_EXEC_CWD";
+/// Bytes of a token: hexadecimal digits.
+pub const TOKEN: usize = 32;
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Op {
+    /// Data: path. Arguments: `O_*` flags, mode, the descriptor's socket name. About: a directory.
+    Open = 1,
+    /// Reads at the offset of the open file. Length: bytes wanted.
+    Read,
+    /// Writes there, or at the end with `O_APPEND`. Data: what.
+    Write,
+    /// Reads at argument 0.
+    ReadAt,
+    /// Writes at argument 0.
+    WriteAt,
+    /// Arguments: offset, whence.
+    Seek,
+    /// Argument: 1 if the times may be older.
+    Sync,
+    /// Everything of the volume.
+    SyncAll,
+    /// Argument: size.
+    Truncate,
+    /// Arguments: mode of `fallocate(2)`, offset, length.
+    Allocate,
+    /// Data: path, or none for what is open. Answer's data: [`Facts`].
+    Stat,
+    /// Data: two paths, argument 0 the bytes of the first; argument 1 the directory of the second;
+    /// argument 2 the flags of `renameat2(2)`.
+    Rename,
+    /// Data: path.
+    Unlink,
+    /// Data: path. Argument: mode.
+    MakeDirectory,
+    /// Data: path.
+    RemoveDirectory,
+    /// Lists behind the cookie in argument 0. Answer's data: [`entry`] after entry.
+    List,
+    /// Data: path or none. Arguments: what ([`CHANGE_MODE`]…), mode or user, group or last access, last
+    /// modification.
+    Change,
+    /// Answer's data, words: bytes of a block, blocks, free blocks, inodes, free inodes.
+    Statfs,
+    /// Answer: the open file's `O_*` flags.
+    Flags,
+    /// Argument: `O_*` flags; only `O_APPEND` and what has no meaning here change.
+    SetFlags,
+    /// A process has closed a descriptor of the open file.
+    Closed,
+    /// Answer's data: the path of an open directory from the root on.
+    Path,
+    /// Record locks. Arguments: [`LOCK_SET`]…, type, begin, length (0: to the end). Answer's data for
+    /// [`LOCK_GET`]: type, begin, length, process.
+    Lock,
+    /// Locks of whole files (`flock(2)`). Argument: its operation.
+    Flock,
+    /// As `Truncate`, of a path. Data: path.
+    TruncatePath,
+}
+
+/// Every operation, by number.
+const OPS: [Op; 25] = [
+    Op::Open,
+    Op::Read,
+    Op::Write,
+    Op::ReadAt,
+    Op::WriteAt,
+    Op::Seek,
+    Op::Sync,
+    Op::SyncAll,
+    Op::Truncate,
+    Op::Allocate,
+    Op::Stat,
+    Op::Rename,
+    Op::Unlink,
+    Op::MakeDirectory,
+    Op::RemoveDirectory,
+    Op::List,
+    Op::Change,
+    Op::Statfs,
+    Op::Flags,
+    Op::SetFlags,
+    Op::Closed,
+    Op::Path,
+    Op::Lock,
+    Op::Flock,
+    Op::TruncatePath,
+];
+
+impl Op {
+    /// The operation with a number.
+    pub fn of(number: u64) -> Option<Op> {
+        let index = usize::try_from(number.checked_sub(1)?).ok()?;
+        OPS.get(index).copied()
+    }
+}
+
+/// [`Op::Change`]: permission bits.
+pub const CHANGE_MODE: u64 = 1;
+/// [`Op::Change`]: user and group, each unless it is `u32::MAX`.
+pub const CHANGE_OWNER: u64 = 2;
+/// [`Op::Change`]: instants of access and modification, each unless it is [`TIME_STAYS`].
+pub const CHANGE_TIMES: u64 = 4;
+/// An instant that stays.
+pub const TIME_STAYS: u64 = i64::MIN as u64;
+/// An instant that is now.
+pub const TIME_NOW: u64 = (i64::MIN + 1) as u64;
+
+/// [`Op::Lock`]: try. Who waits tries again: a signal must be able to end that.
+pub const LOCK_SET: u64 = 0;
+/// [`Op::Lock`]: who is in the way.
+pub const LOCK_GET: u64 = 1;
+/// [`Op::Lock`], added: the lock is the open file's, not the process's.
+pub const LOCK_OPEN_FILE: u64 = 2;
+
+/// A call, copied out of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What for.
+    pub op: Op,
+    /// The open file that it is about; for paths the directory that they begin at, 0 for the root.
+    pub handle: u64,
+    /// The rest.
+    pub args: [u64; 4],
+    /// Bytes of data, or bytes wanted.
+    pub len: usize,
+}
+
+impl Call {
+    /// As words.
+    pub fn words(&self) -> [u64; CALL_WORDS] {
+        let [a, b, c, d] = self.args;
+        [self.op as u64, self.handle, a, b, c, d, self.len as u64]
+    }
+
+    /// Out of words that anybody may have written.
+    pub fn of(words: [u64; CALL_WORDS]) -> Option<Call> {
+        let [op, handle, a, b, c, d, len] = words;
+        let len = usize::try_from(len).ok().filter(|len| *len <= DATA)?;
+        Some(Call { op: Op::of(op)?, handle, args: [a, b, c, d], len })
+    }
+}
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its number.
+    pub ino: u64,
+    /// Whether it is a directory.
+    pub directory: bool,
+    /// Permission bits.
+    pub mode: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names.
+    pub links: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Blocks of 4096 bytes.
+    pub blocks: u64,
+    /// Access, modification, change and birth, in nanoseconds since 1970.
+    pub times: [i64; 4],
+}
+
+impl Facts {
+    /// Bytes of it in a slot.
+    pub const BYTES: usize = 12 * 8;
+
+    /// As bytes.
+    pub fn encode(&self) -> [u8; Facts::BYTES] {
+        let [access, modify, change, birth] = self.times.map(|t| t as u64);
+        let words = [
+            self.ino,
+            self.directory.into(),
+            self.mode.into(),
+            self.uid.into(),
+            self.gid.into(),
+            self.links.into(),
+            self.size,
+            self.blocks,
+            access,
+            modify,
+            change,
+            birth,
+        ];
+        let mut bytes = [0; Facts::BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Out of bytes.
+    pub fn decode(bytes: &[u8; Facts::BYTES]) -> Facts {
+        let word = |i: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[i * 8..i * 8 + 8]);
+            u64::from_le_bytes(word)
+        };
+        Facts {
+            ino: word(0),
+            directory: word(1) != 0,
+            mode: word(2) as u32,
+            uid: word(3) as u32,
+            gid: word(4) as u32,
+            links: word(5) as u32,
+            size: word(6),
+            blocks: word(7),
+            times: [word(8), word(9), word(10), word(11)].map(|t| t as i64),
+        }
+    }
+}
+
+/// An entry of a directory in an answer: cookie, inode, whether it is a directory, bytes of its name, and the
+/// name.
+pub mod entry {
+    /// Bytes before the name.
+    pub const HEAD: usize = 18;
+
+    /// An entry's head.
+    pub fn encode(cookie: u64, ino: u64, directory: bool, name_bytes: u8) -> [u8; HEAD] {
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&cookie.to_le_bytes());
+        head[8..16].copy_from_slice(&ino.to_le_bytes());
+        (head[16], head[17]) = (directory.into(), name_bytes);
+        head
+    }
+
+    /// Cookie, inode, whether it is a directory, name.
+    pub type Entry<'a> = (u64, u64, bool, &'a [u8]);
+
+    /// The first of some entries, and the others.
+    pub fn decode(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&head[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let (name, rest) = rest.split_at_checked(head[17].into())?;
+        Some(((word(0), word(8), head[16] != 0, name), rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_operations_are_their_places() {
+        for (i, op) in OPS.iter().enumerate() {
+            assert_eq!(*op as usize, i + 1);
+            assert_eq!(Op::of(*op as u64), Some(*op));
+        }
+        assert_eq!(Op::of(0), None);
+        assert_eq!(Op::of(OPS.len() as u64 + 1), None);
+        assert_eq!(Op::of(u64::MAX), None);
+    }
+
+    #[test]
+    fn calls_and_facts_come_back() {
+        let call = Call { op: Op::Lock, handle: 7, args: [1, 2, 3, u64::MAX], len: DATA };
+        assert_eq!(Call::of(call.words()), Some(call));
+        let mut words = call.words();
+        words[6] = DATA as u64 + 1;
+        assert_eq!(Call::of(words), None, "longer than a slot");
+        let facts = Facts {
+            ino: 1,
+            directory: true,
+            mode: 0o755,
+            uid: 3,
+            gid: 4,
+            links: 2,
+            size: 5,
+            blocks: 6,
+            times: [-1, 2, i64::MAX, 4],
+        };
+        assert_eq!(Facts::decode(&facts.encode()), facts);
+    }
+
+    #[test]
+    fn entries_come_back_and_torn_ones_do_not() {
+        let mut bytes = entry::encode(9, 8, true, 3).to_vec();
+        bytes.extend(b"abc");
+        bytes.extend(entry::encode(10, 4, false, 1));
+        bytes.extend(b"x");
+        let (first, rest) = entry::decode(&bytes).unwrap();
+        assert_eq!(first, (9, 8, true, &b"abc"[..]));
+        assert_eq!(entry::decode(rest), Some(((10, 4, false, &b"x"[..]), &[][..])));
+        assert_eq!(entry::decode(&rest[..rest.len() - 1]), None);
+        assert_eq!(entry::decode(&[]), None);
+    }
+}

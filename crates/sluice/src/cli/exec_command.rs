@@ -1,0 +1,186 @@
+//! `sluice exec`: runs a program whose files below one directory are on a volume (`docs/exec.md`).
+//!
+//! This process owns the volume and serves files; the program is its child, with `libsluice_preload.so` loaded
+//! into it. It ends when the program and everything that it left behind have ended, as the program did.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::thread;
+
+use exec::{Address, Counters, Service};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::Failure;
+use super::args::{ExecArgs, VolumeDevice};
+use super::volume_command::{hexadecimal, open_store};
+
+/// Says where the library is, if it is not beside the program.
+const ENV_LIBRARY: &str = "SLUICE_PRELOAD";
+const LIBRARY: &str = "libsluice_preload.so";
+
+fn other(error: impl std::fmt::Display) -> Failure {
+    Failure::Other(error.to_string())
+}
+
+/// Runs `sluice exec`.
+///
+/// # Errors
+/// A program that cannot be run so, a directory that cannot be used, a device that cannot be opened, what is on
+/// it, and a volume that could not be closed.
+pub fn run(args: &ExecArgs) -> Result<ExitCode, Failure> {
+    let at = directory(&args.at)?;
+    let (name, arguments) = args.program.split_first().ok_or_else(|| usage("no program"))?;
+    let name = name.to_str().ok_or_else(|| usage("the program's name is not UTF-8"))?;
+    let search = std::env::var("PATH").unwrap_or_default();
+    let program = exec::program::find(name, &search).map_err(usage)?;
+    let library = library()?;
+    let token = hexadecimal("/proc/sys/kernel/random/uuid")?;
+    let name = format!("sluice-exec-{:016x}", hexadecimal("/proc/sys/kernel/random/uuid")? as u64);
+    let address = Address { name, token: format!("{token:032x}") };
+    let (store, device, _claim) = open_store(&VolumeDevice { device: args.volume.clone() })?;
+    let service = Service::new(store, &address).map_err(other)?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(other)?;
+    let mut command = Command::new(&program);
+    command
+        .args(arguments)
+        .env("LD_PRELOAD", preload(&library))
+        .env(slots::ENV_SERVICE, address.environment())
+        .env(slots::ENV_AT, &at)
+        .env_remove(slots::ENV_CWD);
+    let stop = service.stop();
+    let started = command.spawn();
+    // Behind the program's back, whose own limit stays: here every open file and every process is a descriptor.
+    raise_descriptor_limit();
+    let waiter = started.map(|mut child: Child| {
+        let process = child.id();
+        thread::spawn(move || {
+            for signal in &mut signals {
+                // Those of a terminal reach the program by themselves.
+                if matches!(signal, SIGHUP | SIGTERM) {
+                    forward(process, signal);
+                }
+            }
+        });
+        thread::spawn(move || {
+            let status = child.wait();
+            stop.stop();
+            status
+        })
+    });
+    if waiter.is_err() {
+        service.stop().stop();
+    }
+    let served = service.run(device.clock()).map_err(other);
+    let waiter = waiter.map_err(|e| other(format!("{}: {e}", program.display())))?;
+    let status = waiter.join().map_err(|_| other("the program could not be waited for"))?;
+    let (queue, counters) = served?;
+    drop((queue, device));
+    if args.stats {
+        eprintln!("{}", sheet(&counters));
+    }
+    Ok(ended(status.map_err(other)?))
+}
+
+/// As many descriptors as the system allows. What cannot be raised stays.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+fn usage(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+/// The directory with its links resolved as far as it is there, which must be empty if it is.
+fn directory(at: &Path) -> Result<PathBuf, Failure> {
+    let wrong = |why: &str| usage(format!("--at {}: {why}", at.display()));
+    let absolute = std::path::absolute(at).map_err(|e| wrong(&e.to_string()))?;
+    let dots = |part: std::path::Component| matches!(part, std::path::Component::ParentDir);
+    if absolute.components().any(dots) {
+        return Err(wrong("a path without `..` is wanted"));
+    }
+    let mut missing = Vec::new();
+    let mut there = absolute.clone();
+    let mut resolved = loop {
+        match there.canonicalize() {
+            Ok(resolved) => break resolved,
+            Err(_) => match there.file_name() {
+                Some(name) => missing.push(name.to_owned()),
+                None => return Err(wrong("it cannot be resolved")),
+            },
+        }
+        there.pop();
+    };
+    if missing.is_empty() {
+        let mut entries = resolved.read_dir().map_err(|e| wrong(&e.to_string()))?;
+        if entries.next().is_some() {
+            return Err(wrong("it has files, which the volume would hide: use an empty directory"));
+        }
+    }
+    resolved.extend(missing.iter().rev());
+    let hidden = ["/proc", "/sys", "/dev"].iter().any(|dir| resolved.starts_with(dir));
+    if hidden || resolved.parent().is_none() {
+        return Err(wrong("not a directory for files"));
+    }
+    Ok(resolved)
+}
+
+/// The library: where the environment says, or beside this program.
+fn library() -> Result<PathBuf, Failure> {
+    if let Some(path) = std::env::var_os(ENV_LIBRARY) {
+        let path = PathBuf::from(path);
+        let there = path.canonicalize();
+        return there.map_err(|e| usage(format!("{ENV_LIBRARY}={}: {e}", path.display())));
+    }
+    let own = std::env::current_exe().map_err(other)?;
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let places = [beside.to_path_buf(), beside.join("deps"), beside.join("../lib")];
+    let found = places.iter().map(|dir| dir.join(LIBRARY)).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        let beside = beside.display();
+        other(format!(
+            "{LIBRARY} is neither in {beside} nor in {beside}/../lib: `cargo build --package \
+             sluice-preload` builds it, and {ENV_LIBRARY} says where it is"
+        ))
+    })
+}
+
+/// The library, and what is preloaded anyhow.
+fn preload(library: &Path) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|list| !list.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+/// A program that has ended already needs no signal.
+fn forward(process: u32, signal: i32) {
+    let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    let signal = rustix::process::Signal::from_named_raw(signal);
+    if let (Some(process), Some(signal)) = (process, signal) {
+        let _ = rustix::process::kill_process(process, signal);
+    }
+}
+
+/// Ends as the program did: by the same signal, or with the same status.
+fn ended(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        // Only returns for signals that end nothing.
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        return ExitCode::from(128u8.wrapping_add(signal as u8));
+    }
+    ExitCode::from(status.code().unwrap_or(1) as u8)
+}
+
+fn sheet(counters: &Counters) -> String {
+    let Counters { calls, refused, sessions, opened, sleeps } = counters;
+    format!(
+        "sluice exec: {calls} calls, {refused} refused, {opened} opened, {sessions} sessions, {sleeps} sleeps"
+    )
+}

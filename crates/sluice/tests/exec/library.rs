@@ -1,0 +1,28 @@
+//! The library that goes into programs, built for the tests.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Once;
+
+/// The command.
+pub(crate) const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// Bytes that a program said, as text.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Builds the library once, beside the command: nothing depends on it, so that nobody else does.
+pub(crate) fn build() {
+    static BUILD: Once = Once::new();
+    BUILD.call_once(|| {
+        let target = Path::new(SLUICE).parent().and_then(Path::parent).unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "sluice-preload", "--target-dir"]).arg(target);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+        assert!(built.status.success(), "{}", text(&built.stderr));
+    });
+}

@@ -1,0 +1,176 @@
+//! `sluice exec`: programs that know nothing of volumes, on one. What a program prints on a directory of the host is what it
+//! must print on a volume.
+
+mod bad;
+mod library;
+mod programs;
+mod stage;
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use stage::Stage;
+
+#[test]
+fn every_call_is_as_on_the_host() {
+    let stage = Stage::new(64 << 20);
+    let program = stage.compile("files");
+    let host = stage.path("host");
+    std::fs::create_dir(&host).unwrap();
+    let wanted = stage.run(&program, &[&host]);
+    assert!(wanted.status.success(), "{wanted:?}");
+    let at = stage.path("at");
+    let got = stage.exec(&[&program, &at]);
+    assert!(got.status.success(), "{}", stage::text(&got.stderr));
+    let (wanted, got) = (stage::text(&wanted.stdout), stage::text(&got.stdout));
+    for (i, (wanted, got)) in wanted.lines().zip(got.lines()).enumerate() {
+        assert_eq!(got, wanted, "line {}", i + 1);
+    }
+    assert_eq!(got.lines().count(), wanted.lines().count());
+    assert!(!std::path::Path::new(&at).exists(), "nothing went to the host");
+    stage.is_clean();
+    // Another process, another program, the same files.
+    let log = stage.exec(&["cat", &format!("{at}/log")]);
+    assert_eq!(log.stdout.len(), 4 * 200 * 64);
+}
+
+#[test]
+fn what_a_volume_does_not_have_is_refused_with_a_line() {
+    let stage = Stage::new(16 << 20);
+    let program = stage.compile("refused");
+    let out = stage.exec(&[&program, &stage.path("at")]);
+    let said = stage::text(&out.stderr);
+    assert!(out.status.success(), "{}{said}", stage::text(&out.stdout));
+    for call in
+        ["link: f", "symlink: g", "mkfifo: p", "mmap: descriptor", "open: ", "execve: f", "glob: *"]
+    {
+        let line = said.lines().filter(|l| l.contains(&format!("sluice exec: {call}"))).count();
+        assert!(line >= 1, "{call} in {said}");
+    }
+    assert_eq!(said.lines().count(), 8, "{said}");
+}
+
+#[test]
+fn a_full_volume_is_enospc_and_says_so_to_the_program() {
+    let stage = Stage::new(8 << 20);
+    let at = stage.path("at");
+    let script = format!(
+        "dd if=/dev/zero of={at}/fill bs=64k count=1000; ls {at} && rm {at}/fill && sync && \
+                          echo more > {at}/more && cat {at}/more"
+    );
+    let out = stage.exec(&["sh", "-c", &script]);
+    assert!(stage::text(&out.stderr).contains("No space left on device"), "{out:?}");
+    assert_eq!(stage::text(&out.stdout), "fill\nmore\n");
+    stage.is_clean();
+}
+
+#[test]
+fn the_program_s_end_is_its_own() {
+    let stage = Stage::new(8 << 20);
+    assert_eq!(stage.exec(&["sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert_eq!(stage.exec(&["sh", "-c", "kill -TERM $$"]).status.signal(), Some(15));
+    assert_eq!(stage.exec(&["true"]).status.code(), Some(0));
+    stage.is_clean();
+}
+
+#[test]
+fn programs_and_volumes_that_cannot_be_used_are_refused() {
+    let stage = Stage::new(8 << 20);
+    let at = stage.path("at");
+    let refused = |args: &[&str], said: &str| {
+        let out = stage.sluice(args);
+        let text = stage::text(&out.stderr);
+        assert!(!out.status.success() && text.contains(said), "{args:?}: {text}");
+        assert!(out.stdout.is_empty(), "{args:?} ran");
+    };
+    let volume = stage.path("disk.img");
+    let exec = |volume: &str, at: &str, program: &str, said: &str| {
+        refused(&["exec", "--volume", volume, "--at", at, "--", program], said);
+    };
+    let fixed = stage.compile_static();
+    exec(&volume, &at, &fixed, "is linked statically");
+    exec(&volume, &at, "no-such-program", "there is no program");
+    exec(&volume, "/", "true", "--at");
+    exec(&volume, "/usr", "true", "it has files");
+    exec(&stage.path("none.img"), &at, "true", "none.img");
+    let empty = stage.path("empty.img");
+    std::fs::File::create(&empty).unwrap().set_len(8 << 20).unwrap();
+    exec(&empty, &at, "true", "not a volume");
+    // Of root's processes, another user's program.
+    let other = stage.path("other");
+    std::fs::copy("/bin/true", &other).unwrap();
+    if std::os::unix::fs::chown(&other, Some(12345), None).is_ok() {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        exec(&volume, &at, &other, "set-user-ID");
+    }
+    // In use, by this very test's program.
+    let script = format!("{} exec --volume {volume} --at {at} -- true", stage::SLUICE);
+    let out = stage.exec(&["sh", "-c", &script]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(stage::text(&out.stderr).contains("in use by another process"), "{out:?}");
+    // Damaged: the first superblock's and the metadata's bytes.
+    let mut bytes = std::fs::read(&volume).unwrap();
+    bytes[..65536].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    std::fs::write(&volume, bytes).unwrap();
+    let out = stage.exec(&["true"]);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+}
+
+#[test]
+fn paths_lead_to_the_volume_and_out_of_it() {
+    let stage = Stage::new(8 << 20);
+    let (at, outside, link) = (stage.path("at"), stage.path("outside"), stage.path("link"));
+    std::fs::write(&outside, "host\n").unwrap();
+    std::os::unix::fs::symlink(&at, &link).unwrap();
+    let dir = stage.path("");
+    let script = format!(
+        "cd {dir} && mkdir at/d && echo one > at/d/f && cat link/d/../d/f && cat {at}/d/../../outside && \
+         cd at/d && cat ../../outside && cat ../d/f && cd ../.. && pwd && cat at/./d//f && \
+         cp at/d/f copy && cp outside at/in && cat at/in && mv at/in back && cat back && ls at"
+    );
+    let out = stage.exec(&["bash", "-c", &script]);
+    let dir = dir.trim_end_matches('/');
+    let wanted = format!("one\nhost\nhost\none\n{dir}\none\nhost\nhost\nd\n");
+    assert_eq!(stage::text(&out.stdout), wanted, "{}", stage::text(&out.stderr));
+    assert_eq!(std::fs::read_to_string(stage.path("copy")).unwrap(), "one\n");
+}
+
+#[test]
+fn a_killed_program_leaves_nothing_open() {
+    let stage = Stage::new(8 << 20);
+    let at = stage.path("at");
+    // The deleted file's blocks come back when the process that has it open is killed: else the second
+    // does not fit.
+    let script = format!(
+        "(exec 5>{at}/big; head -c 5000000 /dev/zero >&5; rm {at}/big; kill -9 $BASHPID); sync; sync; \
+         head -c 5000000 /dev/zero > {at}/second && ls {at}"
+    );
+    let out = stage.exec(&["bash", "-c", &script]);
+    assert_eq!(stage::text(&out.stdout), "second\n", "{}", stage::text(&out.stderr));
+    stage.is_clean();
+}
+
+/// As `make install` leaves it: the library is found from where the command is, and missed with a word on how it is made.
+#[test]
+fn the_library_is_found_where_it_is_installed() {
+    let stage = Stage::new(8 << 20);
+    let (bin, lib) = (stage.path("usr/bin"), stage.path("usr/lib"));
+    [&bin, &lib].iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+    let (sluice, library) = (bin + "/sluice", lib + "/libsluice_preload.so");
+    std::fs::copy(stage::SLUICE, &sluice).unwrap();
+    let at = stage.path("at");
+    let volume = stage.path("disk.img");
+    let args = ["exec", "--volume", &volume, "--at", &at, "--", "touch", &format!("{at}/file")];
+    let missed = stage.run(&sluice, &args);
+    assert_eq!(missed.status.code(), Some(1));
+    let said = stage::text(&missed.stderr);
+    assert!(
+        said.contains("libsluice_preload.so is neither in") && said.contains("cargo build"),
+        "{said}"
+    );
+    let built = std::path::Path::new(stage::SLUICE).parent().unwrap().join("libsluice_preload.so");
+    std::fs::copy(built, library).unwrap();
+    let found = stage.run(&sluice, &args);
+    assert!(found.status.success(), "{}", stage::text(&found.stderr));
+    assert_eq!(stage::text(&stage.exec(&["ls", &at]).stdout), "file\n");
+}
