@@ -7,8 +7,9 @@ CARGO ?= cargo
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 GUEST_PACKAGES := qemu-system-x86 cpio xz-utils
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools
+BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 
-.PHONY: help demo install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench instructions plots fmt lint docs
+.PHONY: help demo install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,11 @@ bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
 	@for group in sim live ring block uring hiops direct lightnvm; do \
 	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || exit 1; \
 	done
+
+bench-redis: ## Redis through `sluice exec` and through the kernel, on the same drive (as root: it mounts)
+	scripts/apt-install $(BENCH_REDIS_PACKAGES)
+	$(CARGO) build --release --package sluice --bin sluice --package sluice-preload
+	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench exec --part redis $(BENCH_REDIS)
 
 instructions: ## count what pblk and user-level I/O do per request, instruction by instruction; fails over a bound
 	$(CARGO) bench --package sluice-lightnvm --bench instructions

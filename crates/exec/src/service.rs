@@ -88,6 +88,8 @@ impl Stop {
 const SPINS: u32 = 64;
 /// Rounds without work and without requests before it sleeps: the next call often comes at once.
 const IDLE_SPINS: u32 = 200;
+/// Looks at the device in a row without listening at the door.
+const DEAF_MAX: u32 = 16;
 /// How long it sleeps while the device works, which may not be able to wake it.
 const NAP: Nanos = Nanos::from_micros(50);
 /// How long it sleeps at most.
@@ -112,6 +114,7 @@ pub struct Service<D> {
     pub(crate) path: Vec<u8>,
     heard: Vec<Heard>,
     posted: Vec<From>,
+    deaf: u32,
     counters: Counters,
 }
 
@@ -138,6 +141,7 @@ impl<D: Device> Service<D> {
             path: Vec::new(),
             heard: Vec::new(),
             posted: Vec::new(),
+            deaf: 0,
             counters: Counters::default(),
         })
     }
@@ -193,8 +197,15 @@ impl<D: Device> Service<D> {
                 bits &= bits - 1;
             }
         }
-        // What a process closed before it called is heard of before its call is looked at.
-        let mut moved = self.hear()? | !posted.is_empty();
+        // What a process closed before it called is heard of before its call is looked at. Nobody hears
+        // anything by a look at the device, so that one goes without a system call most of the time.
+        let mut moved = !posted.is_empty();
+        if moved || self.store.under_way() == 0 || self.deaf == DEAF_MAX {
+            self.deaf = 0;
+            moved |= self.hear()?;
+        } else {
+            self.deaf += 1;
+        }
         for from in posted.drain(..) {
             match self.sessions[from.session].call(from.slot) {
                 Some(call) => self.take(from, call),

@@ -16,6 +16,7 @@
 //! | [`kv`] | `sluice kv bench`: YCSB, and values of a chunk against pblk |
 //! | [`mod@block`] | group `block`: the block layer, per request and over cores |
 //! | [`mod@direct`] | group `direct`: what user-level I/O costs, and whom it serves |
+//! | [`mod@exec`] | group `exec`: programs through `sluice exec`, and through the kernel |
 //! | [`mod@lightnvm`] | group `lightnvm`: the LightNVM paper's evaluation, and the host's translation layer at work |
 //!
 //! A group is a function from [`Effort`] to measurements in a [`Sink`]; a new one is a file here and a
@@ -39,6 +40,7 @@ pub mod block;
 mod cores;
 pub mod direct;
 pub mod echo;
+pub mod exec;
 pub mod hiops;
 pub mod kv;
 pub mod lightnvm;
@@ -184,6 +186,7 @@ const GROUPS: &[(BenchGroup, Group)] = &[
     (BenchGroup::Hiops, hiops::run),
     (BenchGroup::Direct, direct::run),
     (BenchGroup::Lightnvm, lightnvm::run),
+    (BenchGroup::Exec, exec::run),
 ];
 
 /// A group's name on the command line.
@@ -226,7 +229,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut sink = Sink::new(&mut out, format);
     let of_lightnvm: Vec<_> = args.part.iter().filter_map(|part| part.lightnvm()).collect();
     let of_direct: Vec<_> = args.part.iter().filter_map(|part| part.direct()).collect();
-    if !of_lightnvm.is_empty() {
+    let of_exec: Vec<_> = args.part.iter().filter_map(|part| part.exec()).collect();
+    if !of_exec.is_empty() {
+        exec::run_parts(&of_exec, effort, &mut sink)?;
+    } else if !of_lightnvm.is_empty() {
         lightnvm::run_parts(&of_lightnvm, effort, &mut sink)?;
     } else if !of_direct.is_empty() {
         direct::run_parts(&of_direct, effort, &mut sink)?;

@@ -9,7 +9,7 @@ use driver::pci::PciAddress;
 use lightnvm::core::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
-pub use super::bench_part::{BenchPart, DirectPart};
+pub use super::bench_part::{BenchPart, DirectPart, ExecPart};
 use crate::machine::Machine;
 
 /// `sluice device …`.
@@ -328,7 +328,7 @@ pub struct BenchArgs {
     /// What the modelled machine's costs are: given ones, or those that can be measured here.
     #[arg(long, value_enum, default_value_t, requires = "machine")]
     pub costs: CostSheet,
-    /// Groups `lightnvm` and `direct`: measure these parts of it only.
+    /// Groups `lightnvm`, `direct` and `exec`: measure these parts of it only.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,
     /// Print one JSON object per line.
@@ -397,6 +397,9 @@ pub enum BenchGroup {
     /// The LightNVM paper's evaluation: an open-channel drive and pblk in virtual time, and what the
     /// host's translation layer costs and sustains in real time.
     Lightnvm,
+    /// Programs as they are on an emulated drive, through `sluice exec` and through the kernel: Redis, SQLite,
+    /// RocksDB.
+    Exec,
 }
 
 /// `sluice plot`: figures of results.

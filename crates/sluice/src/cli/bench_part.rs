@@ -20,6 +20,17 @@ pub enum DirectPart {
     Service,
 }
 
+/// A part of the group `exec`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExecPart {
+    /// Redis with an append-only file, YCSB's workload A (real time).
+    Redis,
+    /// SQLite, a transaction per insert (real time).
+    Sqlite,
+    /// RocksDB's db_bench: fill, reads while somebody writes (real time).
+    Rocksdb,
+}
+
 /// A part of a group that has parts. Their names are the groups' own, and differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchPart {
@@ -27,10 +38,12 @@ pub enum BenchPart {
     Lightnvm(LightnvmPart),
     /// Of the group `direct`.
     Direct(DirectPart),
+    /// Of the group `exec`.
+    Exec(ExecPart),
 }
 
 impl BenchPart {
-    const ALL: [BenchPart; 16] = [
+    const ALL: [BenchPart; 19] = [
         BenchPart::Lightnvm(LightnvmPart::Drive),
         BenchPart::Lightnvm(LightnvmPart::Mixed),
         BenchPart::Lightnvm(LightnvmPart::Predictable),
@@ -47,6 +60,9 @@ impl BenchPart {
         BenchPart::Direct(DirectPart::Polling),
         BenchPart::Direct(DirectPart::Processes),
         BenchPart::Direct(DirectPart::Service),
+        BenchPart::Exec(ExecPart::Redis),
+        BenchPart::Exec(ExecPart::Sqlite),
+        BenchPart::Exec(ExecPart::Rocksdb),
     ];
 
     /// Whose part it is.
@@ -54,6 +70,7 @@ impl BenchPart {
         match self {
             BenchPart::Lightnvm(_) => BenchGroup::Lightnvm,
             BenchPart::Direct(_) => BenchGroup::Direct,
+            BenchPart::Exec(_) => BenchGroup::Exec,
         }
     }
 
@@ -61,7 +78,7 @@ impl BenchPart {
     pub fn lightnvm(self) -> Option<LightnvmPart> {
         match self {
             BenchPart::Lightnvm(part) => Some(part),
-            BenchPart::Direct(_) => None,
+            BenchPart::Direct(_) | BenchPart::Exec(_) => None,
         }
     }
 
@@ -69,7 +86,15 @@ impl BenchPart {
     pub fn direct(self) -> Option<DirectPart> {
         match self {
             BenchPart::Direct(part) => Some(part),
-            BenchPart::Lightnvm(_) => None,
+            BenchPart::Lightnvm(_) | BenchPart::Exec(_) => None,
+        }
+    }
+
+    /// The part of the group `exec` that it is.
+    pub fn exec(self) -> Option<ExecPart> {
+        match self {
+            BenchPart::Exec(part) => Some(part),
+            BenchPart::Lightnvm(_) | BenchPart::Direct(_) => None,
         }
     }
 }
@@ -83,6 +108,7 @@ impl ValueEnum for BenchPart {
         match self {
             BenchPart::Lightnvm(part) => part.to_possible_value(),
             BenchPart::Direct(part) => part.to_possible_value(),
+            BenchPart::Exec(part) => part.to_possible_value(),
         }
     }
 }
@@ -94,13 +120,16 @@ mod tests {
     #[test]
     fn every_part_has_a_name_of_its_own_and_is_in_the_list() {
         let parts = BenchPart::value_variants();
-        let own = LightnvmPart::value_variants().len() + DirectPart::value_variants().len();
+        let own = LightnvmPart::value_variants().len()
+            + DirectPart::value_variants().len()
+            + ExecPart::value_variants().len();
         assert_eq!(parts.len(), own);
         for (i, part) in parts.iter().enumerate() {
             let name = part.to_possible_value().unwrap();
             let again = BenchPart::from_str(name.get_name(), false).unwrap();
             assert_eq!(parts.iter().position(|p| *p == again), Some(i), "{}", name.get_name());
-            assert!(part.lightnvm().is_some() != part.direct().is_some());
+            let of = [part.lightnvm().is_some(), part.direct().is_some(), part.exec().is_some()];
+            assert_eq!(of.iter().filter(|is| **is).count(), 1, "{}", name.get_name());
         }
     }
 }

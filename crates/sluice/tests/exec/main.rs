@@ -2,6 +2,7 @@
 //! must print on a volume.
 
 mod bad;
+mod bench;
 mod library;
 mod programs;
 mod stage;

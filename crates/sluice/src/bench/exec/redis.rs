@@ -1,0 +1,137 @@
+//! Redis with an append-only file under YCSB's workload A with 10 clients: the NVMeDirect paper's table 2
+//! (evaluation: throughput +15 %, latency of reads −13 %, of updates −20 %, against the kernel).
+//!
+//! With `appendfsync always` the paper's gains are bounds of the results: the paper's drive was behind the kernel's own
+//! driver, which only the bed `host file` is like.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use clock::Nanos;
+
+use super::bed::{Bed, Below, Place, Way};
+use super::companion::Companion;
+use super::rows::{Both, Rows, both, free};
+use super::ycsb::{Clients, Measured};
+use super::{setup, spent};
+use crate::bench::{BenchError, Effort, Measurement, Sink, in_turns};
+
+/// As in the paper.
+const CLIENTS: usize = 10;
+/// YCSB's `recordcount`.
+const RECORDS: u64 = 1000;
+
+/// What one run of a server was like.
+struct Sample {
+    measured: Measured,
+    spent: spent::Spent,
+}
+
+impl Sample {
+    fn rate(&self) -> f64 {
+        self.measured.operations as f64 * 1e9 / self.measured.time.0 as f64
+    }
+
+    fn each(&self, what: f64) -> f64 {
+        what / self.measured.operations as f64
+    }
+}
+
+/// Measures the part.
+///
+/// # Errors
+/// Whatever fails in setting a drive up or in the server.
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    for below in Below::ALL {
+        let bed = Bed::new(below)?;
+        for policy in ["always", "everysec"] {
+            let mut number = 0;
+            let samples = in_turns(effort.choose(5, 1), Way::ALL.len(), |which| {
+                number += 1;
+                sample(effort, &bed, bed.place(Way::ALL[which]), policy, number)
+            })?;
+            report(sink, bed.below, policy, &both(samples)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn sample(
+    effort: Effort,
+    bed: &Bed,
+    place: &Place,
+    policy: &str,
+    number: u32,
+) -> Result<Sample, BenchError> {
+    let socket: PathBuf = bed.scratch().join("redis.sock");
+    let mut command = place.command("redis-server")?;
+    command.args(["--port", "0", "--unixsocket"]).arg(&socket).arg("--dir").arg(&place.directory);
+    command.args(["--appendonly", "yes", "--appendfsync", policy, "--save", ""]);
+    command.args(["--appenddirname", &format!("appends-{policy}-{number}")]);
+    command.args(["--daemonize", "no", "--auto-aof-rewrite-percentage", "0"]);
+    let mut server = Companion::start(&mut command)?;
+    // A socket is there before anybody listens at it.
+    server.wait_until(|| UnixStream::connect(&socket).is_ok())?;
+    let mut clients = Clients::connect(&socket, CLIENTS, RECORDS)?;
+    clients.load()?;
+    let mut processes = place.processes.clone();
+    processes.push(server.process());
+    let itself = process(&clients.ask(&[b"INFO", b"server"])?)?;
+    if itself != server.process() {
+        processes.push(itself);
+    }
+    let before = spent::by(&processes);
+    let measured = clients.run(effort.choose(Nanos::from_millis(3000), Nanos::from_millis(200)))?;
+    let spent = spent::by(&processes) - before;
+    // It ends without an answer.
+    let _ = clients.ask(&[b"SHUTDOWN", b"NOSAVE"]);
+    let status = server.ended()?;
+    if !status.success() {
+        return Err(setup(format!("redis-server: {status}")));
+    }
+    Ok(Sample { measured, spent })
+}
+
+/// The server's own process, out of what it says of itself.
+fn process(info: &[u8]) -> Result<u32, BenchError> {
+    let info = String::from_utf8_lossy(info);
+    let number =
+        info.lines().find_map(|line| line.strip_prefix("process_id:")?.trim().parse().ok());
+    number.ok_or_else(|| setup("the server does not say its process"))
+}
+
+fn report(
+    sink: &mut Sink<'_>,
+    below: Below,
+    policy: &str,
+    samples: &Both<Sample>,
+) -> Result<(), BenchError> {
+    let case = format!("redis, YCSB A, {CLIENTS} clients, appendfsync {policy}");
+    let mut rows = Rows { sink, case, below };
+    let paper = policy == "always";
+    let more =
+        |row: Measurement, kernel: f64| if paper { row.at_least(kernel * 1.15) } else { row };
+    let less = |share: f64| {
+        move |row: Measurement, kernel: f64| if paper { row.at_most(kernel * share) } else { row }
+    };
+    let (us, nanos) = (1e-3, |n: Nanos| n.0 as f64 * 1e-3);
+    rows.push(("throughput", "1/s"), samples, Sample::rate, more)?;
+    rows.spread("throughput_spread", samples, Sample::rate)?;
+    rows.push(("read_mean", "us"), samples, |s| s.measured.read.mean() * us, less(0.87))?;
+    rows.push(("update_mean", "us"), samples, |s| s.measured.update.mean() * us, less(0.80))?;
+    rows.push(("read_p99", "us"), samples, |s| nanos(s.measured.read.percentile(99.0)), free)?;
+    rows.push(("update_p99", "us"), samples, |s| nanos(s.measured.update.percentile(99.0)), free)?;
+    rows.push(("cpu_per_op", "us"), samples, |s| s.each(nanos(s.spent.cpu)), free)?;
+    rows.push(("sleeps_per_op", "1"), samples, |s| s.each(s.spent.sleeps as f64), free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_its_process() {
+        assert_eq!(process(b"$9\r\n# Server\r\nprocess_id:4711\r\ntcp_port:0\r\n").unwrap(), 4711);
+        assert!(process(b"$0\r\n\r\n").is_err());
+    }
+}

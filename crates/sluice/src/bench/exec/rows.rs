@@ -1,0 +1,103 @@
+//! [`Rows`]: samples of both ways, as results of `sluice exec` beside the kernel.
+
+use super::BENCH;
+use super::bed::Below;
+use crate::bench::{BenchError, Measurement, Samples, Sink};
+
+/// Results of one case.
+pub(super) struct Rows<'a, 'w> {
+    pub(super) sink: &'a mut Sink<'w>,
+    /// What the program does.
+    pub(super) case: String,
+    pub(super) below: Below,
+}
+
+/// Of both ways, in the order of `Way::ALL`.
+pub(super) type Both<T> = [Vec<T>; 2];
+
+/// What `turns` returned for two ways.
+///
+/// # Errors
+/// When it returned something else.
+pub(super) fn both<T>(samples: Vec<Vec<T>>) -> Result<Both<T>, BenchError> {
+    samples.try_into().map_err(|_| BenchError::Thread("both ways"))
+}
+
+impl Rows<'_, '_> {
+    fn samples(&self, metric: &'static str, values: Vec<f64>) -> Result<Samples, BenchError> {
+        Samples::new(values).ok_or_else(|| BenchError::NoValue { case: self.case.clone(), metric })
+    }
+
+    /// One number of every sample; `bound` says what it must be beside the kernel's.
+    ///
+    /// # Errors
+    /// When one is no number, or the output fails.
+    pub(super) fn push<T>(
+        &mut self,
+        (metric, unit): (&'static str, &'static str),
+        samples: &Both<T>,
+        number: impl Fn(&T) -> f64,
+        bound: impl FnOnce(Measurement, f64) -> Measurement,
+    ) -> Result<(), BenchError> {
+        let [exec, kernel] = samples;
+        let exec = self.samples(metric, exec.iter().map(&number).collect())?;
+        let kernel = self.samples(metric, kernel.iter().map(&number).collect())?;
+        let case = format!("{}, {}, sluice exec", self.case, self.below.word());
+        let row = Measurement::new(BENCH, case, metric, exec.median(), unit);
+        let row = row.against(self.below.kernel(), kernel.median());
+        self.sink.push(bound(row, kernel.median()))
+    }
+
+    /// How far apart the middle half of the samples is, of both ways.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub(super) fn spread<T>(
+        &mut self,
+        metric: &'static str,
+        samples: &Both<T>,
+        number: impl Fn(&T) -> f64,
+    ) -> Result<(), BenchError> {
+        let spread = |samples: &Vec<T>| {
+            let samples = self.samples(metric, samples.iter().map(&number).collect())?;
+            Ok::<f64, BenchError>(samples.spread() * 100.0)
+        };
+        let [exec, kernel] = [spread(&samples[0])?, spread(&samples[1])?];
+        let case = format!("{}, {}, sluice exec", self.case, self.below.word());
+        let row = Measurement::new(BENCH, case, metric, exec, "%");
+        self.sink.push(row.against(self.below.kernel(), kernel))
+    }
+}
+
+/// No bound.
+pub(super) fn free(row: Measurement, _: f64) -> Measurement {
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::bench::Format;
+
+    #[test]
+    fn medians_stand_beside_the_kernel() {
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, Format::Json);
+        let (below, case) = (Below::Nand, "a program".to_owned());
+        let mut rows = Rows { sink: &mut sink, case, below };
+        let samples = [vec![3.0, 1.0, 2.0], vec![1.0, 1.0, 5.0]];
+        rows.push(("rate", "1/s"), &samples, |v| *v, |row, kernel| row.at_least(kernel * 3.0))
+            .unwrap();
+        rows.spread("rate_spread", &samples, |v| *v).unwrap();
+        assert!(rows.push(("rate", "1/s"), &[vec![], vec![1.0]], |v| *v, free).is_err());
+        sink.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!((&lines[0]["ratio"], &lines[0]["verdict"]), (&2.0.into(), &"fail".into()));
+        assert_eq!(lines[0]["case"], "a program, drive consumer-nvme, sluice exec");
+        assert_eq!(lines[1]["value"], 100.0);
+        assert_eq!(lines.len(), 2);
+    }
+}

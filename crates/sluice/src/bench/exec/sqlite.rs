@@ -1,0 +1,115 @@
+//! SQLite's shell, inserting one row per transaction, with everything made durable (`synchronous = FULL`): the
+//! journal that is removed after every transaction, and the write-ahead log of one process alone (`locking_mode =
+//! EXCLUSIVE`: that of several is in memory that they share, which `sluice exec` has none of).
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use clock::Nanos;
+
+use super::bed::{Bed, Below, Place, Way};
+use super::companion::failed;
+use super::rows::{Both, Rows, both, free};
+use super::{setup, spent};
+use crate::bench::{BenchError, Effort, Sink, in_turns};
+
+/// Journals, and what chooses them.
+const JOURNALS: [(&str, &str); 2] = [
+    ("delete", "PRAGMA journal_mode = DELETE;"),
+    ("wal", "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"),
+];
+
+/// What says the time, in seconds.
+const NOW: &str = "SELECT 'at', (julianday('now') - 2440587.5) * 86400.0;\n";
+
+struct Sample {
+    inserts: u32,
+    seconds: f64,
+    /// Of the whole run, start and end included.
+    cpu: Nanos,
+}
+
+/// Measures the part.
+///
+/// # Errors
+/// Whatever fails in setting a drive up or in the program.
+pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    for below in Below::ALL {
+        let bed = Bed::new(below)?;
+        for (journal, pragma) in JOURNALS {
+            let mut number = 0;
+            let samples = in_turns(effort.choose(3, 1), Way::ALL.len(), |which| {
+                number += 1;
+                let name = format!("{journal}-{number}.db");
+                sample(bed.place(Way::ALL[which]), &name, pragma, effort.choose(300, 5))
+            })?;
+            report(sink, bed.below, journal, &both(samples)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn sample(place: &Place, name: &str, pragma: &str, inserts: u32) -> Result<Sample, BenchError> {
+    let (cpu, ended) = (spent::by(&place.processes).cpu, spent::by_children());
+    let mut script = format!(
+        "{pragma}\nPRAGMA synchronous = FULL;\nCREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);\n{NOW}"
+    );
+    script.extend((0..inserts).map(|_| "INSERT INTO t(b) VALUES(hex(randomblob(50)));\n"));
+    script += NOW;
+    script += "SELECT 'rows', count(*) FROM t;\n";
+    let mut command = place.command("sqlite3")?;
+    command.arg("-bail").arg(place.directory.join(name));
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn()?;
+    // What it says is less than a pipe holds.
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(script.as_bytes())?;
+    }
+    let out = child.wait_with_output()?;
+    if !out.status.success() {
+        return Err(failed(&command, out.status, &out.stderr));
+    }
+    let seconds = seconds(&String::from_utf8_lossy(&out.stdout), inserts)?;
+    let cpu = spent::by(&place.processes).cpu.since(cpu) + spent::by_children().since(ended);
+    Ok(Sample { inserts, seconds, cpu })
+}
+
+/// What it took, out of what it said; every row must be there.
+fn seconds(said: &str, inserts: u32) -> Result<f64, BenchError> {
+    let of = |what: &str| -> Vec<f64> {
+        let line = |line: &str| line.strip_prefix(what)?.strip_prefix('|')?.parse().ok();
+        said.lines().filter_map(line).collect()
+    };
+    match (&of("at")[..], &of("rows")[..]) {
+        ([begin, end], [rows]) if *rows == f64::from(inserts) && end > begin => Ok(end - begin),
+        _ => Err(setup(format!("sqlite3: not what was asked for: {said}"))),
+    }
+}
+
+fn report(
+    sink: &mut Sink<'_>,
+    below: Below,
+    journal: &str,
+    samples: &Both<Sample>,
+) -> Result<(), BenchError> {
+    let case = format!("sqlite, a transaction per insert, journal {journal}");
+    let mut rows = Rows { sink, case, below };
+    let rate = |s: &Sample| f64::from(s.inserts) / s.seconds;
+    rows.push(("throughput", "1/s"), samples, rate, free)?;
+    rows.spread("throughput_spread", samples, rate)?;
+    rows.push(("insert_mean", "us"), samples, |s| 1e6 / rate(s), free)?;
+    rows.push(("cpu_per_op", "us"), samples, |s| s.cpu.0 as f64 / 1e3 / f64::from(s.inserts), free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_count_only_with_all_rows() {
+        assert_eq!(seconds("delete\nat|10.5\nat|12.0\nrows|3\n", 3).unwrap(), 1.5);
+        for said in ["", "at|1\nrows|3", "at|1.0\nat|2.0\nrows|2\n", "at|2.0\nat|1.0\nrows|3\n"] {
+            assert!(seconds(said, 3).is_err(), "{said}");
+        }
+    }
+}

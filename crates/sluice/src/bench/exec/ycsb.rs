@@ -1,0 +1,281 @@
+//! [`Clients`]: YCSB's clients of Redis as its binding has them: a record is a hash of ten fields of 100 bytes, a
+//! read is `HGETALL`, an update `HSET` of one field. Each has a connection and one operation under way.
+//!
+//! One thread for all of them: the machine's cores are for the server and what is below it.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use clock::{Nanos, RealClock};
+use rng::Rng;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use workload::Histogram;
+use workload::ycsb::{OperationKind, Ycsb, YcsbWorkload, record_key};
+
+use super::setup;
+use crate::bench::BenchError;
+
+/// Fields of a record (YCSB's `fieldcount`).
+const FIELDS: u64 = 10;
+/// Bytes of a field (YCSB's `fieldlength`).
+const FIELD_BYTES: usize = 100;
+/// Records loaded at a time.
+const BATCH: u64 = 100;
+/// What a read is answered: field names and values.
+const RECORD: &[u8] = b"*20\r\n";
+/// How long an answer may take.
+const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    pub(super) operations: u64,
+    pub(super) time: Nanos,
+    pub(super) read: Histogram,
+    pub(super) update: Histogram,
+}
+
+/// A command as Redis's protocol has it.
+fn command(to: &mut Vec<u8>, words: &[&[u8]]) {
+    to.extend(format!("*{}\r\n", words.len()).bytes());
+    for word in words {
+        to.extend(format!("${}\r\n", word.len()).bytes());
+        to.extend(*word);
+        to.extend(b"\r\n");
+    }
+}
+
+/// Bytes of the reply that something begins with; `None` if there are more to come.
+///
+/// # Errors
+/// What the server calls an error, or what is no reply.
+fn reply(bytes: &[u8]) -> Result<Option<usize>, String> {
+    let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+    let line = String::from_utf8_lossy(&bytes[..end]);
+    let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
+    let count = || rest.parse::<i64>().map_err(|_| format!("no reply: {line}"));
+    let mut len = end + 2;
+    match kind {
+        "+" | ":" => {}
+        "$" => len += usize::try_from(count()?).map_or(0, |bytes| bytes + 2),
+        "*" => {
+            for _ in 0..count()? {
+                let Some(part) = bytes.get(len..).map_or(Ok(None), reply)? else { return Ok(None) };
+                len += part;
+            }
+        }
+        "-" => return Err(format!("the server says: {rest}")),
+        _ => return Err(format!("no reply: {line}")),
+    }
+    Ok((len <= bytes.len()).then_some(len))
+}
+
+struct Client {
+    stream: UnixStream,
+    got: Vec<u8>,
+    under_way: Option<(OperationKind, Nanos)>,
+}
+
+impl Client {
+    /// Takes what has come; whether that is a whole reply. A read that is no whole record is an error.
+    fn take(&mut self, buffer: &mut [u8]) -> Result<bool, BenchError> {
+        let got = self.stream.read(buffer)?;
+        if got == 0 {
+            return Err(setup("the server has closed a connection"));
+        }
+        self.got.extend(&buffer[..got]);
+        let Some(len) = reply(&self.got).map_err(setup)? else { return Ok(false) };
+        let read = matches!(self.under_way, Some((OperationKind::Read, _)));
+        if len != self.got.len() || (read && !self.got.starts_with(RECORD)) {
+            return Err(setup("the server answers something else than what it was asked"));
+        }
+        self.got.clear();
+        Ok(true)
+    }
+}
+
+/// They.
+pub(super) struct Clients {
+    clients: Vec<Client>,
+    rng: Rng,
+    records: u64,
+    field: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Clients {
+    /// So many, of a server at a socket.
+    ///
+    /// # Errors
+    /// When they cannot connect.
+    pub(super) fn connect(
+        socket: &Path,
+        count: usize,
+        records: u64,
+    ) -> Result<Clients, BenchError> {
+        let client = |_| {
+            let connected = UnixStream::connect(socket);
+            let stream = connected
+                .map_err(|e| setup(format!("redis-server at {}: {e}", socket.display())))?;
+            Ok(Client { stream, got: Vec::new(), under_way: None })
+        };
+        let clients: Result<Vec<Client>, BenchError> = (0..count).map(client).collect();
+        let (rng, field) = (Rng::new(1), vec![0; FIELD_BYTES]);
+        Ok(Clients { clients: clients?, rng, records, field, out: Vec::new() })
+    }
+
+    fn fill_field(&mut self) {
+        for byte in &mut self.field {
+            *byte = b'a' + self.rng.below(26) as u8;
+        }
+    }
+
+    /// One command, and its reply.
+    ///
+    /// # Errors
+    /// When the server says so, or is gone.
+    pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<Vec<u8>, BenchError> {
+        self.out.clear();
+        command(&mut self.out, words);
+        self.replies(1)
+    }
+
+    /// Sends what is to be sent, and takes replies.
+    fn replies(&mut self, count: u64) -> Result<Vec<u8>, BenchError> {
+        let client = self.clients.first_mut().ok_or_else(|| setup("no clients"))?;
+        client.stream.write_all(&self.out)?;
+        let (mut got, mut at, mut left) = (Vec::new(), 0, count);
+        let mut buffer = [0; 4096];
+        while left > 0 {
+            let bytes = client.stream.read(&mut buffer)?;
+            if bytes == 0 {
+                return Err(setup("the server has closed a connection"));
+            }
+            got.extend(&buffer[..bytes]);
+            while left > 0
+                && let Some(len) = reply(&got[at..]).map_err(setup)?
+            {
+                (at, left) = (at + len, left - 1);
+            }
+        }
+        Ok(got)
+    }
+
+    /// Puts every record.
+    ///
+    /// # Errors
+    /// As for [`ask`](Self::ask).
+    pub(super) fn load(&mut self) -> Result<(), BenchError> {
+        for first in (0..self.records).step_by(BATCH as usize) {
+            let batch = BATCH.min(self.records - first);
+            self.out.clear();
+            for record in first..first + batch {
+                let key = record_key(record);
+                let mut words = vec![b"HSET".to_vec(), key.as_bytes().to_vec()];
+                for field in 0..FIELDS {
+                    self.fill_field();
+                    words.extend([format!("field{field}").into_bytes(), self.field.clone()]);
+                }
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                command(&mut self.out, &words);
+            }
+            self.replies(batch)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, which: usize, ycsb: &mut Ycsb, clock: RealClock) -> Result<(), BenchError> {
+        let operation = ycsb.next_operation();
+        let key = record_key(operation.record);
+        self.out.clear();
+        if operation.kind == OperationKind::Read {
+            command(&mut self.out, &[b"HGETALL", key.as_bytes()]);
+        } else {
+            self.fill_field();
+            let name = format!("field{}", self.rng.below(FIELDS));
+            command(&mut self.out, &[b"HSET", key.as_bytes(), name.as_bytes(), &self.field]);
+        }
+        let client = &mut self.clients[which];
+        client.under_way = Some((operation.kind, clock.now()));
+        Ok(client.stream.write_all(&self.out)?)
+    }
+
+    /// Workload A for a time.
+    ///
+    /// # Errors
+    /// As for [`ask`](Self::ask), and when nothing is answered for long.
+    pub(super) fn run(&mut self, time: Nanos) -> Result<Measured, BenchError> {
+        let ycsb = Ycsb::new(YcsbWorkload::A.mix(), self.records, Rng::new(2));
+        let mut ycsb = ycsb.ok_or_else(|| setup("no records"))?;
+        let (clock, mut measured) = (RealClock::start(), Measured::default());
+        let begin = clock.now();
+        for which in 0..self.clients.len() {
+            self.begin(which, &mut ycsb, clock)?;
+        }
+        let mut under_way = self.clients.len();
+        let mut buffer = vec![0; 16 << 10];
+        while under_way > 0 {
+            let mut ready = self.clients.iter().map(|c| PollFd::new(&c.stream, PollFlags::IN));
+            let mut ready: Vec<PollFd<'_>> = ready.by_ref().collect();
+            if poll(&mut ready, Some(&PATIENCE)).map_err(std::io::Error::from)? == 0 {
+                return Err(setup("the server does not answer"));
+            }
+            let ready: Vec<bool> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
+            for (which, _) in ready.into_iter().enumerate().filter(|(_, ready)| *ready) {
+                if !self.clients[which].take(&mut buffer)? {
+                    continue;
+                }
+                let now = clock.now();
+                if let Some((kind, since)) = self.clients[which].under_way.take() {
+                    let read = kind == OperationKind::Read;
+                    let into = if read { &mut measured.read } else { &mut measured.update };
+                    into.record(now.since(since));
+                    measured.operations += 1;
+                }
+                if now.since(begin) < time {
+                    self.begin(which, &mut ycsb, clock)?;
+                } else {
+                    under_way -= 1;
+                }
+            }
+        }
+        measured.time = clock.now().since(begin);
+        Ok(measured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_told_from_their_beginnings() {
+        let whole: [&[u8]; 6] = [
+            b"+OK\r\n",
+            b":12\r\n",
+            b"$-1\r\n",
+            b"$3\r\na\r\n\r\n",
+            b"*0\r\n",
+            b"*2\r\n$1\r\na\r\n:7\r\n",
+        ];
+        for bytes in whole {
+            assert_eq!(reply(bytes), Ok(Some(bytes.len())), "{bytes:?}");
+            for cut in 0..bytes.len() {
+                assert_eq!(reply(&bytes[..cut]), Ok(None), "{:?}", &bytes[..cut]);
+            }
+            let more = [bytes, b"+more"].concat();
+            assert_eq!(reply(&more), Ok(Some(bytes.len())));
+        }
+        for wrong in [&b"-ERR no\r\n"[..], b"*1\r\n-ERR no\r\n", b"what\r\n", b"\r\n", b"$x\r\n"] {
+            assert!(reply(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn commands_are_bulk_strings() {
+        let mut out = Vec::new();
+        command(&mut out, &[b"HGETALL", b"a b"]);
+        assert_eq!(out, b"*2\r\n$7\r\nHGETALL\r\n$3\r\na b\r\n");
+    }
+}
