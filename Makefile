@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
-GUEST_PACKAGES := qemu-system-x86 cpio xz-utils
+GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 
@@ -52,9 +52,17 @@ test-fio: test-packages ## fio on the library, through the engine built for it
 test-guest: ## the driver of real controllers, on QEMU's NVMe controller in a Linux guest
 	-scripts/apt-install $(GUEST_PACKAGES)
 	$(CARGO) build --package sluice --bin sluice
+	$(CARGO) rustc --package sluice-capi --lib --crate-type staticlib
 	@suite=$$($(CARGO) test --package sluice --test controller --no-run --message-format=json \
 	    | sed -n 's/.*"executable":"\([^"]*controller-[^"]*\)".*/\1/p' | tail -1); \
-	  scripts/guest scripts/guest-controller "$$suite" "$${CARGO_TARGET_DIR:-target}/debug/sluice"
+	  built="$${CARGO_TARGET_DIR:-target}/debug"; engine="$$built/fio-engine/libfio_sluice.so"; status=0; \
+	  scripts/fio-engine "$$built/libsluice_c.a" "$$engine" || status=$$?; \
+	  case $$status in \
+	    0) programs=("$$(command -v fio)" "$$engine") ;; \
+	    77) programs=() ;; \
+	    *) exit $$status ;; \
+	  esac; \
+	  scripts/guest scripts/guest-controller "$$suite" "$$built/sluice" "$${programs[@]}"
 
 fuzz: ## libFuzzer on what drives read from rings and servers and clients from sockets, FUZZ_SECONDS (60) each
 	scripts/fuzz $(FUZZ_TARGETS)

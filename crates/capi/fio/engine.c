@@ -4,7 +4,7 @@
  *
  * Every job has a queue and a handle of its own, and its buffers are registered memory. Jobs that are
  * threads (--thread) share one opened device; jobs that are processes open it each for itself, which
- * something that lives in one process, such as a scenario, cannot stand: that is refused.
+ * something that one process has for itself, a scenario or a controller, cannot stand: that is refused.
  *
  * fio's interfaces are those of its own source package, which this is compiled against. */
 
@@ -136,12 +136,19 @@ static bool is_scenario(const char *what, size_t length)
     return length > 5 && !strncasecmp(what + length - 5, ".toml", 5);
 }
 
-/* Whether a device lives in the process that opens it: `scenario.toml`, `scenario.toml#NAME`. */
+/* Whether a device is driven by a user-space driver of this process: `vfio:ADDRESS`. */
+static bool is_controller(const char *what)
+{
+    return !strncmp(what, "vfio:", 5);
+}
+
+/* Whether one process has a device for itself: `scenario.toml`, `scenario.toml#NAME`, a controller. */
 static bool in_process(const char *what)
 {
     const char *name = strrchr(what, '#');
 
-    return is_scenario(what, strlen(what)) || (name && is_scenario(what, (size_t)(name - what)));
+    return is_controller(what) || is_scenario(what, strlen(what)) ||
+           (name && is_scenario(what, (size_t)(name - what)));
 }
 
 static int fail(struct thread_data *td, int error, const char *what)
@@ -241,7 +248,9 @@ static int fio_sluice_setup(struct thread_data *td)
                       "a job has one device: names with colons are for sluice_device=, and nrfiles is 1");
     if (!td->o.use_thread && in_process(what))
         return refuse(td, EINVAL, what,
-                      "a scenario lives in one process: use --thread, or serve it and open what is served");
+                      is_controller(what)
+                          ? "one process has a controller at a time: use --thread"
+                          : "a scenario lives in one process: use --thread, or serve it and open what is served");
     if (!td->files_index) {
         add_file(td, o->device, 0, 0);
         td->o.nr_files = 1;

@@ -370,7 +370,7 @@ pub unsafe extern "C" fn sluice_device_get_info(
             size: 0,
             kind: match device.kind() {
                 DeviceKind::Null => SLUICE_KIND_NULL,
-                DeviceKind::File => SLUICE_KIND_FILE,
+                DeviceKind::File | DeviceKind::Passthrough => SLUICE_KIND_FILE,
                 DeviceKind::Drive | DeviceKind::Controller => SLUICE_KIND_DRIVE,
                 DeviceKind::Target => SLUICE_KIND_TARGET,
                 DeviceKind::Served => SLUICE_KIND_SERVED,

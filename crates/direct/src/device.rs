@@ -9,11 +9,11 @@ use block::{Device as BlockDevice, Features, Limits, Raw};
 use clock::{Nanos, RealClock};
 use driver::pci::OpenedController;
 use driver::{
-    Controller, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null, QueuePair, Uring,
-    UringConfig,
+    Controller, DataPointers, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null,
+    Passthrough, QueuePair, Uring, UringConfig,
 };
 use lightnvm::vector::VectorQueue;
-use nvme::{ChunkDescriptor, HealthLog};
+use nvme::ChunkDescriptor;
 use ring::AddressSpace;
 
 use crate::DirectError;
@@ -63,6 +63,8 @@ pub enum DeviceKind {
     Served,
     /// A real controller of this machine.
     Controller,
+    /// A namespace of a controller that the kernel drives, by commands of our own.
+    Passthrough,
 }
 
 /// An opened device. Clones are the same device; it closes when the last of them, its queues and
@@ -74,16 +76,17 @@ pub struct Device {
 
 /// What a device's queues are made of.
 #[derive(Debug)]
-enum Way {
+pub(crate) enum Way {
     Null(Null),
     File(Box<Uring>),
+    Passthrough(Box<Passthrough>),
     Drive(DriveWay),
     Target(TargetWay),
 }
 
 #[derive(Debug)]
-struct DriveWay {
-    controller: Arc<Mutex<Controller>>,
+pub(crate) struct DriveWay {
+    pub(crate) controller: Arc<Mutex<Controller>>,
     info: DriveInfo,
     /// Held while a queue is made: its number is its interrupt vector's.
     making: Mutex<()>,
@@ -92,7 +95,7 @@ struct DriveWay {
 }
 
 /// Block devices that are handed out as queues, and come back.
-struct TargetWay {
+pub(crate) struct TargetWay {
     left: Mutex<Vec<Box<dyn BlockDevice + Send>>>,
     /// How many of them nobody has.
     idle: AtomicUsize,
@@ -129,7 +132,7 @@ pub(crate) struct Opened {
     _keeper: Option<Keeper>,
 }
 
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -182,6 +185,20 @@ impl Device {
         let (facts, memory) = ((uring.limits(), uring.features()), uring.memory().clone());
         let name = (path.display().to_string(), DeviceKind::File);
         Ok(Device::new(name, facts, memory, Way::File(Box::new(uring)), (None, None)))
+    }
+
+    /// A namespace of a controller that the kernel drives, by its generic character device
+    /// (`/dev/ng0n1`); otherwise as [`file`](Device::file).
+    ///
+    /// # Errors
+    /// [`DirectError::File`].
+    pub fn passthrough(path: impl AsRef<Path>, config: UringConfig) -> Result<Device, DirectError> {
+        let path = path.as_ref();
+        let namespace = Passthrough::open(path, config)?;
+        let (facts, memory) =
+            ((namespace.limits(), namespace.features()), namespace.memory().clone());
+        let name = (path.display().to_string(), DeviceKind::Passthrough);
+        Ok(Device::new(name, facts, memory, Way::Passthrough(Box::new(namespace)), (None, None)))
     }
 
     /// The drive that `controller` was brought up on. Whoever polls the drive is on another thread;
@@ -277,23 +294,23 @@ impl Device {
         self.opened.features
     }
 
+    /// Payloads begin on a multiple of this many bytes, a power of two; others are refused with
+    /// [`nvme::Status::PRP_OFFSET_INVALID`].
+    pub fn memory_alignment(&self) -> u32 {
+        match &self.opened.way {
+            Way::File(uring) => uring.memory_alignment(),
+            Way::Drive(way) if way.info.data == DataPointers::Prp => 4,
+            Way::Null(_) | Way::Passthrough(_) | Way::Drive(_) | Way::Target(_) => 1,
+        }
+    }
+
     /// What the drive says about itself, if it is one.
     pub fn drive_info(&self) -> Option<&DriveInfo> {
         match &self.opened.way {
             Way::Drive(way) => Some(&way.info),
+            Way::Passthrough(namespace) => Some(namespace.info()),
             _ => None,
         }
-    }
-
-    /// What a drive says of its health.
-    ///
-    /// # Errors
-    /// [`DirectError::NoHealth`] on what is no drive; the drive's refusal.
-    pub fn health(&self) -> Result<HealthLog, DirectError> {
-        let Way::Drive(way) = &self.opened.way else {
-            return Err(DirectError::NoHealth { device: self.opened.name.clone() });
-        };
-        self.opened.awaiting(|pump| Ok(lock(&way.controller).health(pump)?))
     }
 
     /// The clock of its handles.
@@ -331,6 +348,10 @@ impl Device {
             Way::File(uring) => {
                 Hardware::File(Box::new(Raw::new(uring.make_queue()?, opened.limits)))
             }
+            Way::Passthrough(namespace) => {
+                let queue = namespace.make_queue()?;
+                Hardware::Passthrough(Box::new(Raw::new(queue, opened.limits)))
+            }
             Way::Drive(way) => {
                 interrupts = config.interrupts;
                 opened.drive_queue(way, config)?
@@ -353,6 +374,7 @@ impl Device {
             Hardware::Null(raw) => *raw.limits(),
             Hardware::Drive(raw) => *raw.limits(),
             Hardware::File(raw) => *raw.limits(),
+            Hardware::Passthrough(raw) => *raw.limits(),
             Hardware::Target(queue) => *queue.target.limits(),
             Hardware::Served(served) => *served.limits(),
             Hardware::Controller(watched) => *watched.limits(),
@@ -491,6 +513,10 @@ impl Opened {
         &self.name
     }
 
+    pub(crate) fn way(&self) -> &Way {
+        &self.way
+    }
+
     pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer, DirectError> {
         let taken = self.pool.take(bytes);
         match &self.served {
@@ -504,7 +530,7 @@ impl Opened {
     }
 
     /// What has to wait for the drive's answers.
-    fn awaiting<T>(
+    pub(crate) fn awaiting<T>(
         &self,
         what: impl FnOnce(&mut dyn FnMut()) -> Result<T, DirectError>,
     ) -> Result<T, DirectError> {

@@ -4,6 +4,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`device`](Device) | what was opened: a drive, a file or block device of the host, nothing at all |
+//! | `admin` | of a drive: its health, its features, its events |
 //! | [`buffer`](Buffer) | registered memory, handed out and taken back |
 //! | [`queue`](Queue) | a hardware queue of the application's own |
 //! | [`shared`](SharedQueue) | one that several handles use, each from a [`Seat`] |
@@ -32,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod buffer;
 mod cache;
 mod device;

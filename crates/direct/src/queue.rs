@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::{Busy, Completion, Device as BlockDevice, Group, Limits, Raw, Request, Rest};
 use clock::{Component, Nanos, Waker};
-use driver::{EmulatedQueue, NullQueue, UringQueue};
+use driver::{EmulatedQueue, NullQueue, PassthroughQueue, UringQueue};
 use ring::AddressSpace;
 
 use crate::device::Opened;
@@ -18,6 +18,8 @@ pub(crate) enum Hardware {
     Null(Raw<NullQueue>),
     Drive(Raw<EmulatedQueue>),
     File(Box<Raw<UringQueue>>),
+    /// A namespace under the kernel's driver.
+    Passthrough(Box<Raw<PassthroughQueue>>),
     /// A real controller.
     Controller(Box<Watched<EmulatedQueue>>),
     /// A target on host-managed flash.
@@ -91,6 +93,7 @@ macro_rules! on {
             Hardware::Null($queue) => $call,
             Hardware::Drive($queue) => $call,
             Hardware::File($queue) => $call,
+            Hardware::Passthrough($queue) => $call,
             Hardware::Target($queue) => $call,
             Hardware::Served($queue) => $call,
             Hardware::Controller($queue) => $call,
@@ -123,15 +126,20 @@ impl BlockDevice for Queue {
         on!(self, queue => queue.set_waker(waker), ());
     }
 
-    /// In a file's queue: the kernel does both in one system call.
+    /// In a ring of the kernel: it does both in one system call.
     fn rests(&self) -> bool {
-        matches!(&self.hardware, Hardware::File(queue) if queue.rests())
+        match &self.hardware {
+            Hardware::File(queue) => queue.rests(),
+            Hardware::Passthrough(queue) => queue.rests(),
+            _ => false,
+        }
     }
 
     #[inline]
     fn rest(&mut self, timeout: Nanos) -> Rest {
         match &mut self.hardware {
             Hardware::File(queue) => queue.rest(timeout),
+            Hardware::Passthrough(queue) => queue.rest(timeout),
             _ => Rest::Unable,
         }
     }
@@ -160,6 +168,7 @@ impl Component for Queue {
             Hardware::Null(queue) => queue.deadline(),
             Hardware::Drive(queue) => queue.deadline(),
             Hardware::File(queue) => queue.deadline(),
+            Hardware::Passthrough(queue) => queue.deadline(),
             // Those that nobody has wake nobody.
             Hardware::Target(_) if self.device.has_idle_targets() => Nanos::ZERO,
             Hardware::Target(queue) => queue.target.deadline(),
@@ -182,7 +191,7 @@ impl Drop for Queue {
             }
             Hardware::Target(borrowed) => self.device.put_target(borrowed),
             Hardware::Served(mut queue) => self.device.close_served(&mut queue),
-            Hardware::Null(_) | Hardware::File(_) | Hardware::Gone => {}
+            Hardware::Null(_) | Hardware::File(_) | Hardware::Passthrough(_) | Hardware::Gone => {}
         }
     }
 }

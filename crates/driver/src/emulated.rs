@@ -10,16 +10,19 @@
 //!
 //! A real controller is reset as a whole before it counts as removed (`recovery`). All its queues are
 //! made again then: one that was in order goes through [`QueueState::Resetting`] by itself. A controller
-//! that has left the bus counts as removed at once.
+//! that has left the bus counts as removed as soon as somebody looks, which every queue with commands
+//! outstanding does twice a second; one that the system wants back is stopped first, so that it touches
+//! no memory any more.
 
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use clock::{Nanos, Waker};
-use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MAX_BLOCKS, Sqe, Status};
+use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, Sqe, Status};
 use ring::{AddressSpace, Port};
 
 use crate::admin::Ticket;
 use crate::bring_up;
+use crate::command::command;
 use crate::data::{PrpLists, point_sgl};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 use crate::memory::RangeMemory;
@@ -41,6 +44,9 @@ const CONTROLLER_RESETS: u8 = 1;
 
 /// How often a queue that waits for its controller looks again.
 const RETRY: Nanos = Nanos::from_micros(10);
+
+/// How often a queue of a real controller looks whether that is still there.
+const LOOK: Nanos = Nanos::from_millis(500);
 
 /// Why a drive cannot be used through block requests.
 #[derive(Debug, thiserror::Error)]
@@ -144,6 +150,8 @@ pub struct EmulatedQueue {
     seen: u64,
     remaking: Option<Remaking>,
     removed: bool,
+    /// Of a real controller: when to look whether it is still there; else never.
+    look_at: Nanos,
 }
 
 /// A reset under way: the queue is deleted and made again.
@@ -216,6 +224,7 @@ impl EmulatedQueue {
             seen: 0,
             remaking: None,
             removed: false,
+            look_at: Nanos::MAX,
         })
     }
 
@@ -249,7 +258,6 @@ impl EmulatedQueue {
                 features: info.features,
                 nsid: info.nsid,
                 pair,
-                port,
                 ranges,
                 lists,
                 sgls: info.data != DataPointers::Prp,
@@ -258,6 +266,8 @@ impl EmulatedQueue {
                 lives: held.lives(),
                 remaking: None,
                 removed: false,
+                look_at: if port.is_device() { Nanos::ZERO } else { Nanos::MAX },
+                port,
             }),
             Err(error) => {
                 held.put_ranges(ranges);
@@ -313,16 +323,13 @@ impl EmulatedQueue {
 
     #[inline]
     fn command(&self, tag: Tag, request: &Request) -> Result<Sqe, Status> {
-        let Request { op, lba, sectors, data, fua, .. } = *request;
-        let mut sqe = match op {
-            Op::Read => Sqe::read(self.nsid, lba, sectors.min(MAX_BLOCKS)),
-            Op::Write => Sqe::write(self.nsid, lba, sectors.min(MAX_BLOCKS), fua),
+        let Request { op, sectors, data, .. } = *request;
+        match op {
+            Op::Read | Op::Write => {}
             _ => return self.command_without_data(tag, request),
-        };
-        let length = sectors.checked_mul(self.limits.sector_bytes).ok_or(Status::INVALID_FIELD)?;
-        if sectors > MAX_BLOCKS {
-            return Err(Status::INVALID_FIELD);
         }
+        let mut sqe = command(self.nsid, request)?;
+        let length = sectors.checked_mul(self.limits.sector_bytes).ok_or(Status::INVALID_FIELD)?;
         self.point(&mut sqe, tag, data, length)?;
         Ok(sqe)
     }
@@ -340,23 +347,11 @@ impl EmulatedQueue {
 
     /// Everything but reads and writes.
     fn command_without_data(&self, tag: Tag, request: &Request) -> Result<Sqe, Status> {
-        let Request { op, lba, sectors, data, fua, may_unmap, .. } = *request;
+        let Request { op, lba, sectors, data, .. } = *request;
         match op {
-            Op::Flush => Ok(Sqe::flush(self.nsid)),
-            Op::WriteZeroes => {
-                // The command's count has 16 bits, whatever the transfer limit.
-                if sectors > MAX_BLOCKS {
-                    return Err(Status::INVALID_FIELD);
-                }
-                let mut sqe = Sqe::write_zeroes(self.nsid, lba, sectors, may_unmap);
-                if fua {
-                    sqe.set_fua();
-                }
-                Ok(sqe)
-            }
             Op::Discard => {
+                let mut sqe = command(self.nsid, request)?;
                 let at = self.ranges.put(tag.0, &DsmRange::new(lba, sectors));
-                let mut sqe = Sqe::dataset_management(self.nsid, 1, true);
                 self.point(&mut sqe, tag, Payload::At(at), DsmRange::BYTES as u32)?;
                 Ok(sqe)
             }
@@ -370,7 +365,7 @@ impl EmulatedQueue {
                 self.point(&mut sqe, tag, Payload::At(at), length)?;
                 Ok(sqe)
             }
-            Op::Read | Op::Write => Err(Status::INTERNAL),
+            _ => command(self.nsid, request),
         }
     }
 
@@ -386,6 +381,23 @@ impl EmulatedQueue {
         let (asked, look_again, escalated) = (None, now, 0);
         let remaking = Remaking { left, asked, answered, give_up, look_again, escalated };
         self.remaking = Some(remaking);
+    }
+
+    /// Looks whether a real controller is still there, and still ours. Returns whether anything moved.
+    #[cold]
+    fn look(&mut self, now: Nanos) -> bool {
+        self.look_at = now + LOOK;
+        let Some(controller) = &self.controller else { return false };
+        if bring_up::is_gone(&self.port) {
+            self.removed = true;
+        } else if self.port.is_called_back() {
+            let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
+            // Queues follow when they are polled, and find it dead when it has stopped.
+            self.removed = controller.reset(now).is_err();
+        } else {
+            return false;
+        }
+        true
     }
 
     /// The next step of a reset. Returns whether anything moved.
@@ -559,8 +571,11 @@ impl HardwareQueue for EmulatedQueue {
 
     fn poll(&mut self, now: Nanos) -> bool {
         if self.remaking.is_none() {
-            if self.seen == self.lives.count() || self.removed {
+            if self.removed {
                 return false;
+            }
+            if self.seen == self.lives.count() {
+                return now >= self.look_at && self.look(now);
             }
             // The controller has been reset on another queue's behalf.
             self.begin_to_remake(&[], 0, now);
@@ -569,7 +584,11 @@ impl HardwareQueue for EmulatedQueue {
     }
 
     fn deadline(&self) -> Nanos {
-        self.remaking.as_ref().map_or(Nanos::MAX, |r| r.look_again)
+        match &self.remaking {
+            Some(remaking) => remaking.look_again,
+            None if self.removed || self.pair.tags().bound() == 0 => Nanos::MAX,
+            None => self.look_at,
+        }
     }
 
     fn set_waker(&mut self, waker: Waker) {

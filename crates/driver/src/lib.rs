@@ -8,8 +8,9 @@
 //! | [`null`](Null) | a device that acknowledges at once |
 //! | [`emulated`](Emulated) | queue pairs to a drive on the other side of a port |
 //! | [`ahci`](AhciHost) | an AHCI controller and its SATA drives |
-//! | [`uring`](Uring) | a file or block device of the host, through io_uring |
+//! | [`uring`](Uring) | a file or block device of the host, or a controller under the kernel's driver ([`Passthrough`]), through io_uring |
 //! | [`pci`] | real controllers of this machine: functions, their registers, memory and interrupts |
+//! | `command` | what of a request becomes which NVMe command |
 //! | [`interrupt`](InterruptContext) | a thread that stands in for the hard interrupt's context |
 //!
 //! What the emulated driver is made of, for who speaks NVMe itself (a target such as pblk):
@@ -37,6 +38,7 @@ mod admin;
 mod ahci;
 mod bring_up;
 mod cmb;
+mod command;
 mod controller;
 mod data;
 mod emulated;
@@ -71,5 +73,6 @@ pub use queue_pair::{Completed, QueueFull, QueuePair};
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};
 pub use tag::{Detached, Tag, TagError, TagSet, TagState};
 pub use uring::{
-    Polling, SubmissionThread, TaskWork, Uring, UringConfig, UringError, UringQueue, UringStats,
+    Passthrough, PassthroughQueue, Polling, RingQueue, SubmissionThread, TaskWork, Uring,
+    UringConfig, UringError, UringQueue, UringStats,
 };

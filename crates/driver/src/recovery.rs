@@ -130,6 +130,10 @@ impl Controller {
                 if bring_up::progress(self.port())? == Progress::Ready {
                     return Ok(None);
                 }
+                // It touches nothing any more, and is not started again.
+                if self.port().is_called_back() {
+                    return Err(DriverError::Gone);
+                }
                 self.renew_admin()?;
                 let patience = bring_up::begin_to_start(self.port())?;
                 self.agreed = false;

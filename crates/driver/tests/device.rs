@@ -4,7 +4,7 @@
 mod common;
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clock::{Nanos, Waker};
@@ -29,6 +29,7 @@ struct TestBus {
     /// Maps so many regions, and no more.
     most: AtomicUsize,
     connected: Mutex<Vec<u16>>,
+    called_back: AtomicBool,
 }
 
 impl Bus for TestBus {
@@ -51,6 +52,10 @@ impl Bus for TestBus {
     fn connect(&self, vector: u16, _: &Waker) -> io::Result<()> {
         self.connected.lock().unwrap().push(vector);
         Ok(())
+    }
+
+    fn is_called_back(&self) -> bool {
+        self.called_back.load(Ordering::Relaxed)
     }
 }
 
@@ -340,6 +345,16 @@ fn memory_that_cannot_be_mapped_is_an_error() {
     assert!(matches!(place, RegisterError::TooLong { most: 0x4000_0000, .. }), "{place}");
 }
 
+/// Polls everything a millisecond later.
+fn settle_once(model: &mut Model, all: &mut [EmulatedQueue], now: Nanos) -> Nanos {
+    let now = now + Nanos::from_millis(1);
+    for queue in all.iter_mut() {
+        queue.poll(now);
+    }
+    model.pump();
+    now
+}
+
 /// Polls everything until no queue is being reset, for `limit` at most; returns when.
 fn settle(model: &mut Model, all: &mut [EmulatedQueue], from: Nanos, limit: Nanos) -> Nanos {
     let mut now = from;
@@ -440,6 +455,57 @@ fn a_controller_that_is_pulled_out_is_removed_at_once() {
         assert!(queue.fetch_event().is_none());
         assert_eq!(take_back(queue), 4);
     }
+}
+
+#[test]
+fn who_waits_finds_that_the_controller_is_gone() {
+    let mut model = Model::new(capabilities());
+    let (_controller, mut all) = queues(&mut model, 2);
+    let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+    for queue in &mut all {
+        queue.poll(Nanos(1));
+        assert_eq!(queue.deadline(), Nanos::MAX, "nothing outstanding, nothing to look for");
+        start(queue, &region, at, 4, Nanos(1));
+        assert!(queue.deadline() <= Nanos::from_millis(501), "somebody looks");
+    }
+    model.pull();
+    for queue in &mut all {
+        assert!(!queue.poll(Nanos::from_millis(400)), "not all the time");
+        assert!(queue.poll(queue.deadline()));
+        assert_eq!((queue.state(), queue.deadline()), (QueueState::Removed, Nanos::MAX));
+        assert_eq!(take_back(queue), 4);
+        assert!(!queue.poll(Nanos::from_millis(2_000)));
+    }
+}
+
+#[test]
+fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
+    let mut model = Model::new(capabilities());
+    let (controller, mut all) = queues(&mut model, 2);
+    let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+    for queue in &mut all {
+        queue.poll(Nanos(1));
+        start(queue, &region, at, 4, Nanos(1));
+    }
+    model.slow = Some(20);
+    model.bus.called_back.store(true, Ordering::Relaxed);
+    let mut now = Nanos::from_millis(600);
+    for queue in &mut all {
+        queue.poll(now);
+        queue.poll(now);
+        assert_eq!(queue.state(), QueueState::Resetting, "it may still write to memory");
+    }
+    while model.drive.is_some() {
+        assert!(all.iter().all(|queue| queue.state() == QueueState::Resetting));
+        now = settle_once(&mut model, &mut all, now);
+    }
+    settle(&mut model, &mut all, now, Nanos::from_millis(100));
+    for queue in &mut all {
+        assert_eq!(queue.state(), QueueState::Removed);
+        assert_eq!(take_back(queue), 4);
+    }
+    assert_eq!(model.starts, 1, "and is not started again");
+    assert!(matches!(controller.lock().unwrap().reset(now), Err(DriverError::Gone)));
 }
 
 #[test]

@@ -29,6 +29,11 @@ pub trait Bus: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the operating system says; the vector wakes nobody then.
     fn connect(&self, vector: u16, waker: &Waker) -> io::Result<()>;
+
+    /// Whether the controller is to be let go: the system wants it back, or its bus has failed. Stays so.
+    fn is_called_back(&self) -> bool {
+        false
+    }
 }
 
 /// A controller's doorbells: where they are behind its base address register, and how far apart

@@ -252,6 +252,11 @@ impl Port {
         matches!(self.ends, Ends::Device(_))
     }
 
+    /// Whether a real controller is to be let go ([`Bus::is_called_back`](crate::Bus::is_called_back)).
+    pub fn is_called_back(&self) -> bool {
+        matches!(&self.ends, Ends::Device(bus) if bus.is_called_back())
+    }
+
     /// I/O queues that there are doorbells and, on a real controller, interrupt vectors for; the
     /// admin queue has the first of each.
     pub fn most_queues(&self) -> u16 {

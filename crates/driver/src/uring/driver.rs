@@ -82,7 +82,11 @@ impl Uring {
             registered_buffers: config.registered_buffers,
             segments: config.segments,
             memory_align: target.memory_align,
+            // Each page's part of a fixed buffer is checked for whole blocks (Linux's
+            // `iov_iter_is_aligned`), all of other memory but once.
+            fixed_align: if config.direct { target.block_bytes } else { 1 },
             bucket_bytes: config.transfer_bytes_max,
+            note_bytes: 0,
         };
         let polled = match config.polling {
             Polling::Off => false,
@@ -129,7 +133,8 @@ impl Uring {
 /// Reads the first sector with polled completions.
 fn probe(target: &Target, setup: Setup) -> io::Result<()> {
     let setup = Setup { depth: 1, polled: true, submission_thread: None, deferred: false, ..setup };
-    let mut ring = Ring::new(target.file.as_fd(), setup, AddressSpace::default())?;
+    let file = target.file.as_fd();
+    let mut ring = Ring::<Arc<Target>>::new(file, setup, AddressSpace::default())?;
     let tag = Tag(0);
     let aimed = ring.aim_bucket(tag, target.sector_bytes, false).is_ok();
     if !aimed || !ring.push_transfer(tag, false, 0, false) {

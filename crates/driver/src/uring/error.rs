@@ -76,6 +76,15 @@ pub enum UringError {
         /// What.
         path: PathBuf,
     },
+    /// The controller refuses a command, or says what cannot be used.
+    #[error("{path}: {source}")]
+    Nvme {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: crate::DriverError,
+    },
     /// Its last sector is not whole.
     #[error("{path} has {bytes} bytes, which is not a multiple of the sector size, {sector}")]
     Size {

@@ -15,10 +15,11 @@ use nvme::Status;
 use rustix::io::Errno;
 
 use super::status;
+use super::wire::{Course, Data, Next};
 use crate::{Limits, Op, Request};
 
 /// How often a command is given again that the kernel has no room for.
-const RETRIES: u8 = 16;
+pub(super) const RETRIES: u8 = 16;
 
 /// One operation of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,25 +39,10 @@ pub(super) enum Step {
     Zero,
 }
 
-/// Who has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Nobody: there is no command, or it has ended.
-    #[default]
-    Idle,
-    /// The queue, until it is issued.
-    Bound,
-    /// The kernel.
-    Issued,
-}
-
 /// A command on its way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
+pub struct Flight {
     pub(super) step: Step,
-    pub(super) stage: Stage,
-    /// Somebody has asked to give it up.
-    pub(super) aborted: bool,
     op: Op,
     sync_after: bool,
     retries: u8,
@@ -65,27 +51,10 @@ pub(super) struct Flight {
     done: u64,
 }
 
-/// What an answer leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It has ended.
-    Ended(Status),
-    /// It has ended, and nothing else will go well on this device.
-    Gone,
-    /// The next step is to be given to the kernel.
-    Step,
-    /// The transfer goes on after so many bytes of memory.
-    Rest(u32),
-    /// The same step is to be given again.
-    Again,
-}
-
 impl Default for Flight {
     fn default() -> Flight {
         Flight {
             step: Step::Sync,
-            stage: Stage::Idle,
-            aborted: false,
             op: Op::Flush,
             sync_after: false,
             retries: 0,
@@ -152,25 +121,6 @@ impl Flight {
         self.bytes - self.done
     }
 
-    /// What the kernel's answer leads to.
-    #[inline]
-    pub(super) fn answer(&mut self, result: i32, sector_bytes: u32) -> Next {
-        match result {
-            0.. => {}
-            -4095..0 => return self.refused(Errno::from_raw_os_error(-result)),
-            // No errno.
-            _ => return Next::Ended(Status::INTERNAL),
-        }
-        match self.step {
-            Step::Transfer { .. } => self.transferred(result as u32, sector_bytes),
-            Step::Punch | Step::Zero if self.sync_after => {
-                self.step = Step::Sync;
-                Next::Step
-            }
-            Step::Punch | Step::Zero | Step::Sync => Next::Ended(Status::SUCCESS),
-        }
-    }
-
     #[inline]
     fn transferred(&mut self, bytes: u32, sector_bytes: u32) -> Next {
         let left = self.left();
@@ -187,9 +137,9 @@ impl Flight {
     }
 
     #[cold]
-    fn refused(&mut self, errno: Errno) -> Next {
+    fn refused(&mut self, errno: Errno, aborted: bool) -> Next {
         let transient = matches!(errno, Errno::AGAIN | Errno::INTR);
-        if transient && !self.aborted && self.retries < RETRIES {
+        if transient && !aborted && self.retries < RETRIES {
             self.retries += 1;
             return Next::Again;
         }
@@ -202,6 +152,35 @@ impl Flight {
             return Next::Gone;
         }
         Next::Ended(status::of(errno, self.op))
+    }
+}
+
+impl Course for Flight {
+    #[inline]
+    fn data(&self) -> Data {
+        match self.step {
+            // At most the transfer limit, which is 32 bits.
+            Step::Transfer { write, .. } => Data::Payload { write, bytes: self.left() as u32 },
+            Step::Sync | Step::Punch | Step::Zero => Data::None,
+        }
+    }
+
+    #[inline]
+    fn answer(&mut self, result: i32, sector_bytes: u32, aborted: bool) -> Next {
+        match result {
+            0.. => {}
+            -4095..0 => return self.refused(Errno::from_raw_os_error(-result), aborted),
+            // No errno.
+            _ => return Next::Ended(Status::INTERNAL),
+        }
+        match self.step {
+            Step::Transfer { .. } => self.transferred(result as u32, sector_bytes),
+            Step::Punch | Step::Zero if self.sync_after => {
+                self.step = Step::Sync;
+                Next::Step
+            }
+            Step::Punch | Step::Zero | Step::Sync => Next::Ended(Status::SUCCESS),
+        }
     }
 }
 
@@ -255,33 +234,45 @@ mod tests {
     fn a_short_transfer_goes_on_in_whole_sectors_only() {
         let mut read = plan(Request::read(10, 8, Payload::BitBucket, 0));
         assert_eq!((read.at(), read.left()), (5120, 4096));
-        assert_eq!(read.answer(1024, 512), Next::Rest(1024));
+        assert_eq!(read.answer(1024, 512, false), Next::Rest(1024));
         assert_eq!((read.at(), read.left()), (6144, 3072));
         let mut cut = read;
-        assert_eq!(cut.answer(100, 512), Next::Ended(Status::UNRECOVERED_READ), "end of file");
-        assert_eq!(read.answer(0, 512), Next::Ended(Status::UNRECOVERED_READ), "end of file");
+        assert_eq!(
+            cut.answer(100, 512, false),
+            Next::Ended(Status::UNRECOVERED_READ),
+            "end of file"
+        );
+        assert_eq!(
+            read.answer(0, 512, false),
+            Next::Ended(Status::UNRECOVERED_READ),
+            "end of file"
+        );
         let mut write = plan(Request::write(0, 2, Payload::BitBucket, 0));
-        assert_eq!(write.answer(0, 512), Next::Ended(Status::WRITE_FAULT));
-        assert_eq!(write.answer(700, 512), Next::Ended(Status::WRITE_FAULT));
-        assert_eq!(write.answer(4096, 512), Next::Ended(Status::WRITE_FAULT), "more than asked");
-        assert_eq!(write.answer(512, 512), Next::Rest(512));
-        assert_eq!(write.answer(512, 512), Next::Ended(Status::SUCCESS));
+        assert_eq!(write.answer(0, 512, false), Next::Ended(Status::WRITE_FAULT));
+        assert_eq!(write.answer(700, 512, false), Next::Ended(Status::WRITE_FAULT));
+        assert_eq!(
+            write.answer(4096, 512, false),
+            Next::Ended(Status::WRITE_FAULT),
+            "more than asked"
+        );
+        assert_eq!(write.answer(512, 512, false), Next::Rest(512));
+        assert_eq!(write.answer(512, 512, false), Next::Ended(Status::SUCCESS));
     }
 
     #[test]
     fn zeroes_may_take_three_steps() {
         let mut zeroes = plan(Request { fua: true, ..Request::write_zeroes(0, 8, true, 0) });
         assert_eq!(zeroes.step, Step::Punch);
-        assert_eq!(zeroes.answer(-Errno::OPNOTSUPP.raw_os_error(), 512), Next::Step);
+        assert_eq!(zeroes.answer(-Errno::OPNOTSUPP.raw_os_error(), 512, false), Next::Step);
         assert_eq!(zeroes.step, Step::Zero);
-        assert_eq!(zeroes.answer(0, 512), Next::Step);
+        assert_eq!(zeroes.answer(0, 512, false), Next::Step);
         assert_eq!(zeroes.step, Step::Sync);
-        assert_eq!(zeroes.answer(0, 512), Next::Ended(Status::SUCCESS));
+        assert_eq!(zeroes.answer(0, 512, false), Next::Ended(Status::SUCCESS));
         let unsupported = -Errno::OPNOTSUPP.raw_os_error();
         let mut discard = plan(Request::discard(0, 8, 0));
-        assert_eq!(discard.answer(unsupported, 512), Next::Ended(Status::INVALID_OPCODE));
+        assert_eq!(discard.answer(unsupported, 512, false), Next::Ended(Status::INVALID_OPCODE));
         let mut written = plan(Request::write_zeroes(0, 8, false, 0));
-        assert_eq!(written.answer(unsupported, 512), Next::Ended(Status::INVALID_OPCODE));
+        assert_eq!(written.answer(unsupported, 512, false), Next::Ended(Status::INVALID_OPCODE));
     }
 
     #[test]
@@ -289,15 +280,14 @@ mod tests {
         let again = -Errno::AGAIN.raw_os_error();
         let mut read = plan(Request::read(0, 1, Payload::BitBucket, 0));
         for _ in 0..RETRIES {
-            assert_eq!(read.answer(again, 512), Next::Again);
+            assert_eq!(read.answer(again, 512, false), Next::Again);
         }
-        assert_eq!(read.answer(again, 512), Next::Ended(Status::NOT_READY));
+        assert_eq!(read.answer(again, 512, false), Next::Ended(Status::NOT_READY));
         let mut aborted = plan(Request::read(0, 1, Payload::BitBucket, 0));
-        aborted.aborted = true;
         let interrupted = -Errno::INTR.raw_os_error();
-        assert_eq!(aborted.answer(interrupted, 512), Next::Ended(Status::ABORTED));
+        assert_eq!(aborted.answer(interrupted, 512, true), Next::Ended(Status::ABORTED));
         let mut gone = plan(Request::flush(0));
-        assert_eq!(gone.answer(-Errno::NODEV.raw_os_error(), 512), Next::Gone);
-        assert_eq!(gone.answer(i32::MIN, 512), Next::Ended(Status::INTERNAL));
+        assert_eq!(gone.answer(-Errno::NODEV.raw_os_error(), 512, false), Next::Gone);
+        assert_eq!(gone.answer(i32::MIN, 512, false), Next::Ended(Status::INTERNAL));
     }
 }

@@ -1,4 +1,5 @@
-//! A file or block device of the host, through io_uring, as a low-level driver.
+//! A file or block device of the host, or a controller that the kernel drives, through io_uring, as a
+//! low-level driver.
 //!
 //! | file | noun |
 //! |---|---|
@@ -6,7 +7,9 @@
 //! | [`error`](UringError) | why a file or device cannot be used |
 //! | [`target`](target::Target) | the opened file: sectors, alignment, what it can do |
 //! | [`ring`](ring::Ring) | one io_uring instance and the memory that the kernel uses through it (`entry`: all `unsafe`) |
-//! | [`flight`](flight::Flight) | a command on its way: request → steps → how it ended |
+//! | [`wire`](wire::Wire) | what entries say: system calls on a file, or NVMe commands for the kernel's driver |
+//! | [`flight`](flight::Flight) | a command on its way to a file: request → steps → how it ended |
+//! | [`passthrough`](Passthrough) | a namespace under the kernel's driver, which takes NVMe commands (`/dev/ng0n1`) |
 //! | [`queue`](UringQueue) | the hardware queue |
 //! | [`driver`](Uring) | the device: its queues, probing for polled completions |
 //! | [`status`] | `errno` → NVMe status |
@@ -58,14 +61,22 @@ mod config;
 mod driver;
 mod error;
 mod flight;
+mod passthrough;
 mod queue;
 mod ring;
 mod stats;
 mod status;
 mod target;
+mod wire;
 
 pub use config::{Polling, SubmissionThread, TaskWork, UringConfig};
 pub use driver::Uring;
 pub use error::UringError;
-pub use queue::UringQueue;
+pub use passthrough::{Passthrough, PassthroughQueue};
+pub use queue::RingQueue;
 pub use stats::UringStats;
+
+use std::sync::Arc;
+
+/// A hardware queue of a file or block device.
+pub type UringQueue = RingQueue<Arc<target::Target>>;

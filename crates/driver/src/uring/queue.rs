@@ -1,4 +1,4 @@
-//! [`UringQueue`]: a hardware queue that is an io_uring instance.
+//! [`RingQueue`]: a hardware queue that is an io_uring instance.
 //!
 //! A command is bound (planned, its memory found), issued with all others at once, and answered by
 //! the kernel, perhaps in several steps ([`super::flight`]). What is outstanding at the kernel is known
@@ -10,7 +10,6 @@ mod steps;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use ::ring::AddressSpace;
 use clock::{Nanos, Waker};
@@ -18,25 +17,46 @@ use nvme::Status;
 use rustix::io::Errno;
 
 use super::UringStats;
-use super::flight::{Flight, Stage, Step};
 use super::ring::{Ring, Setup};
-use super::target::Target;
+use super::wire::{Course, Data, Wire};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState, Rest};
 use crate::{Payload, Request, Tag, TagError, TagSet, TagState};
 
 /// How often a queue that waits for the kernel looks again.
 const RETRY: Nanos = Nanos::from_micros(50);
 
-/// A hardware queue of a file or block device.
+/// Who has a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Nobody: there is no command, or it has ended.
+    #[default]
+    Idle,
+    /// The queue, until it is issued.
+    Bound,
+    /// The kernel.
+    Issued,
+}
+
+/// The command of a tag.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot<C> {
+    course: C,
+    stage: Stage,
+    /// Somebody has asked to give it up.
+    aborted: bool,
+}
+
+/// A hardware queue that is an io_uring instance: [`UringQueue`](super::UringQueue) of a file or block
+/// device, [`PassthroughQueue`](super::PassthroughQueue) of a controller under the kernel's driver.
 #[derive(Debug)]
-pub struct UringQueue {
+pub struct RingQueue<W: Wire> {
     // Dropped first: it waits for the kernel, which uses the file.
-    ring: Ring,
-    target: Arc<Target>,
+    ring: Ring<W>,
+    wire: W,
     limits: Limits,
     features: Features,
     tags: TagSet,
-    flights: Box<[Flight]>,
+    flights: Box<[Slot<W::Course>]>,
     /// Tags bound since the last issue, in order.
     bound: Box<[Tag]>,
     bound_count: usize,
@@ -65,22 +85,22 @@ struct Reset {
     look_again: Nanos,
 }
 
-impl UringQueue {
+impl<W: Wire> RingQueue<W> {
     pub(super) fn new(
-        target: Arc<Target>,
+        wire: W,
         setup: Setup,
         memory: AddressSpace,
         (limits, features): (Limits, Features),
         reset_patience: Nanos,
-    ) -> io::Result<UringQueue> {
+    ) -> io::Result<RingQueue<W>> {
         let depth = usize::from(setup.depth);
-        Ok(UringQueue {
-            ring: Ring::new(target.file.as_fd(), setup, memory)?,
-            target,
+        Ok(RingQueue {
+            ring: Ring::new(wire.file(), setup, memory)?,
+            wire,
             limits,
             features,
             tags: TagSet::new(setup.depth),
-            flights: vec![Flight::default(); depth].into(),
+            flights: vec![Slot::default(); depth].into(),
             bound: vec![Tag(0); depth].into(),
             bound_count: 0,
             ended: VecDeque::with_capacity(depth),
@@ -132,25 +152,24 @@ impl UringQueue {
     }
 
     #[inline]
-    fn plan(&mut self, tag: Tag, command: &Request) -> Result<Flight, BindError> {
-        let flight = Flight::plan(command, &self.limits, self.target.read_only)
-            .map_err(BindError::Refused)?;
-        if let Step::Transfer { write, .. } = flight.step {
-            // At most the transfer limit, which is 32 bits.
-            let bytes = flight.left() as u32;
-            match command.data {
-                Payload::At(at) => self.ring.aim(tag, at, bytes)?,
-                Payload::BitBucket => self.ring.aim_bucket(tag, bytes, write)?,
-                Payload::Scattered { table, segments } => {
-                    self.ring.aim_pieces(tag, (table, segments), bytes, write)?;
-                }
+    fn plan(&mut self, tag: Tag, command: &Request) -> Result<W::Course, BindError> {
+        let course = self.wire.plan(command, &self.limits).map_err(BindError::Refused)?;
+        match (course.data(), command.data) {
+            (Data::None, _) => {}
+            (Data::Note(note), _) => self.ring.aim_note(tag, &note)?,
+            (Data::Payload { bytes, .. }, Payload::At(at)) => self.ring.aim(tag, at, bytes)?,
+            (Data::Payload { write, bytes }, Payload::BitBucket) => {
+                self.ring.aim_bucket(tag, bytes, write)?;
+            }
+            (Data::Payload { write, bytes }, Payload::Scattered { table, segments }) => {
+                self.ring.aim_pieces(tag, (table, segments), bytes, write)?;
             }
         }
-        Ok(flight)
+        Ok(course)
     }
 }
 
-impl HardwareQueue for UringQueue {
+impl<W: Wire> HardwareQueue for RingQueue<W> {
     #[inline]
     fn tags(&self) -> &TagSet {
         &self.tags
@@ -182,8 +201,8 @@ impl HardwareQueue for UringQueue {
             Ok(flight) => {
                 let index = usize::from(tag.0);
                 // A tag that was bound, given back and bound again is kept already.
-                let stage = std::mem::replace(&mut self.flights[index], flight).stage;
-                self.flights[index].stage = stage;
+                let slot = &mut self.flights[index];
+                *slot = Slot { course: flight, stage: slot.stage, aborted: false };
                 self.keep(tag);
                 Ok(())
             }
@@ -261,7 +280,7 @@ impl HardwareQueue for UringQueue {
     }
 
     /// Removed are a queue whose device is gone, once every command has ended, and one whose ring
-    /// the kernel does not serve any more ([`fault`](UringQueue::fault)).
+    /// the kernel does not serve any more ([`fault`](RingQueue::fault)).
     fn state(&self) -> QueueState {
         let ended = self.ring.in_kernel() == 0 && self.ended.is_empty() && self.found.is_none();
         match self.reset {

@@ -8,6 +8,8 @@
 //! 2. None of them is freed while the kernel has an entry: a registration lasts as long as the
 //!    [`AddressSpace`], which the ring keeps, and [`Drop`] waits for the kernel or leaks.
 //! 3. The place and the vector of a tag do not change while the kernel has it (`in_kernel`).
+//!
+//! What an entry says, and how long it is, is the [`Wire`]'s.
 
 mod aim;
 #[allow(unsafe_code, reason = "entries of io_uring name memory by address")]
@@ -22,9 +24,10 @@ use std::time::Duration;
 
 use ::ring::{AddressSpace, Region};
 use clock::Nanos;
-use io_uring::{IoUring, squeue, types};
+use io_uring::{IoUring, cqueue, squeue, types};
 use rustix::io::Errno;
 
+use super::wire::Wire;
 use super::{SubmissionThread, UringConfig, UringStats};
 use crate::Tag;
 use crate::hal::Rest;
@@ -53,7 +56,12 @@ pub(super) struct Setup {
     pub(super) registered_buffers: bool,
     pub(super) segments: u16,
     pub(super) memory_align: u32,
+    /// What the kernel transfers from and to a fixed buffer begins on a multiple of it, or it takes the
+    /// pages one by one; a power of two.
+    pub(super) fixed_align: u32,
     pub(super) bucket_bytes: u32,
+    /// Bytes that a command of each tag may carry beside payloads, as the range of a discard.
+    pub(super) note_bytes: u32,
 }
 
 /// `struct iovec`.
@@ -94,17 +102,17 @@ pub(super) struct Answer {
 }
 
 /// An io_uring instance.
-pub(super) struct Ring {
-    data: IoUring,
+pub struct Ring<W: Wire> {
+    data: IoUring<W::Submission, W::Completion>,
     /// A polled ring carries transfers only; everything else goes through this one.
-    side: Option<IoUring>,
+    side: Option<IoUring<W::Submission, W::Completion>>,
     setup: Setup,
     /// Whether the ring takes entries: a deferred one when its thread is known.
     enabled: bool,
     fd: types::Fd,
     fd_flags: squeue::Flags,
     memory: AddressSpace,
-    /// What is thrown away goes to the first half; the second is zeros, for writes.
+    /// What is thrown away goes to the first part; the second is zeros, for writes; then come notes.
     bucket: Arc<Region>,
     pins: Box<[Pin]>,
     places: Box<[Place]>,
@@ -116,7 +124,7 @@ pub(super) struct Ring {
     stats: UringStats,
 }
 
-impl fmt::Debug for Ring {
+impl<W: Wire> fmt::Debug for Ring<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Ring");
         shown.field("setup", &self.setup).field("in_kernel", &self.in_kernel);
@@ -124,8 +132,11 @@ impl fmt::Debug for Ring {
     }
 }
 
-fn build(setup: &Setup, polled: bool) -> io::Result<IoUring> {
-    let mut builder = IoUring::builder();
+fn build<W: Wire>(
+    setup: &Setup,
+    polled: bool,
+) -> io::Result<IoUring<W::Submission, W::Completion>> {
+    let mut builder = IoUring::<W::Submission, W::Completion>::builder();
     builder.dontfork().setup_submit_all();
     if polled {
         builder.setup_iopoll();
@@ -145,15 +156,15 @@ fn build(setup: &Setup, polled: bool) -> io::Result<IoUring> {
     builder.build(entries.min(UringConfig::DEPTH_MAX.into()))
 }
 
-impl Ring {
+impl<W: Wire> Ring<W> {
     /// A ring for the file `fd`, which must stay open as long as the ring unless it is registered.
     pub(super) fn new(
         file: BorrowedFd<'_>,
         setup: Setup,
         memory: AddressSpace,
-    ) -> io::Result<Ring> {
-        let data = build(&setup, setup.polled)?;
-        let side = if setup.split { Some(build(&setup, false)?) } else { None };
+    ) -> io::Result<Ring<W>> {
+        let data = build::<W>(&setup, setup.polled)?;
+        let side = if setup.split { Some(build::<W>(&setup, false)?) } else { None };
         let (mut fd, mut fd_flags) = (types::Fd(file.as_raw_fd()), squeue::Flags::empty());
         if setup.registered_file {
             for ring in std::iter::once(&data).chain(&side) {
@@ -174,7 +185,9 @@ impl Ring {
             fd,
             fd_flags,
             memory,
-            bucket: Region::anonymous(2 * setup.bucket_bytes as usize)?,
+            bucket: Region::anonymous(
+                2 * setup.bucket_bytes as usize + tags * setup.note_bytes as usize,
+            )?,
             pins: vec![untried; slots].into(),
             places: vec![Place::default(); tags].into(),
             pieces: vec![Piece::default(); tags * usize::from(setup.segments)].into(),
@@ -289,7 +302,8 @@ impl Ring {
             if next.is_none() {
                 next = self.side.as_mut().and_then(|side| side.completion().next());
             }
-            let (name, result) = next.map(|entry| (entry.user_data(), entry.result()))?;
+            let entry: cqueue::Entry = next?.into();
+            let (name, result) = (entry.user_data(), entry.result());
             if name == CANCELLATION {
                 self.cancellations = self.cancellations.saturating_sub(1);
                 continue;
@@ -388,7 +402,10 @@ impl Ring {
 
 /// Gives the kernel what is in the submission ring. Returns whether it took all.
 #[inline]
-fn give(ring: &mut IoUring, stats: &mut UringStats) -> io::Result<bool> {
+fn give<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
+    ring: &mut IoUring<S, C>,
+    stats: &mut UringStats,
+) -> io::Result<bool> {
     let threaded = ring.params().is_setup_sqpoll();
     {
         let entries = ring.submission();
@@ -406,7 +423,7 @@ fn give(ring: &mut IoUring, stats: &mut UringStats) -> io::Result<bool> {
     }
 }
 
-impl Drop for Ring {
+impl<W: Wire> Drop for Ring<W> {
     /// The kernel writes to our memory until it has answered: everything is cancelled and waited for,
     /// and what does not come back keeps its memory for ever.
     fn drop(&mut self) {

@@ -13,11 +13,13 @@ use super::{UringConfig, UringError};
 
 /// A file or block device, opened and measured. Its size is what it was when it was opened.
 #[derive(Debug)]
-pub(super) struct Target {
+pub struct Target {
     pub(super) file: File,
     pub(super) path: PathBuf,
     pub(super) sector_bytes: u32,
     pub(super) sectors: u64,
+    /// Bytes of the file's or device's blocks, as direct I/O sees them; a power of two.
+    pub(super) block_bytes: u32,
     /// Addresses of memory must be multiples of it; a power of two.
     pub(super) memory_align: u32,
     /// Bytes that the medium or the file system takes in one go.
@@ -72,6 +74,7 @@ impl Target {
         Ok(Target {
             path: path_buf(),
             sector_bytes,
+            block_bytes: needed.next_power_of_two(),
             sectors: bytes / u64::from(sector_bytes),
             memory_align: match config.direct {
                 true => alignment.memory.unwrap_or(needed).next_power_of_two(),

@@ -38,6 +38,7 @@
 
 pub mod block;
 mod cores;
+mod device;
 pub mod direct;
 pub mod echo;
 pub mod exec;
@@ -103,6 +104,9 @@ pub enum BenchError {
     /// A file or device of the host could not be opened.
     #[error(transparent)]
     Uring(#[from] driver::UringError),
+    /// What was named could not be opened.
+    #[error(transparent)]
+    Open(#[from] crate::open::OpenError),
     /// A request of a measurement failed.
     #[error("a request ended with: {0}")]
     Status(nvme::Status),
@@ -216,6 +220,22 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let mut sink = Sink::new(&mut out, format);
         machine::run(machine, args.costs, effort, &mut sink)?;
+        return Ok(sink.finish()?);
+    }
+    if let Some(device) = &args.device {
+        let measure = match args.group {
+            BenchGroup::Block => device::block,
+            BenchGroup::Hiops => device::strategies,
+            other => {
+                let asked = word(other);
+                return Err(Failure::Usage(format!(
+                    "--device is for the groups `block` and `hiops`, not `{asked}`"
+                )));
+            }
+        };
+        let mut out = io::stdout().lock();
+        let mut sink = Sink::new(&mut out, format);
+        measure(device, effort, &mut sink)?;
         return Ok(sink.finish()?);
     }
     let Some((_, group)) = GROUPS.iter().find(|(name, _)| *name == args.group) else {

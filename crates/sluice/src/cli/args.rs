@@ -22,11 +22,24 @@ pub enum DeviceArgs {
     Bind(DeviceBindArgs),
     /// Give a controller back to the system.
     Unbind(DeviceBindArgs),
+    /// Open something and tell by which way it is reached and what it can do; of a drive also its health.
+    /// Opening a controller (vfio:ADDRESS) resets it; files and block devices are opened for reading only.
+    Info(DeviceInfoArgs),
 }
 
 /// `sluice device list`.
 #[derive(Debug, Args)]
 pub struct DeviceListArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sluice device info`.
+#[derive(Debug, Args)]
+pub struct DeviceInfoArgs {
+    /// What to open: vfio:0000:01:00.0, /dev/ng0n1, /dev/nvme0n1, or whatever else can be opened.
+    pub device: String,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -328,6 +341,10 @@ pub struct BenchArgs {
     /// What the modelled machine's costs are: given ones, or those that can be measured here.
     #[arg(long, value_enum, default_value_t, requires = "machine")]
     pub costs: CostSheet,
+    /// Groups `block` and `hiops`: measure the block layer, or the completion strategies, on this device
+    /// (`vfio:0000:01:00.0`, `/dev/ng0n1`, `/dev/nvme0n1`, or what else has queues). It is read only.
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["machine", "part"])]
+    pub device: Option<String>,
     /// Groups `lightnvm`, `direct` and `exec`: measure these parts of it only.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,

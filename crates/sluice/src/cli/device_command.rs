@@ -1,10 +1,12 @@
-//! `sluice device list`, `bind` and `unbind`: real NVMe controllers of this machine.
+//! `sluice device list`, `bind`, `unbind` and `info`: real NVMe controllers of this machine, and what can
+//! be opened.
 
 use driver::pci::{PciError, PciSlot, PciSystem};
 use serde_json::json;
 
-use super::args::DeviceArgs;
-use super::{Failure, print};
+use super::args::{DeviceArgs, DeviceInfoArgs};
+use super::{Failure, device_sheet, print};
+use crate::open::{OpenError, OpenOptions, Target};
 
 /// Runs `sluice device …`.
 ///
@@ -22,7 +24,23 @@ fn run_on(system: &PciSystem, args: &DeviceArgs) -> Result<(), Failure> {
         }
         DeviceArgs::Bind(args) => told(system.bind(args.address)),
         DeviceArgs::Unbind(args) => told(system.unbind(args.address)),
+        DeviceArgs::Info(args) => info(args),
     }
+}
+
+fn info(args: &DeviceInfoArgs) -> Result<(), Failure> {
+    let failure = |error: OpenError| match error.is_usage() {
+        true => Failure::Usage(error.to_string()),
+        false => Failure::Other(error.to_string()),
+    };
+    let target: Target = args.device.parse().map_err(failure)?;
+    // Others may use a file or block device meanwhile.
+    let read_only = matches!(target, Target::File(_));
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    let device = crate::open::open_target(&target, &options).map_err(failure)?;
+    let said = device_sheet::describe(&args.device, &device)
+        .map_err(|error| Failure::Other(error.to_string()))?;
+    print(&if args.json { format!("{said}\n") } else { device_sheet::sheet(&said) })
 }
 
 fn failure(error: PciError) -> Failure {

@@ -22,6 +22,7 @@ pub mod admin_command;
 pub mod args;
 mod bench_part;
 pub mod device_command;
+mod device_sheet;
 pub mod drive_command;
 pub mod exec_command;
 mod failure;

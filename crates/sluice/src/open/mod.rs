@@ -1,6 +1,6 @@
 //! [`open()`]: one way to open anything for user-level I/O (NVMeDirect, HotStorage 2016, table 1:
-//! `nvmed_open`): a drive of a scenario, a served drive, a real controller, a file or block
-//! device, nothing at all.
+//! `nvmed_open`): a drive of a scenario, a served drive, a real controller, one that the kernel drives,
+//! a file or block device, nothing at all.
 //!
 //! | file | noun |
 //! |---|---|
@@ -40,7 +40,7 @@ mod target;
 use std::path::Path;
 
 use direct::{Device, Limits};
-use driver::UringConfig;
+use driver::{Passthrough, UringConfig};
 
 pub use error::{CloseError, OpenError};
 pub use keeper::DriveView;
@@ -92,7 +92,7 @@ fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<Device, OpenError> 
     Ok(Device::null(Limits { sectors, queue_depth, ..plain }))
 }
 
-/// A file or block device of the host.
+/// A file or block device of the host, or the character device of a namespace.
 fn file(path: &Path, options: &OpenOptions) -> Result<Device, OpenError> {
     exists(path)?;
     options.refuse_drive_core("a file")?;
@@ -111,7 +111,10 @@ fn file(path: &Path, options: &OpenOptions) -> Result<Device, OpenError> {
         task_work,
         ..plain
     };
-    Ok(Device::file(path, config)?)
+    match Passthrough::is_at(path) {
+        true => Ok(Device::passthrough(path, config)?),
+        false => Ok(Device::file(path, config)?),
+    }
 }
 
 /// Whether there is something that is no directory.

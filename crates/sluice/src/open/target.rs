@@ -17,7 +17,8 @@ use crate::scenario::units;
 /// | `scenario.toml`, `scenario.toml#NAME` | the drive of a scenario, of several the one of that name |
 /// | `sluice:///run/x.sock`, `…#PARTITION` | a drive that another process serves |
 /// | `vfio:0000:01:00.0`, `…#2` | a real NVMe controller that is bound to vfio-pci; its first namespace, or the one of that number |
-/// | `file.img`, `/dev/loop0`, `./null` | anything else: a file or block device of the host |
+/// | `/dev/ng0n1` | a namespace of a controller that the kernel drives, by commands of our own |
+/// | `file.img`, `/dev/nvme0n1`, `./null` | anything else: a file or block device of the host |
 ///
 /// Displays as the words that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub enum Target {
         /// The namespace, if one was named.
         nsid: Option<u32>,
     },
-    /// A file or block device of the host.
+    /// A file or block device of the host, or the character device of a namespace.
     File(PathBuf),
 }
 
@@ -177,6 +178,7 @@ mod tests {
             ("file.img", Target::File("file.img".into())),
             ("file.img#1", Target::File("file.img#1".into())),
             ("/dev/loop0", Target::File("/dev/loop0".into())),
+            ("/dev/ng0n1", Target::File("/dev/ng0n1".into())),
             ("./null", Target::File("./null".into())),
             (".toml", Target::File(".toml".into())),
             ("tomlé", Target::File("tomlé".into())),

@@ -1,9 +1,13 @@
 //! The suite on a real controller, and what only a real one has: namespaces of several formats,
 //! interrupts, events of its health, exclusive use. One test at a time: a controller has one owner.
 
+use std::time::Duration;
+
+use clock::{Component, Nanos};
 use driver::pci::{PciError, PciSystem, open_controller};
-use driver::{AttachOptions, DataPointers, DriverError};
-use nvme::{AsyncEvent, FeatureSelect, feature, log_page};
+use driver::{AttachOptions, DataPointers, DriverError, Payload, Request};
+use nvme::{AsyncEvent, FeatureSelect, Status, feature, log_page};
+use sluice::block::Device as _;
 use sluice::direct::{DeviceKind, Handle, QueueConfig, Wait};
 use sluice::open::{OpenError, OpenOptions};
 
@@ -159,4 +163,59 @@ fn guest_controller_is_reset_under_load() {
     for options in ways() {
         suite::the_controller_is_reset_under_load(&mut Rig::real(options));
     }
+}
+
+/// The system takes the controller back while it is in use: every request ends once, those after it are
+/// refused, and it is free as soon as it is closed.
+#[test]
+#[ignore = "needs a controller that is bound to vfio-pci (make test-guest)"]
+fn guest_is_let_go_when_the_system_wants_it_back() {
+    let what = target();
+    let address = what["vfio:".len()..].to_owned();
+    let device = sluice::open(&what, &OpenOptions::default()).unwrap();
+    let mut queue = device.create_queue(QueueConfig::default()).unwrap();
+    let data = device.buffer(64 << 10).unwrap();
+    let clock = device.clock();
+    for tag in 0..8 {
+        let at = Payload::At(data.at().offset(tag * 4096));
+        queue.submit(clock.now(), Request::write(tag * 8, 1, at, tag)).unwrap();
+    }
+    queue.poll(clock.now());
+    // QEMU's controller (7.2) crashes when it is stopped with requests of its own under way: it has
+    // answered by then, and nobody has looked.
+    std::thread::sleep(Duration::from_millis(500));
+    let unbound = address.clone();
+    let unbinding =
+        std::thread::spawn(move || std::fs::write("/sys/bus/pci/drivers/vfio-pci/unbind", unbound));
+    let mut ended = Vec::new();
+    let begun = clock.now();
+    let mut next = 8;
+    loop {
+        let now = clock.now();
+        assert!(now.since(begun) < Nanos::from_millis(30_000), "nobody noticed: {ended:?}");
+        assert!(!unbinding.is_finished(), "it was in use");
+        queue.poll(now);
+        ended.extend(std::iter::from_fn(|| queue.reap()).map(|done| (done.tag, done.status)));
+        if ended.last().is_some_and(|(_, status)| *status == Status::HOST_PATH_ERROR) {
+            break;
+        }
+        // Time enough to be noticed and stopped.
+        if now.since(begun) > Nanos::from_millis(3_000) && ended.len() as u64 == next {
+            queue.submit(now, Request::flush(next)).unwrap();
+            next += 1;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut tags: Vec<u64> = ended.iter().map(|(tag, _)| *tag).collect();
+    tags.sort_unstable();
+    assert_eq!(tags, (0..next).collect::<Vec<_>>(), "each once");
+    assert!(ended[..8].iter().all(|(_, status)| status.is_success()), "{ended:?}");
+    assert_eq!(next, 9, "the first one after it was refused");
+    drop((queue, data));
+    drop(device);
+    unbinding.join().unwrap().unwrap();
+    // It is still meant for vfio-pci.
+    std::fs::write("/sys/bus/pci/drivers_probe", &address).unwrap();
+    let device = sluice::open(&what, &OpenOptions::default()).unwrap();
+    assert!(device.health().unwrap().host_writes.get() >= 8);
 }

@@ -4,13 +4,11 @@
 
 use std::sync::Arc;
 
-use block::{Device, Raw};
-use clock::Component;
-use driver::{DataPointers, EmulatedQueue, Op, Payload, Request};
-use ring::{Iova, Region};
+use block::Device;
+use clock::{Component, Nanos};
+use driver::{Features, Op, Payload, Request};
+use ring::{AddressSpace, Iova, Region};
 use rng::Rng;
-
-use crate::rig::Rig;
 
 /// Requests outstanding at a time.
 const SLOTS: usize = 6;
@@ -18,6 +16,40 @@ const SLOTS: usize = 6;
 const MOST: u64 = 4 << 20;
 /// Bytes of memory of a slot: the longest request, anywhere in a page.
 const SLOT_BYTES: usize = (4 << 20) + 4096;
+
+/// What has queues: a controller with its port, or whatever was opened by its name.
+pub(crate) trait Place {
+    /// A queue.
+    type Queue: Device;
+
+    /// What there is to know of it.
+    fn facts(&self) -> Facts;
+
+    /// Where payloads are registered.
+    fn memory(&self) -> AddressSpace;
+
+    /// Makes a queue of so many entries, where it can be said.
+    fn queue(&mut self, depth: u16) -> Self::Queue;
+
+    /// Gives one back that has nothing outstanding.
+    fn close(&mut self, queue: Self::Queue);
+
+    /// Lets the other side make progress, and says what time it is.
+    fn pump(&mut self) -> Nanos;
+}
+
+/// What there is to know of a [`Place`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) sector_bytes: u32,
+    pub(crate) sectors: u64,
+    pub(crate) max_sectors: u32,
+    pub(crate) features: Features,
+    /// Memory begins on a multiple of so many bytes.
+    pub(crate) alignment: u32,
+    /// What was discarded reads as zeros: drives may do otherwise (NVMe section 5.15.2.1, DLFEAT).
+    pub(crate) discards_are_zeros: bool,
+}
 
 /// What a sector holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,16 +75,15 @@ struct Flight {
     queue: usize,
 }
 
-pub(crate) struct Load {
+pub(crate) struct Load<P: Place> {
+    facts: Facts,
     seed: u64,
     rng: Rng,
-    queues: Vec<Raw<EmulatedQueue>>,
+    queues: Vec<P::Queue>,
     slots: Vec<(Arc<Region>, Iova, Option<Flight>)>,
     held: Vec<Held>,
     sector_bytes: usize,
     stamps: u32,
-    data: DataPointers,
-    discards_are_zeros: bool,
     pub(crate) commands: u64,
 }
 
@@ -65,26 +96,24 @@ fn fill(into: &mut [u8], lba: u64, stamp: u32) {
     }
 }
 
-impl Load {
-    pub(crate) fn new(rig: &mut Rig, queues: u16, depth: u16, default_seed: u64) -> Load {
+impl<P: Place> Load<P> {
+    pub(crate) fn new(place: &mut P, queues: u16, depth: u16, default_seed: u64) -> Load<P> {
         let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok());
         let seed = seed.unwrap_or(default_seed);
         println!("SLUICE_SEED={seed}");
-        let queue = |rig: &mut Rig| {
-            let queue = rig.queue(depth).unwrap();
-            let limits = queue.limits();
-            Raw::new(queue, limits)
-        };
-        let queues = (0..queues).map(|_| queue(rig)).collect();
+        let facts = place.facts();
+        let queues = (0..queues).map(|_| place.queue(depth)).collect();
+        let memory = place.memory();
         let slot = |_| {
-            let (region, at) = rig.port.memory().provide(SLOT_BYTES).unwrap();
+            let (region, at) = memory.provide(SLOT_BYTES).unwrap();
             (region, at, None)
         };
         let slots = (0..SLOTS).map(slot).collect();
-        let sector_bytes = rig.info.sector_bytes as usize;
+        let sector_bytes = facts.sector_bytes as usize;
         // Three of the longest requests, and not all of them aligned.
-        let sectors = (3 * MOST as usize / sector_bytes).min(rig.info.sectors as usize);
+        let sectors = (3 * MOST as usize / sector_bytes).min(facts.sectors as usize);
         Load {
+            facts,
             seed,
             rng: Rng::new(seed),
             queues,
@@ -92,36 +121,30 @@ impl Load {
             held: vec![Held::Unknown; sectors],
             sector_bytes,
             stamps: 0,
-            data: rig.info.data,
-            // Other drives may, and need not (NVMe section 5.15.2.1, DLFEAT).
-            discards_are_zeros: !rig.world.is_real(),
             commands: 0,
         }
     }
 
     /// Carries `requests` requests out, then reads everything back.
-    pub(crate) fn run(&mut self, rig: &mut Rig, requests: usize) {
+    pub(crate) fn run(&mut self, place: &mut P, requests: usize) {
         let mut left = requests;
         while left > 0 || self.slots.iter().any(|s| s.2.is_some()) {
-            if left > 0 && self.begin(rig) {
+            if left > 0 && self.begin() {
                 left -= 1;
             }
-            self.step(rig);
+            self.step(place);
         }
-        self.read_back(rig);
+        self.read_back(place);
     }
 
-    pub(crate) fn close(self, rig: &mut Rig) {
+    pub(crate) fn close(self, place: &mut P) {
         for queue in self.queues {
-            let (queue, mut ended) = queue.into_queue();
-            assert!(ended.next().is_none());
-            drop(ended);
-            rig.close(queue);
+            place.close(queue);
         }
     }
 
     /// Begins a request, if there is a slot and its sectors are nobody else's.
-    fn begin(&mut self, rig: &Rig) -> bool {
+    fn begin(&mut self) -> bool {
         let Some(slot) = self.slots.iter().position(|s| s.2.is_none()) else { return false };
         let sectors_most = (MOST as usize / self.sector_bytes).min(self.held.len());
         let scale = self.rng.below(u64::from(sectors_most.ilog2()) + 1);
@@ -129,7 +152,7 @@ impl Load {
         if self.rng.below(20) == 0 {
             sectors = sectors_most as u32;
         }
-        let features = rig.info.features;
+        let features = self.facts.features;
         let op = match self.rng.below(20) {
             0 => Op::Flush,
             1 if features.discard => Op::Discard,
@@ -150,11 +173,10 @@ impl Load {
         if self.slots.iter().flat_map(|s| &s.2).any(taken) {
             return false;
         }
-        // Lists of pages begin at any dword, SGLs at any byte.
-        let unit = if self.data == DataPointers::Prp { 4 } else { 1 };
+        let unit = u64::from(self.facts.alignment);
         let offset = match self.rng.below(3) {
             0 => 0,
-            1 => self.rng.below(8) as usize * 512,
+            1 => self.rng.below(8) as usize * unit.max(512) as usize % 4096,
             _ => self.rng.below(4096 / unit) as usize * unit as usize,
         };
         self.stamps += 1;
@@ -172,13 +194,13 @@ impl Load {
         let queue = self.rng.below(self.queues.len() as u64) as usize;
         let flight = Flight { op, lba, sectors, offset, stamp, left: 0, next: 0, queue };
         self.slots[slot].2 = Some(flight);
-        self.submit(rig, slot);
+        self.submit(slot);
         true
     }
 
     /// Submits as many commands of a slot's request as its queue takes.
-    fn submit(&mut self, rig: &Rig, slot: usize) {
-        let (most, bytes) = (rig.info.max_sectors, self.sector_bytes as u64);
+    fn submit(&mut self, slot: usize) {
+        let (most, bytes) = (self.facts.max_sectors, self.sector_bytes as u64);
         let (_, at, flight) = &mut self.slots[slot];
         let Some(flight) = flight else { return };
         let now = clock::Nanos::ZERO;
@@ -193,7 +215,7 @@ impl Load {
                 Op::Read | Op::Write => Payload::At(data),
                 _ => Payload::BitBucket,
             };
-            let fua = flight.op == Op::Write && flight.stamp % 8 == 0;
+            let fua = self.facts.features.fua && flight.op == Op::Write && flight.stamp % 8 == 0;
             let request = Request {
                 op: flight.op,
                 lba,
@@ -213,8 +235,8 @@ impl Load {
     }
 
     /// Lets everything go on, and takes what has ended.
-    fn step(&mut self, rig: &mut Rig) {
-        let now = rig.world.pump();
+    fn step(&mut self, place: &mut P) {
+        let now = place.pump();
         for queue in 0..self.queues.len() {
             self.queues[queue].poll(now);
             while let Some(ended) = self.queues[queue].reap() {
@@ -238,7 +260,7 @@ impl Load {
             }
         }
         for slot in 0..SLOTS {
-            self.submit(rig, slot);
+            self.submit(slot);
         }
     }
 
@@ -248,7 +270,7 @@ impl Load {
         match flight.op {
             Op::Write => self.held[range].fill(Held::Stamp(flight.stamp)),
             Op::WriteZeroes => self.held[range].fill(Held::Zeros),
-            Op::Discard if self.discards_are_zeros => self.held[range].fill(Held::Zeros),
+            Op::Discard if self.facts.discards_are_zeros => self.held[range].fill(Held::Zeros),
             Op::Discard => self.held[range].fill(Held::Unknown),
             Op::Read => self.check(slot, &flight),
             Op::Flush | Op::Extents => {}
@@ -279,7 +301,7 @@ impl Load {
     }
 
     /// Reads everything that the model knows.
-    fn read_back(&mut self, rig: &mut Rig) {
+    fn read_back(&mut self, place: &mut P) {
         let most = MOST as usize / self.sector_bytes;
         for lba in (0..self.held.len()).step_by(most) {
             let sectors = most.min(self.held.len() - lba) as u32;
@@ -287,9 +309,9 @@ impl Load {
             let flight =
                 Flight { op: Op::Read, lba, sectors, offset: 0, stamp: 1, left: 0, next: 0, queue };
             self.slots[0].2 = Some(flight);
-            self.submit(rig, 0);
+            self.submit(0);
             while self.slots[0].2.is_some() {
-                self.step(rig);
+                self.step(place);
             }
         }
     }

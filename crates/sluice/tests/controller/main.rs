@@ -4,6 +4,7 @@
 
 mod guest;
 mod load;
+mod paths;
 mod rig;
 mod suite;
 

@@ -2,15 +2,19 @@
 
 use std::sync::{Arc, Mutex};
 
+use block::{Device, Raw};
 use clock::{Component, Nanos, RealClock};
 use drive::{
     ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
     Transfers, WriteBuffer,
 };
 use driver::pci::{self, ControllerKeeper, PciSystem};
-use driver::{AttachOptions, Controller, DriveInfo, EmulatedQueue};
+use driver::{AttachOptions, Controller, DataPointers, DriveInfo, EmulatedQueue};
 use ftl::FtlConfig;
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use ring::AddressSpace;
+
+use crate::load::{Facts, Place};
 
 /// A controller that has been brought up.
 pub(crate) struct Rig {
@@ -149,5 +153,40 @@ impl Rig {
     /// Fewer rounds where the processor is emulated, too.
     pub(crate) fn rounds(&self, rounds: usize) -> usize {
         if self.world.is_real() { rounds / 2 } else { rounds }
+    }
+}
+
+impl Place for Rig {
+    type Queue = Raw<EmulatedQueue>;
+
+    fn facts(&self) -> Facts {
+        Facts {
+            sector_bytes: self.info.sector_bytes,
+            sectors: self.info.sectors,
+            max_sectors: self.info.max_sectors,
+            features: self.info.features,
+            // Lists of pages begin at any dword, SGLs at any byte.
+            alignment: if self.info.data == DataPointers::Prp { 4 } else { 1 },
+            discards_are_zeros: !self.world.is_real(),
+        }
+    }
+
+    fn memory(&self) -> AddressSpace {
+        self.port.memory().clone()
+    }
+
+    fn queue(&mut self, depth: u16) -> Raw<EmulatedQueue> {
+        let queue = Rig::queue(self, depth).unwrap();
+        let limits = queue.limits();
+        Raw::new(queue, limits)
+    }
+
+    fn close(&mut self, mut queue: Raw<EmulatedQueue>) {
+        assert!(queue.reap().is_none());
+        Rig::close(self, queue.into_queue().0);
+    }
+
+    fn pump(&mut self) -> Nanos {
+        self.world.pump()
     }
 }

@@ -9,12 +9,14 @@ mod call;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::Waker;
 use ring::{Bus, BusWindow, Iova, Region};
+use rustix::event::EventfdFlags;
 
 use super::{PciAddress, PciError, PciSystem};
 
@@ -23,6 +25,9 @@ const BAR0: u32 = 0;
 const CONFIG: u32 = 7;
 /// Interrupts of a PCI function: MSI-X.
 const MSIX: u32 = 2;
+/// What the kernel tells of beside: that the bus has reported an error, and that it wants the function
+/// back, because it is unplugged or taken from its driver.
+const NOTICES: [u32; 2] = [3, 4];
 
 /// The command register of configuration space (PCI section 7.5.1.1.3).
 const COMMAND: u64 = 4;
@@ -41,6 +46,9 @@ pub struct VfioFunction {
     device: File,
     _group: File,
     container: File,
+    /// Where the kernel leaves its notices.
+    notices: OwnedFd,
+    called_back: AtomicBool,
     vectors: u16,
     window: BusWindow,
 }
@@ -99,14 +107,23 @@ impl VfioFunction {
         if vectors < 2 {
             return Err(unfit("has no MSI-X interrupts"));
         }
+        let notices = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| failed("being told of its end")(e.into()))?;
         let function = VfioFunction {
             address,
             device: device.into(),
             _group: group_file,
             container,
+            notices,
+            called_back: AtomicBool::new(false),
             vectors,
             window,
         };
+        // Where the kernel has no such notice, the registers tell in time.
+        for notice in NOTICES {
+            let file = function.notices.as_raw_fd();
+            let _ = call::set_vectors(function.device.as_fd(), notice, 0, &[file]);
+        }
         // A function that cannot be reset is stopped by its registers.
         let _ = call::reset(function.device.as_fd());
         function.start().map_err(failed("letting it reach memory"))?;
@@ -166,6 +183,13 @@ impl Bus for VfioFunction {
     fn connect(&self, vector: u16, waker: &Waker) -> io::Result<()> {
         let file = waker.as_fd().as_raw_fd();
         call::set_vectors(self.device.as_fd(), MSIX, vector.into(), &[file])
+    }
+
+    fn is_called_back(&self) -> bool {
+        if rustix::io::read(&self.notices, &mut [0; 8]).is_ok() {
+            self.called_back.store(true, Ordering::Relaxed);
+        }
+        self.called_back.load(Ordering::Relaxed)
     }
 }
 

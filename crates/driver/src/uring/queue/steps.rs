@@ -5,29 +5,20 @@ use std::io;
 
 use clock::Nanos;
 use nvme::Status;
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::{RETRY, Reset, UringQueue};
+use super::{RETRY, Reset, RingQueue, Stage};
 use crate::hal::Event;
-use crate::uring::flight::{Next, Stage, Step};
 use crate::uring::ring::Answer;
+use crate::uring::wire::{Course, Next, Wire};
 use crate::{Tag, TagState};
 
-impl UringQueue {
+impl<W: Wire> RingQueue<W> {
     /// Puts the step of a tag into the ring. Returns whether there was room.
     #[inline]
     pub(super) fn push(&mut self, tag: Tag) -> bool {
         let flight = &mut self.flights[usize::from(tag.0)];
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let zeros = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        let (at, left) = (flight.at(), flight.left());
-        let pushed = match flight.step {
-            Step::Transfer { write, durable } => self.ring.push_transfer(tag, write, at, durable),
-            Step::Sync => self.ring.push_sync(tag),
-            Step::Punch => self.ring.push_allocate(tag, hole, at, left),
-            Step::Zero => self.ring.push_allocate(tag, zeros, at, left),
-        };
+        let pushed = W::push(&mut self.ring, tag, &flight.course);
         if pushed {
             flight.stage = Stage::Issued;
         }
@@ -100,7 +91,8 @@ impl UringQueue {
         // The ring answers for tags that it was given.
         let flight = &mut self.flights[usize::from(tag.0)];
         flight.stage = Stage::Idle;
-        let status = match flight.answer(result, self.limits.sector_bytes) {
+        let aborted = flight.aborted;
+        let status = match flight.course.answer(result, self.limits.sector_bytes, aborted) {
             Next::Ended(status) => status,
             Next::Gone => {
                 self.gone = true;
@@ -185,7 +177,7 @@ mod tests {
     use crate::hal::{BindError, HardwareQueue, QueueState};
     use crate::uring::ring::Setup;
     use crate::uring::target::Target;
-    use crate::{Features, Limits, Payload, Request, UringConfig};
+    use crate::{Features, Limits, Payload, Request, UringConfig, UringQueue};
 
     fn queue(path: &Path, split: bool) -> UringQueue {
         std::fs::write(path, vec![0x5e; 65_536]).unwrap();
@@ -209,7 +201,9 @@ mod tests {
             registered_buffers: true,
             segments: 4,
             memory_align: 1,
+            fixed_align: 1,
             bucket_bytes: 65_536,
+            note_bytes: 0,
         };
         let facts = (limits, Features::default());
         UringQueue::new(target, setup, AddressSpace::default(), facts, Nanos(1000)).unwrap()

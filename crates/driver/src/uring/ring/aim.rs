@@ -7,9 +7,10 @@ use ::ring::Iova;
 use nvme::Status;
 
 use super::{BUCKET_SLOT, Piece, Pin, Place, Ring, UNPINNED};
+use crate::uring::wire::Wire;
 use crate::{BindError, Segment, Tag};
 
-impl Ring {
+impl<W: Wire> Ring<W> {
     #[inline]
     fn place(&self, tag: Tag) -> Result<&Place, BindError> {
         match self.places.get(usize::from(tag.0)) {
@@ -70,6 +71,25 @@ impl Ring {
         Ok(())
     }
 
+    /// Points a tag at bytes of its own, which the command carries beside payloads: `note_bytes` of them
+    /// at most.
+    pub(in crate::uring) fn aim_note(&mut self, tag: Tag, note: &[u8]) -> Result<(), BindError> {
+        self.place(tag)?;
+        let room = self.setup.note_bytes as usize;
+        if note.len() > room {
+            return Err(BindError::Refused(Status::INTERNAL));
+        }
+        let offset = 2 * self.setup.bucket_bytes as usize + usize::from(tag.0) * room;
+        self.bucket.write(offset, note);
+        let address = self.bucket.pointer(offset, note.len()).expose_provenance();
+        if self.pins[BUCKET_SLOT] == Pin::Untried {
+            let region = self.bucket.clone();
+            self.pin(BUCKET_SLOT, &region);
+        }
+        self.put(tag, address, note.len() as u32, BUCKET_SLOT);
+        Ok(())
+    }
+
     #[inline]
     fn bucket_address(&self, bytes: u32, write: bool) -> usize {
         let offset = if write { self.setup.bucket_bytes as usize } else { 0 };
@@ -78,7 +98,8 @@ impl Ring {
 
     #[inline]
     fn put(&mut self, tag: Tag, address: usize, bytes: u32, slot: usize) {
-        let buffer = if self.pins[slot] == Pin::Pinned {
+        let fits = address & (self.setup.fixed_align as usize - 1) == 0;
+        let buffer = if fits && self.pins[slot] == Pin::Pinned {
             slot as u16
         } else {
             self.stats.unregistered_transfers += 1;

@@ -2,15 +2,22 @@
 //!
 //! The numbered invariants are those of [`Ring`].
 
+use std::sync::Arc;
+
 use ::ring::Region;
-use io_uring::{opcode, squeue, types};
+use io_uring::squeue::EntryMarker;
+use io_uring::{opcode, types};
+use nvme::Sqe;
 use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 
 use super::{CANCELLATION, PIN_BYTES_MAX, Piece, Pin, Place, Ring, UNPINNED};
 use crate::Tag;
+use crate::uring::passthrough::{CommandEntry, IO, IO_VEC, Namespace};
+use crate::uring::target::Target;
+use crate::uring::wire::Wire;
 
-impl Ring {
+impl<W: Wire> Ring<W> {
     /// Asks the kernel to pin a region for all commands to come.
     #[cold]
     pub(super) fn pin(&mut self, slot: usize, region: &Region) {
@@ -32,6 +39,46 @@ impl Ring {
         }
     }
 
+    #[inline]
+    fn push_command(&mut self, tag: Tag, mut entry: W::Submission, side: bool) -> bool {
+        entry.set_user_data(tag.0.into());
+        let Some(place) = self.places.get_mut(usize::from(tag.0)).filter(|p| !p.in_kernel) else {
+            return false;
+        };
+        let ring = if side { self.side.as_mut().unwrap_or(&mut self.data) } else { &mut self.data };
+        // SAFETY: the entry names memory of the tag's place only, which stays valid and in place
+        // until the kernel has answered (1. to 3. above); the file is kept by who made the ring.
+        let pushed = unsafe { ring.submission().push(&entry) }.is_ok();
+        place.in_kernel = pushed;
+        self.in_kernel += u32::from(pushed);
+        self.stats.entries += u64::from(pushed);
+        pushed
+    }
+
+    /// Asks the kernel to give a command up; without a tag, every one.
+    pub(in crate::uring) fn cancel(&mut self, tag: Option<Tag>) {
+        // Answers to cancellations must not crowd out those of commands: as many as the queue is
+        // deep fit into a completion ring, which is twice as long.
+        if self.cancellations >= self.setup.depth.into() {
+            return;
+        }
+        let which = match tag {
+            Some(tag) => types::CancelBuilder::user_data(tag.0.into()),
+            None => types::CancelBuilder::any(),
+        };
+        let entry = opcode::AsyncCancel2::new(which).build().user_data(CANCELLATION).into();
+        for ring in std::iter::once(&mut self.data).chain(&mut self.side) {
+            // SAFETY: the entry names no memory.
+            if unsafe { ring.submission().push(&entry) }.is_ok() {
+                self.cancellations += 1;
+                self.stats.entries += 1;
+                self.stats.cancellations += 1;
+            }
+        }
+    }
+}
+
+impl Ring<Arc<Target>> {
     /// Puts a transfer between the tag's place and `offset` of the file into the ring. Returns
     /// whether it had room.
     #[inline]
@@ -69,13 +116,13 @@ impl Ring {
                 (false, slot) => opcode::ReadFixed::new(fd, at, bytes, slot).offset(offset).build(),
             }
         };
-        self.push_command(tag, entry, false)
+        self.push_command(tag, entry.flags(self.fd_flags), false)
     }
 
     /// Puts an `fdatasync` into the ring.
     pub(in crate::uring) fn push_sync(&mut self, tag: Tag) -> bool {
         let entry = opcode::Fsync::new(self.fd).flags(types::FsyncFlags::DATASYNC).build();
-        self.push_command(tag, entry, true)
+        self.push_command(tag, entry.flags(self.fd_flags), true)
     }
 
     /// Puts a `fallocate` into the ring.
@@ -88,44 +135,34 @@ impl Ring {
     ) -> bool {
         let entry =
             opcode::Fallocate::new(self.fd, bytes).offset(offset).mode(mode.bits() as i32).build();
-        self.push_command(tag, entry, true)
+        self.push_command(tag, entry.flags(self.fd_flags), true)
     }
+}
 
+impl Ring<Arc<Namespace>> {
+    /// Puts a command of the NVM command set into the ring, whose data is at the tag's place, if it has
+    /// any. Returns whether it had room. The kernel maps as many bytes as the place has, whatever the
+    /// command says; those who plan commands have both agree.
     #[inline]
-    fn push_command(&mut self, tag: Tag, entry: squeue::Entry, side: bool) -> bool {
-        let entry = entry.flags(self.fd_flags).user_data(tag.0.into());
-        let Some(place) = self.places.get_mut(usize::from(tag.0)).filter(|p| !p.in_kernel) else {
-            return false;
-        };
-        let ring = if side { self.side.as_mut().unwrap_or(&mut self.data) } else { &mut self.data };
-        // SAFETY: the entry names memory of the tag's place only, which stays valid and in place
-        // until the kernel has answered (1. to 3. above); the file is kept by who made the ring.
-        let pushed = unsafe { ring.submission().push(&entry) }.is_ok();
-        place.in_kernel = pushed;
-        self.in_kernel += u32::from(pushed);
-        self.stats.entries += u64::from(pushed);
-        pushed
-    }
-
-    /// Asks the kernel to give a command up; without a tag, every one.
-    pub(in crate::uring) fn cancel(&mut self, tag: Option<Tag>) {
-        // Answers to cancellations must not crowd out those of commands: as many as the queue is
-        // deep fit into a completion ring, which is twice as long.
-        if self.cancellations >= self.setup.depth.into() {
-            return;
+    pub(in crate::uring) fn push_nvme(&mut self, tag: Tag, sqe: &Sqe, with_data: bool) -> bool {
+        let Some(place) = self.places.get(usize::from(tag.0)) else { return false };
+        let Place { address, bytes, buffer, pieces, first, .. } = *place;
+        let mut command = CommandEntry::new(sqe);
+        let mut operation = IO;
+        let mut fixed = None;
+        if with_data && pieces > 0 {
+            let start = usize::from(tag.0) * usize::from(self.setup.segments) + usize::from(first);
+            let vector = self.pieces[start..start + usize::from(pieces)].as_ptr();
+            operation = IO_VEC;
+            command.set_data(vector.expose_provenance() as u64, pieces.into());
+        } else if with_data {
+            command.set_data(address as u64, bytes);
+            fixed = (buffer != UNPINNED).then_some(buffer);
         }
-        let which = match tag {
-            Some(tag) => types::CancelBuilder::user_data(tag.0.into()),
-            None => types::CancelBuilder::any(),
-        };
-        let entry = opcode::AsyncCancel2::new(which).build().user_data(CANCELLATION);
-        for ring in std::iter::once(&mut self.data).chain(&mut self.side) {
-            // SAFETY: the entry names no memory.
-            if unsafe { ring.submission().push(&entry) }.is_ok() {
-                self.cancellations += 1;
-                self.stats.entries += 1;
-                self.stats.cancellations += 1;
-            }
-        }
+        let entry = opcode::UringCmd80::new(self.fd, operation)
+            .cmd(command.to_bytes())
+            .buf_index(fixed)
+            .build();
+        self.push_command(tag, entry.flags(self.fd_flags), false)
     }
 }

@@ -34,16 +34,16 @@ const BLOCK: u32 = 4096;
 
 /// What an I/O took.
 #[derive(Clone, Copy, Debug)]
-struct Cost {
+pub(super) struct Cost {
     /// I/Os per second.
-    iops: f64,
+    pub(super) iops: f64,
     /// CPU time of an I/O, in nanoseconds.
-    cpu_ns: f64,
+    pub(super) cpu_ns: f64,
 }
 
 /// What the owner of a device does when nothing moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+pub(super) enum Wait {
     Sleep,
     Spin,
 }
@@ -160,7 +160,7 @@ fn mq(device: &mut Uring) -> Result<block::Queue<driver::UringQueue>, BenchError
 }
 
 /// Reads at random with `depth` requests under way for `runtime`, whatever the block layer is.
-fn closed_loop<D: Device>(
+pub(super) fn closed_loop<D: Device>(
     device: &mut D,
     depth: u16,
     runtime: Nanos,

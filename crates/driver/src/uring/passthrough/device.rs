@@ -1,0 +1,192 @@
+//! [`Passthrough`]: a namespace under the kernel's driver as a device with hardware queues.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ::ring::AddressSpace;
+use clock::Nanos;
+use nvme::{AdminCommand, FeatureSelect, HealthLog};
+
+use super::Namespace;
+use crate::DriveInfo;
+use crate::hal::{Features, Limits, LowLevelDriver};
+use crate::uring::ring::Setup;
+use crate::uring::wire::NOTE_BYTES;
+use crate::uring::{Polling, RingQueue, TaskWork, UringConfig, UringError};
+
+/// A hardware queue of a namespace under the kernel's driver.
+pub type PassthroughQueue = RingQueue<Arc<Namespace>>;
+
+/// A namespace of a controller that the kernel drives (`/dev/ng0n1`), by io_uring passthrough.
+///
+/// Whoever may write to the device may send it commands, the kernel says which; all of its I/O queues
+/// are the kernel's.
+#[derive(Debug)]
+pub struct Passthrough {
+    namespace: Arc<Namespace>,
+    memory: AddressSpace,
+    limits: Limits,
+    features: Features,
+    setup: Setup,
+    reset_patience: Nanos,
+    queues: Vec<Option<PassthroughQueue>>,
+}
+
+impl Passthrough {
+    /// Whether `path` is the generic character device of an NVMe namespace.
+    pub fn is_at(path: impl AsRef<Path>) -> bool {
+        Namespace::is_at(path.as_ref())
+    }
+
+    /// Opens the namespace, with registrations of its own. `exclusive` holds its block device, so that
+    /// nothing mounts it meanwhile; `transfer_bytes_max` bounds transfers below what the controller and the
+    /// kernel take.
+    ///
+    /// # Errors
+    /// [`UringError`]; [`UringError::Conflict`] for what passthrough has not: the page cache, sectors of
+    /// another size, polled completions.
+    pub fn open(path: impl AsRef<Path>, config: UringConfig) -> Result<Passthrough, UringError> {
+        config.check()?;
+        if !config.direct {
+            return Err(UringError::Conflict("commands of a controller go past the page cache"));
+        }
+        if config.polling == Polling::Required {
+            return Err(UringError::Conflict("completions of passed commands are not polled for"));
+        }
+        let namespace = Arc::new(Namespace::open(path.as_ref(), &config)?);
+        let info = namespace.info();
+        let sector_bytes = info.sector_bytes;
+        if let Some(asked) = config.sector_bytes
+            && asked != sector_bytes
+        {
+            return Err(UringError::Sector { asked, needed: sector_bytes });
+        }
+        config.check_transfer(sector_bytes)?;
+        let max_sectors = info.max_sectors.min(config.transfer_bytes_max / sector_bytes);
+        let limits = Limits {
+            sector_bytes,
+            sectors: info.sectors,
+            max_sectors,
+            optimal_sectors: info.optimal_sectors,
+            queue_depth: config.depth.into(),
+            volatile_cache: info.volatile_cache,
+        };
+        let writable = !namespace.read_only();
+        let segments = config.segments.min(info.features.segments);
+        let features = Features {
+            segments,
+            fua: writable,
+            discard: writable && info.features.discard,
+            write_zeroes: writable && info.features.write_zeroes,
+            extents: false,
+        };
+        let setup = Setup {
+            depth: config.depth,
+            polled: false,
+            split: false,
+            submission_thread: config.submission_thread,
+            deferred: config.task_work == TaskWork::Deferred,
+            registered_file: config.registered_file,
+            registered_buffers: config.registered_buffers,
+            segments,
+            // What the controller does not take as it is the kernel copies.
+            memory_align: 1,
+            fixed_align: namespace.fixed_align(),
+            bucket_bytes: max_sectors * sector_bytes,
+            note_bytes: NOTE_BYTES as u32,
+        };
+        let reset_patience = config.reset_patience;
+        let memory = AddressSpace::default();
+        let queues = Vec::new();
+        let mut device =
+            Passthrough { namespace, memory, limits, features, setup, reset_patience, queues };
+        device.queues = (0..config.queues)
+            .map(|_| device.make_queue().map(Some))
+            .collect::<Result<_, UringError>>()?;
+        Ok(device)
+    }
+
+    /// Makes a further hardware queue, which is not among those that
+    /// [`take_queue`](LowLevelDriver::take_queue) hands out. It goes when it is dropped.
+    ///
+    /// # Errors
+    /// What setting up a ring returns: no memory, too many open files.
+    pub fn make_queue(&self) -> Result<PassthroughQueue, UringError> {
+        let facts = (self.limits, self.features);
+        let (namespace, memory) = (self.namespace.clone(), self.memory.clone());
+        RingQueue::new(namespace, self.setup, memory, facts, self.reset_patience)
+            .map_err(UringError::ring)
+    }
+
+    /// What the controller and the namespace say of themselves; `io_queues` are the kernel's.
+    pub fn info(&self) -> &DriveInfo {
+        self.namespace.info()
+    }
+
+    /// Reads the controller's health log.
+    ///
+    /// # Errors
+    /// [`UringError::Nvme`] with the controller's refusal; [`UringError::Open`] with the kernel's.
+    pub fn health(&self) -> Result<HealthLog, UringError> {
+        self.namespace.health()
+    }
+
+    /// The value of a feature ([`nvme::feature`]).
+    ///
+    /// # Errors
+    /// As of [`health`](Passthrough::health).
+    pub fn get_feature(&self, fid: u8, select: FeatureSelect) -> Result<u32, UringError> {
+        self.namespace.admin(AdminCommand::GetFeatures { fid, select, member: 0 }, &mut [])
+    }
+}
+
+impl LowLevelDriver for Passthrough {
+    type Queue = PassthroughQueue;
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn queues(&self) -> u16 {
+        self.queues.len() as u16
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    fn take_queue(&mut self, index: u16) -> Option<PassthroughQueue> {
+        self.queues.get_mut(usize::from(index))?.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_namespace_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, [0; 4096]).unwrap();
+        let file = file.to_str().unwrap();
+        for path in ["/dev/null", file, dir.path().to_str().unwrap()] {
+            assert!(!Passthrough::is_at(path));
+            let error = Passthrough::open(path, UringConfig::default()).unwrap_err();
+            assert!(matches!(error, UringError::Kind { .. }), "{error}");
+        }
+        assert!(!Passthrough::is_at("/dev/no-such-device"));
+        let plain = UringConfig::default();
+        for config in [
+            UringConfig { direct: false, ..plain },
+            UringConfig { polling: Polling::Required, ..plain },
+        ] {
+            let error = Passthrough::open(file, config).unwrap_err();
+            assert!(matches!(error, UringError::Conflict(_)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `sluice bench block|hiops --device WHAT`: what the block layer and every completion strategy add on a
+//! device of this machine, whichever way it is opened: a controller (`vfio:ADDRESS`), a namespace beside
+//! the kernel's driver (`/dev/ng0n1`), a file or block device, a scenario's drive.
+//!
+//! 4 KB random reads, nothing is written. `block`: one owner of a queue, *raw* and under the *mq* block
+//! layer, sleeping and spinning (SYSTOR'13 section 5: *raw* is what a layer is measured against).
+//! `hiops`: threads that wait, by strategy (ATC'14, HIOPS figure 9). CPU time is the whole process's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block::completion::{Blocking, BlockingConfig, Member, Source, Strategy};
+use block::{BlockLayer, Config, Raw};
+use clock::{Nanos, RealClock};
+use direct::QueueConfig;
+use driver::{LowLevelDriver, Passthrough, Uring, UringConfig};
+use rng::Rng;
+
+use super::uring::{Cost, Wait, closed_loop, cpu_time};
+use super::{BenchError, Effort, Measurement, Sink};
+use crate::open::{OpenOptions, Target, open_target};
+
+/// Bytes of a read.
+const BLOCK: u32 = 4096;
+/// Threads that wait.
+const THREADS: u16 = 4;
+/// Of strategies that poll.
+const INTERVAL: Nanos = Nanos::from_micros(50);
+
+/// What is done with a device's driver once it is open.
+trait Use {
+    /// What comes of it.
+    type Result;
+
+    fn run<D>(self, driver: &mut D) -> Result<Self::Result, BenchError>
+    where
+        D: LowLevelDriver,
+        D::Queue: 'static;
+}
+
+/// Opens what `what` names as a driver with a queue of `depth` tags.
+fn on<U: Use>(what: &str, depth: u16, action: U) -> Result<U::Result, BenchError> {
+    let target: Target = what.parse()?;
+    if let Target::File(path) = &target {
+        let config = UringConfig { depth, read_only: true, ..UringConfig::default() };
+        return match Passthrough::is_at(path) {
+            true => action.run(&mut Passthrough::open(path, config)?),
+            false => action.run(&mut Uring::open(path, config)?),
+        };
+    }
+    let device = open_target(&target, &OpenOptions::default())?;
+    let config = QueueConfig { depth: depth.saturating_add(1), interrupts: true };
+    let mut queues = device.drive_queues(1, config).map_err(crate::open::OpenError::from)?;
+    action.run(&mut queues)
+}
+
+/// One owner of a queue.
+struct Owner {
+    mq: bool,
+    wait: Wait,
+    depth: u16,
+    runtime: Nanos,
+}
+
+impl Use for Owner {
+    type Result = Cost;
+
+    fn run<D>(self, driver: &mut D) -> Result<Cost, BenchError>
+    where
+        D: LowLevelDriver,
+        D::Queue: 'static,
+    {
+        let Owner { mq, wait, depth, runtime } = self;
+        if mq {
+            let config = Config { queue_depth: depth.into(), ..Config::default() };
+            let (_layer, queues) = BlockLayer::open(driver, &config)?;
+            let mut queue = queues.into_iter().next().ok_or(BenchError::Thread("a queue"))?;
+            return closed_loop(&mut queue, depth, runtime, wait);
+        }
+        let limits = driver.limits();
+        let queue = driver.take_queue(0).ok_or(BenchError::Thread("a queue"))?;
+        closed_loop(&mut Raw::new(queue, limits), depth, runtime, wait)
+    }
+}
+
+/// Measures what the block layer costs on the device.
+///
+/// # Errors
+/// When it cannot be opened or read, or when the output fails.
+pub(super) fn block(what: &str, effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let runtime = effort.choose(Nanos::from_millis(2000), Nanos::from_millis(100));
+    for depth in [1, 8] {
+        for (wait, how) in [(Wait::Sleep, "sleeping"), (Wait::Spin, "spinning")] {
+            let measure = |mq| on(what, depth, Owner { mq, wait, depth, runtime });
+            let (raw, mq) = (measure(false)?, measure(true)?);
+            let case =
+                |way: &str| format!("{way} over {what}, {how}, 4 KB random reads, QD {depth}");
+            let of = |way, metric, value, unit| {
+                Measurement::new("block", case(way), metric, value, unit)
+            };
+            sink.push(of("raw", "iops", raw.iops, "1/s"))?;
+            sink.push(of("raw", "cpu_per_io", raw.cpu_ns, "ns"))?;
+            sink.push(of("mq", "iops", mq.iops, "1/s").against("raw", raw.iops))?;
+            sink.push(of("mq", "cpu_per_io", mq.cpu_ns, "ns").against("raw", raw.cpu_ns))?;
+        }
+    }
+    Ok(())
+}
+
+/// Threads that wait for their reads.
+struct Waiting {
+    strategy: Strategy,
+    runtime: Nanos,
+}
+
+impl Use for Waiting {
+    type Result = Cost;
+
+    fn run<D>(self, driver: &mut D) -> Result<Cost, BenchError>
+    where
+        D: LowLevelDriver,
+        D::Queue: 'static,
+    {
+        let config = BlockingConfig {
+            threads: THREADS,
+            request_bytes: BLOCK.max(driver.limits().sector_bytes),
+            strategy: self.strategy,
+            ..BlockingConfig::default()
+        };
+        let (blocking, queues) = Blocking::open(Member::take_all(driver), Source::Queues, &config)?;
+        let sectors = (BLOCK / blocking.sector_bytes()).max(1);
+        let places = blocking.striped().sectors() / u64::from(sectors);
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = (0..).zip(queues).map(|(seed, queue)| {
+            let stop = stop.clone();
+            std::thread::spawn(move || -> Result<u64, &'static str> {
+                let (mut waiter, mut rng) = (queue.enter(), Rng::new(seed));
+                let mut done = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    let lba = rng.below(places) * u64::from(sectors);
+                    let read = waiter.read_at(lba, sectors, 0).map_err(|_| "a read")?;
+                    if !read.status.is_success() {
+                        return Err("a read");
+                    }
+                    done += 1;
+                }
+                Ok(done)
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let (clock, cpu) = (RealClock::start(), cpu_time());
+        std::thread::sleep(std::time::Duration::from_nanos(self.runtime.0));
+        stop.store(true, Ordering::Relaxed);
+        let mut done = 0;
+        for thread in threads {
+            let ended = thread.join().map_err(|_| BenchError::Thread("a reader"))?;
+            done += ended.map_err(BenchError::Thread)?;
+        }
+        let (time, used) = (clock.now(), cpu_time().since(cpu));
+        drop(blocking);
+        let done = done.max(1) as f64;
+        Ok(Cost { iops: done * 1e9 / time.0.max(1) as f64, cpu_ns: used.0 as f64 / done })
+    }
+}
+
+/// Measures every completion strategy on the device.
+///
+/// # Errors
+/// As of [`block`].
+pub(super) fn strategies(
+    what: &str,
+    effort: Effort,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let runtime = effort.choose(Nanos::from_millis(2000), Nanos::from_millis(100));
+    for name in Strategy::NAMES {
+        let strategy = Strategy::named(name, INTERVAL)?;
+        let cost = on(what, 2 * THREADS, Waiting { strategy, runtime })?;
+        let case = format!("{name} over {what}, {THREADS} threads, 4 KB random reads");
+        sink.push(Measurement::new("hiops", &case, "iops", cost.iops, "1/s"))?;
+        sink.push(Measurement::new("hiops", &case, "cpu_per_io", cost.cpu_ns, "ns"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Format;
+    use super::*;
+
+    #[test]
+    fn a_file_is_measured_as_any_device_is() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(8 << 20).unwrap();
+        let what = file.path().to_str().unwrap();
+        type Run = fn(&str, Effort, &mut Sink<'_>) -> Result<(), BenchError>;
+        let runs: [(Run, usize); 2] = [(block, 16), (strategies, 2 * Strategy::NAMES.len())];
+        for (run, rows) in runs {
+            let mut out = Vec::new();
+            let mut sink = Sink::new(&mut out, Format::Json);
+            run(what, Effort::Quick, &mut sink).unwrap();
+            sink.finish().unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert_eq!(text.lines().filter(|line| line.contains(what)).count(), rows, "{text}");
+        }
+        let mut out = Vec::new();
+        let refused = block("null", Effort::Quick, &mut Sink::new(&mut out, Format::Json));
+        assert!(refused.unwrap_err().to_string().contains("no drive"));
+    }
+}
