@@ -64,7 +64,7 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in a Li
 	  esac; \
 	  scripts/guest scripts/guest-controller "$$suite" "$$built/sluice" "$${programs[@]}"
 
-fuzz: ## libFuzzer on what drives read from rings and servers and clients from sockets, FUZZ_SECONDS (60) each
+fuzz: ## libFuzzer on what drives and hosts read from rings and servers and clients from sockets, FUZZ_SECONDS (60) each
 	scripts/fuzz $(FUZZ_TARGETS)
 
 test-sanitizer: ## the crates with unsafe code under AddressSanitizer, where a nightly toolchain is installed

@@ -52,16 +52,22 @@ pub trait Device: Component {
     /// Whom the drive wakes when something completes while the submitter's runner is parked.
     fn set_waker(&mut self, waker: Waker);
 
+    /// Says that several threads will use the device in turns, while nothing is outstanding: what was made
+    /// for one thread alone is made again.
+    fn share(&mut self) {}
+
     /// Whether a submitter can [`rest`](Device::rest) in the device instead of parking.
     fn rests(&self) -> bool {
         false
     }
 
-    /// Gives the drive what was submitted and sleeps until there is something to reap, or for `timeout`
-    /// at most ([`Nanos::MAX`]: without limit), all in one step: for a submitter with nothing else to
-    /// wait for. After [`Rest::Unable`] nothing has happened: it polls, and parks.
-    fn rest(&mut self, timeout: Nanos) -> Rest {
-        let _ = timeout;
+    /// Gives the drive what was submitted and sleeps until the drive has something to say, until the
+    /// device's own [deadline](Component::deadline), or `until` at most ([`Nanos::MAX`]: without limit),
+    /// all in one step: for a submitter with nothing else to wait for. Whatever it returns, the submitter
+    /// [polls](Component::poll) next, by the time that it is then; after [`Rest::Unable`] it parks if that
+    /// has found nothing.
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        let _ = (now, until);
         Rest::Unable
     }
 }
@@ -82,11 +88,14 @@ impl<D: Device + ?Sized> Device for &mut D {
     fn set_waker(&mut self, waker: Waker) {
         (**self).set_waker(waker);
     }
+    fn share(&mut self) {
+        (**self).share();
+    }
     fn rests(&self) -> bool {
         (**self).rests()
     }
-    fn rest(&mut self, timeout: Nanos) -> Rest {
-        (**self).rest(timeout)
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        (**self).rest(now, until)
     }
 }
 
@@ -106,10 +115,13 @@ impl<D: Device + ?Sized> Device for Box<D> {
     fn set_waker(&mut self, waker: Waker) {
         (**self).set_waker(waker);
     }
+    fn share(&mut self) {
+        (**self).share();
+    }
     fn rests(&self) -> bool {
         (**self).rests()
     }
-    fn rest(&mut self, timeout: Nanos) -> Rest {
-        (**self).rest(timeout)
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        (**self).rest(now, until)
     }
 }

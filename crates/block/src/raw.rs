@@ -154,12 +154,15 @@ impl<Q: HardwareQueue> Device for Raw<Q> {
     }
 
     #[inline]
-    fn rest(&mut self, timeout: Nanos) -> Rest {
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
         // What can be reaped now must not wait.
-        match self.found.is_some() || !self.refused.is_empty() {
-            true => Rest::Unable,
-            false => self.queue.rest(timeout),
+        if self.found.is_some() || !self.refused.is_empty() {
+            return Rest::Unable;
         }
+        self.queue.rest(match self.queue.deadline().min(until) {
+            Nanos::MAX => Nanos::MAX,
+            until => until.since(now),
+        })
     }
 }
 

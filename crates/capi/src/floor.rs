@@ -1,6 +1,6 @@
 //! [`Floor`]: what a queue of the C interface is, a hardware queue alone or behind a scheduler.
 
-use block::{Busy, Completion, Device, Group, Limits, Request};
+use block::{Busy, Completion, Device, Group, Limits, Request, Rest};
 use clock::{Component, Nanos, Waker};
 use direct::{Grouped, Queue, Scheduled};
 use ring::AddressSpace;
@@ -64,6 +64,19 @@ impl Device for Floor {
 
     fn set_waker(&mut self, waker: Waker) {
         on!(self, floor => floor.set_waker(waker));
+    }
+
+    fn share(&mut self) {
+        on!(self, floor => floor.share());
+    }
+
+    fn rests(&self) -> bool {
+        on!(self, floor => floor.rests())
+    }
+
+    #[inline]
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        on!(self, floor => floor.rest(now, until))
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::{Busy, Completion, Device, Group, Limits, Request};
+use block::{Busy, Completion, Device, Group, Limits, Request, Rest};
 use clock::{Component, Nanos, Waker};
 use direct::{Grouped, Seat, SharedQueue};
 use ring::AddressSpace;
@@ -203,6 +203,23 @@ impl Device for Lane {
             Way::Own(floor) => floor.set_waker(waker),
             Way::Seat(seat) => seat.set_waker(waker),
             Way::Left => {}
+        }
+    }
+
+    fn rests(&self) -> bool {
+        match &self.way {
+            Way::Own(floor) => floor.rests(),
+            Way::Seat(seat) => seat.rests(),
+            Way::Left => false,
+        }
+    }
+
+    #[inline]
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        match &mut self.way {
+            Way::Own(floor) => floor.rest(now, until),
+            Way::Seat(seat) => seat.rest(now, until),
+            Way::Left => Rest::Unable,
         }
     }
 }

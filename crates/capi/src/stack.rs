@@ -1,6 +1,6 @@
 //! [`Stack`]: what a handle is made of: one lane or several, behind a block cache or not.
 
-use block::{Busy, Completion, Device, Limits, Request};
+use block::{Busy, Completion, Device, Limits, Request, Rest};
 use clock::{Component, Nanos, Waker};
 use direct::{Cache, CacheStats, Lanes};
 use ring::AddressSpace;
@@ -71,5 +71,14 @@ impl Device for Stack {
 
     fn set_waker(&mut self, waker: Waker) {
         on!(self, top => top.set_waker(waker));
+    }
+
+    fn rests(&self) -> bool {
+        on!(self, top => top.rests())
+    }
+
+    #[inline]
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        on!(self, top => top.rest(now, until))
     }
 }

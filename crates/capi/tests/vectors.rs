@@ -3,6 +3,8 @@
 
 #[macro_use]
 mod support;
+#[path = "vectors/served.rs"]
+mod served;
 
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
@@ -11,6 +13,9 @@ use sluice_c::*;
 use support::last_error;
 
 const SECTOR: usize = 4096;
+const DRIVE: &str = "[drive]\nname = \"d0\"\npreset = \"femu-default\"\npersonality = \"open-channel\"\n\
+                     geometry = { channels = 2, pus = 4, chunks = 24, pages = 64 }\n\
+                     timing = { read = \"5us\", program = \"10us\", erase = \"20us\" }\n";
 
 /// An open-channel drive of a scenario, with a vector queue and a buffer of 64 sectors.
 struct Vectors {
@@ -25,10 +30,7 @@ impl Vectors {
     fn new(wait: u32) -> Vectors {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("drive.toml");
-        let text = "[drive]\nname = \"d0\"\npreset = \"femu-default\"\npersonality = \"open-channel\"\n\
-                    geometry = { channels = 2, pus = 4, chunks = 24, pages = 64 }\n\
-                    timing = { read = \"5us\", program = \"10us\", erase = \"20us\" }\n";
-        std::fs::write(&file, text).unwrap();
+        std::fs::write(&file, DRIVE).unwrap();
         let what = CString::new(file.to_str().unwrap()).unwrap();
         Vectors::open(&what, wait, folder)
     }
@@ -131,8 +133,7 @@ fn a_drives_shape_is_told_and_its_addresses_made() {
 }
 
 /// Writes, reads, copies and erases; what a chunk says of itself follows.
-fn lives(wait: u32) {
-    let v = Vectors::new(wait);
+fn lives(v: Vectors) {
     let unit = v.geometry.ws_min;
     let mut failed = 77;
     for pu in 0..8 {
@@ -212,12 +213,12 @@ fn unsafe_read(v: &Vectors, addresses: &[u64]) -> i32 {
 
 #[test]
 fn sectors_are_written_read_copied_and_erased_by_polling() {
-    lives(SLUICE_WAIT_POLL);
+    lives(Vectors::new(SLUICE_WAIT_POLL));
 }
 
 #[test]
 fn the_same_asleep() {
-    lives(SLUICE_WAIT_EVENT);
+    lives(Vectors::new(SLUICE_WAIT_EVENT));
 }
 
 #[test]
@@ -261,8 +262,7 @@ fn out_of_band_bytes_travel_with_their_sectors() {
 }
 
 /// Many at once, more than there is room for, with calls that wait in between: each ends exactly once.
-fn many(wait: u32) {
-    let v = Vectors::new(wait);
+fn many(v: Vectors) {
     let unit = v.geometry.ws_min;
     let (units, pus) = (4u32, 8u32);
     let lists: Vec<Vec<u64>> = (0..units)
@@ -322,12 +322,12 @@ fn many(wait: u32) {
 
 #[test]
 fn many_at_once_end_once_each() {
-    many(SLUICE_WAIT_POLL);
+    many(Vectors::new(SLUICE_WAIT_POLL));
 }
 
 #[test]
 fn many_at_once_end_once_each_asleep() {
-    many(SLUICE_WAIT_EVENT);
+    many(Vectors::new(SLUICE_WAIT_EVENT));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! A doorbell on a spinning runner costs one load; on a parked one, one system call. The protocol
 //! is the flag dance of a futex: the sleeper raises `parked`, looks for work once more, and only
 //! then blocks; the waker publishes its work first and looks at `parked` second. Both sides put a
-//! sequentially consistent fence between their two steps, so at least one of them sees the other.
+//! sequentially consistent fence between their two steps, so at least one of them sees the other. Of many
+//! wakers in this process one makes the system call: the first takes the flag down.
 //!
 //! Who wakes from another process has a [link](crate::Link): a flag of its own in memory that both
 //! processes see, and a descriptor. The dance is the same.
@@ -153,7 +154,9 @@ impl Waker {
         fence(Ordering::SeqCst);
         match &self.end {
             End::Near(shared) => {
-                if shared.parked.load(Ordering::Relaxed) {
+                // One signal ends the sleep: who takes the flag down sends it, and others need not. Whoever
+                // sleeps again raises the flag and looks once more first, and sees what they have published.
+                if shared.is_parked() && shared.parked.swap(false, Ordering::Relaxed) {
                     shared.signal();
                 }
             }
@@ -232,6 +235,53 @@ mod tests {
         let before = std::time::Instant::now();
         parker.park(&[], Nanos::from_millis(5)).unwrap();
         assert!(before.elapsed().as_millis() >= 4, "slept for the whole timeout");
+    }
+
+    #[test]
+    fn many_wakes_of_one_sleep_are_one_signal() {
+        let parker = Parker::new().unwrap();
+        for round in 0..3 {
+            parker.prepare();
+            (0..5).for_each(|_| parker.waker().wake());
+            let mut count = [0u8; 8];
+            rustix::io::read(&parker.shared.event, &mut count).unwrap();
+            assert_eq!(u64::from_ne_bytes(count), 1, "round {round}");
+            parker.unpark();
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_when_many_wake_one() {
+        const EACH: u64 = 5_000;
+        let parker = Parker::new().unwrap();
+        let published: Arc<[AtomicU64; 4]> = Arc::default();
+        let wakers: Vec<_> = (0..4)
+            .map(|which| {
+                let (waker, published) = (parker.waker(), published.clone());
+                std::thread::spawn(move || {
+                    for n in 1..=EACH {
+                        published[which].store(n, Ordering::Release);
+                        waker.wake();
+                        if n % 64 == which as u64 {
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let seen = || published.iter().map(|n| n.load(Ordering::Acquire)).sum::<u64>();
+        let mut last = 0;
+        while last < 4 * EACH {
+            parker.prepare();
+            let now = seen();
+            match now > last {
+                true => parker.unpark(),
+                // Without a limit: a wake that is lost is a test that does not end.
+                false => parker.park(&[], Nanos::MAX).unwrap(),
+            }
+            last = seen();
+        }
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use clock::{Nanos, RealClock};
 use driver::pci::OpenedController;
 use driver::{
     Controller, DataPointers, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null,
-    Passthrough, QueuePair, Uring, UringConfig,
+    Passthrough, QueuePair, Uring, UringConfig, UringQueue,
 };
 use lightnvm::vector::VectorQueue;
 use nvme::ChunkDescriptor;
@@ -509,6 +509,14 @@ impl DriveWay {
 }
 
 impl Opened {
+    /// A file's queue for several threads, where those that are made otherwise are for one.
+    pub(crate) fn shared_file_queue(&self) -> Option<UringQueue> {
+        match &self.way {
+            Way::File(uring) if uring.is_of_one_thread() => uring.make_shared_queue().ok(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -208,28 +208,23 @@ impl<D: Device> Handle<D> {
     /// `limit`, if that is done in the device. Whether it was.
     #[inline]
     fn advance(&mut self, limit: Nanos) -> bool {
-        let rested = self.rests && self.ready.is_empty() && self.rest(limit);
-        if !rested {
-            self.poll();
+        if self.rests && self.ready.is_empty() {
+            return self.rest(limit);
         }
-        rested
+        self.poll();
+        false
     }
 
     fn rest(&mut self, limit: Nanos) -> bool {
-        let (begin, deadline) = (self.clock.now(), self.device.deadline().min(limit));
-        let timeout = match deadline {
-            Nanos::MAX => Nanos::MAX,
-            deadline => deadline.since(begin),
-        };
-        match self.device.rest(timeout) {
-            Rest::Unable => return false,
-            Rest::Found => {}
-            Rest::Slept => {
-                self.waiter.slept += self.clock.now().since(begin);
-                self.waiter.sleeps += 1;
-            }
+        let begin = self.clock.now();
+        let rest = self.device.rest(begin, limit);
+        let now = if rest == Rest::Slept { self.clock.now() } else { begin };
+        self.device.poll(now);
+        if rest == Rest::Slept {
+            self.waiter.slept += now.since(begin);
+            self.waiter.sleeps += 1;
         }
-        true
+        rest != Rest::Unable
     }
 
     /// Nothing has come: waits as it was told to, until `limit` at most, unless it has `rested`.
@@ -267,7 +262,7 @@ impl<D: Device> Handle<D> {
         }
         loop {
             let rested = self.rests && self.rest(Nanos::MAX);
-            if !rested {
+            if !self.rests {
                 self.poll();
             }
             while let Some(completion) = self.take() {

@@ -1,7 +1,7 @@
 //! [`Lanes`]: several devices over the same sectors as one (`nvmed_create_mq_handle`; NVMeDirect
 //! figure 1, thread B: reads apart from writes, so that bulk writes do not starve them).
 
-use block::{Busy, Completion, Device, Limits, Op, Request};
+use block::{Busy, Completion, Device, Limits, Op, Request, Rest};
 use clock::{Component, Nanos, Waker};
 use ring::AddressSpace;
 
@@ -43,6 +43,8 @@ impl std::fmt::Debug for Selector {
 #[derive(Debug)]
 pub struct Lanes<D> {
     lanes: Vec<D>,
+    /// Requests that each lane has.
+    outstanding: Vec<u32>,
     selector: Selector,
     limits: Limits,
     /// The next lane: of round robin; to be reaped first.
@@ -76,7 +78,8 @@ impl<D: Device> Lanes<D> {
             limits.queue_depth += other.queue_depth;
             limits.volatile_cache |= other.volatile_cache;
         }
-        Ok(Lanes { lanes, selector, limits, next: 0, reap_from: 0 })
+        let outstanding = vec![0; lanes.len()];
+        Ok(Lanes { lanes, outstanding, selector, limits, next: 0, reap_from: 0 })
     }
 
     /// The lanes.
@@ -110,13 +113,16 @@ impl<D: Device> Device for Lanes<D> {
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
         let lane = self.choose(&request);
-        self.lanes[lane].submit(now, request)
+        self.lanes[lane].submit(now, request)?;
+        self.outstanding[lane] += 1;
+        Ok(())
     }
 
     #[inline]
     fn reap(&mut self) -> Option<Completion> {
         for _ in 0..self.lanes.len() {
             if let Some(completion) = self.lanes[self.reap_from].reap() {
+                self.outstanding[self.reap_from] -= 1;
                 return Some(completion);
             }
             self.reap_from =
@@ -133,6 +139,22 @@ impl<D: Device> Device for Lanes<D> {
         for lane in &mut self.lanes {
             lane.set_waker(waker.clone());
         }
+    }
+
+    fn share(&mut self) {
+        self.lanes.iter_mut().for_each(Device::share);
+    }
+
+    fn rests(&self) -> bool {
+        self.lanes.iter().all(Device::rests)
+    }
+
+    /// In the only lane that has anything. One that has to be looked after meanwhile has a deadline.
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        let mut busy = (0..self.lanes.len()).filter(|lane| self.outstanding[*lane] > 0);
+        let (Some(lane), None) = (busy.next(), busy.next()) else { return Rest::Unable };
+        let until = self.deadline().min(until);
+        self.lanes[lane].rest(now, until)
     }
 }
 

@@ -28,7 +28,8 @@ pub enum Period {
     Busy,
     /// So long, and longer by how late it wakes.
     Fixed(Nanos),
-    /// Until a third of what is on its way should have ended.
+    /// Until as much of what is on its way should have ended as can be submitted again before the device
+    /// has nothing to do.
     Dynamic {
         /// How late a sleeper wakes on this machine, at first: it measures that itself.
         late: Nanos,

@@ -126,6 +126,16 @@ impl BlockDevice for Queue {
         on!(self, queue => queue.set_waker(waker), ());
     }
 
+    /// A file's queue is made again, unless its kernel work is done for any thread. Where there is no memory
+    /// for that it stays as it is.
+    fn share(&mut self) {
+        if let Hardware::File(queue) = &mut self.hardware
+            && let Some(shared) = self.device.shared_file_queue()
+        {
+            **queue = Raw::new(shared, self.limits);
+        }
+    }
+
     /// In a ring of the kernel: it does both in one system call.
     fn rests(&self) -> bool {
         match &self.hardware {
@@ -136,10 +146,10 @@ impl BlockDevice for Queue {
     }
 
     #[inline]
-    fn rest(&mut self, timeout: Nanos) -> Rest {
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
         match &mut self.hardware {
-            Hardware::File(queue) => queue.rest(timeout),
-            Hardware::Passthrough(queue) => queue.rest(timeout),
+            Hardware::File(queue) => queue.rest(now, until),
+            Hardware::Passthrough(queue) => queue.rest(now, until),
             _ => Rest::Unable,
         }
     }

@@ -5,7 +5,7 @@
 //! while requests wait here and not in the device: so many go down at a time, and no more.
 
 use block::sched::{SchedError, Scheduler, Scheduling};
-use block::{Busy, Completion, Device, Group, Limits, Request, Staged, Submitter};
+use block::{Busy, Completion, Device, Group, Limits, Request, Rest, Staged, Submitter};
 use clock::{Component, Nanos, Waker};
 use ring::AddressSpace;
 
@@ -95,6 +95,14 @@ impl<D: Device> Scheduled<D> {
         &self.device
     }
 
+    /// When something that waits may go down.
+    fn own_deadline(&self) -> Nanos {
+        match self.in_device < self.device_depth {
+            true => self.scheduler.deadline(),
+            false => Nanos::MAX,
+        }
+    }
+
     fn send(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while self.in_device < self.device_depth {
@@ -163,6 +171,25 @@ impl<D: Device> Device for Scheduled<D> {
     fn set_waker(&mut self, waker: Waker) {
         self.device.set_waker(waker);
     }
+
+    fn share(&mut self) {
+        self.device.share();
+    }
+
+    fn rests(&self) -> bool {
+        self.device.rests()
+    }
+
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        self.now = now;
+        self.send(now);
+        if self.in_device == 0 {
+            // There is nothing below to sleep for.
+            return Rest::Unable;
+        }
+        let until = self.own_deadline().min(until);
+        self.device.rest(now, until)
+    }
 }
 
 impl<D: Device> Component for Scheduled<D> {
@@ -173,10 +200,6 @@ impl<D: Device> Component for Scheduled<D> {
     }
 
     fn deadline(&self) -> Nanos {
-        let next = match self.in_device < self.device_depth {
-            true => self.scheduler.deadline(),
-            false => Nanos::MAX,
-        };
-        next.min(self.device.deadline())
+        self.own_deadline().min(self.device.deadline())
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! The same queue behind a lock (rule R4), or a queue behind a scheduler that tells the seats apart by
 //! their groups. Whoever holds the lock takes everything that has come and puts it where its owner
-//! looks: completions of others are not left for them to find.
+//! looks: completions of others are not left for them to find. Who is woken wants the lock, and perhaps the
+//! core: it is woken once, after the lock was given back.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +46,8 @@ struct State<D> {
     seats: Vec<Option<Mail>>,
     /// A thread that looks for everybody.
     watcher: Option<Waker>,
+    /// How often somebody has looked.
+    turns: u64,
     /// What it needs to know of the future: with it, requests in order of arrival, and how fast they end.
     flights: VecDeque<(u32, Nanos)>,
     pace: Pace,
@@ -63,10 +66,46 @@ struct Slot {
 struct Mail {
     done: VecDeque<Completion>,
     waker: Option<Waker>,
+    /// The turn that has last called it.
+    called: u64,
     /// Requests on their way.
     outstanding: u32,
     /// Nobody sits there any more: the place is free when nothing is outstanding.
     left: bool,
+}
+
+/// Seats that one turn calls without the lock.
+const CALLS: usize = 8;
+
+/// Whom a turn has found something for, to be woken without the lock.
+#[derive(Debug, Default)]
+struct Calls {
+    wakers: [Option<Waker>; CALLS],
+    count: usize,
+    found: usize,
+}
+
+impl Calls {
+    #[inline]
+    fn add(&mut self, waker: &Waker) {
+        match self.wakers.get_mut(self.count) {
+            Some(place) => {
+                *place = Some(waker.clone());
+                self.count += 1;
+            }
+            // More than there are places: with the lock, then.
+            None => waker.wake(),
+        }
+    }
+
+    /// Wakes everybody. Returns how many completions there were.
+    #[inline]
+    fn make(self) -> usize {
+        for waker in self.wakers.iter().take(self.count).flatten() {
+            waker.wake();
+        }
+        self.found
+    }
 }
 
 /// A place at a shared queue: a device of one handle's own.
@@ -80,8 +119,10 @@ pub struct Seat<D: Grouped = Queue> {
 }
 
 impl<D: Grouped> SharedQueue<D> {
-    /// Shares a queue, or a queue behind a [`Scheduled`](crate::Scheduled).
-    pub fn new(device: D) -> SharedQueue<D> {
+    /// Shares a queue, or a queue behind a [`Scheduled`](crate::Scheduled), on which nothing is outstanding
+    /// ([`share`](Device::share)).
+    pub fn new(mut device: D) -> SharedQueue<D> {
+        device.share();
         let (limits, memory) = (*device.limits(), device.memory().clone());
         let state = State {
             device,
@@ -89,6 +130,7 @@ impl<D: Grouped> SharedQueue<D> {
             free: Vec::new(),
             seats: Vec::new(),
             watcher: None,
+            turns: 0,
             flights: VecDeque::new(),
             pace: Pace::default(),
         };
@@ -129,7 +171,8 @@ impl<D: Grouped> SharedQueue<D> {
     /// Moves everything on, for all seats, and wakes those for which something has come: what a thread
     /// does that looks for completions on others' behalf. Returns how many there were.
     pub fn turn(&self, now: Nanos) -> usize {
-        self.inner.lock().turn(now)
+        let calls = self.inner.lock().turn(now, None);
+        calls.make()
     }
 
     /// When a watcher should look, if anything is on its way: when enough should have ended, or the oldest
@@ -160,9 +203,12 @@ impl<D> Inner<D> {
 }
 
 impl<D: Device> State<D> {
-    /// Rings for what was submitted and sorts what has come. Returns how many completions there were.
-    fn turn(&mut self, now: Nanos) -> usize {
+    /// Rings for what was submitted and sorts what has come. Returns how much that was and who is to be
+    /// woken for it: not the seat `own`, whose thread is here.
+    fn turn(&mut self, now: Nanos, own: Option<u32>) -> Calls {
         self.device.poll(now);
+        self.turns += 1;
+        let mut calls = Calls::default();
         let mut count = 0;
         while let Some(completion) = self.device.reap() {
             count += 1;
@@ -181,14 +227,33 @@ impl<D: Device> State<D> {
                 continue;
             }
             mail.done.push_back(Completion { tag, ..completion });
-            if let Some(waker) = &mail.waker {
-                waker.wake();
+            let first = std::mem::replace(&mut mail.called, self.turns) != self.turns;
+            if let Some(waker) = &mail.waker
+                && first
+                && own != Some(seat)
+            {
+                calls.add(waker);
             }
         }
         if self.watcher.is_some() {
             self.pace.looked(now, count as u64, self.outstanding());
         }
-        count
+        calls.found = count;
+        calls
+    }
+
+    /// The device has taken a seat's request.
+    fn submitted(&mut self, now: Nanos, seat: u32, name: u32) {
+        if let Some(mail) = &mut self.seats[seat as usize] {
+            mail.outstanding += 1;
+        }
+        if let Some(watcher) = &self.watcher {
+            self.flights.push_back((name, now));
+            if self.slots.len() - self.free.len() == 1 {
+                self.pace.begins(now);
+            }
+            watcher.wake();
+        }
     }
 
     fn outstanding(&self) -> u32 {
@@ -222,8 +287,9 @@ impl<D: Grouped> Device for Seat<D> {
     }
 
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        let mut state = self.inner.lock();
-        let state = &mut *state;
+        let mut calls = None;
+        let mut guard = self.inner.lock();
+        let state = &mut *guard;
         let slot = Slot { seat: self.seat, tag: request.tag, since: now, busy: true };
         let name = state.free.pop().unwrap_or(state.slots.len() as u32);
         match state.slots.get_mut(name as usize) {
@@ -232,26 +298,22 @@ impl<D: Grouped> Device for Seat<D> {
         }
         let named = Request { tag: name.into(), ..request };
         let mut submitted = state.device.submit_for(now, self.group, named);
-        if submitted.is_err() && state.turn(now) > 0 {
-            // It was full of what has ended, for others perhaps.
-            submitted = state.device.submit_for(now, self.group, named);
+        if submitted.is_err() {
+            let turn = calls.insert(state.turn(now, Some(self.seat)));
+            if turn.found > 0 {
+                // It was full of what has ended, for others perhaps.
+                submitted = state.device.submit_for(now, self.group, named);
+            }
         }
         if submitted.is_err() {
             state.slots[name as usize].busy = false;
             state.free.push(name);
-            return submitted;
+        } else {
+            state.submitted(now, self.seat, name);
         }
-        if let Some(mail) = &mut state.seats[self.seat as usize] {
-            mail.outstanding += 1;
-        }
-        if let Some(watcher) = &state.watcher {
-            state.flights.push_back((name, now));
-            if state.slots.len() - state.free.len() == 1 {
-                state.pace.begins(now);
-            }
-            watcher.wake();
-        }
-        Ok(())
+        drop(guard);
+        calls.map(Calls::make);
+        submitted
     }
 
     #[inline]
@@ -279,10 +341,12 @@ impl<D: Grouped> Device for Seat<D> {
 impl<D: Grouped> Component for Seat<D> {
     fn poll(&mut self, now: Nanos) -> bool {
         let mut state = self.inner.lock();
-        let moved = state.turn(now) > 0;
-        let Some(mail) = &mut state.seats[self.seat as usize] else { return moved };
-        self.ready.append(&mut mail.done);
-        moved || !self.ready.is_empty()
+        let calls = state.turn(now, Some(self.seat));
+        if let Some(mail) = &mut state.seats[self.seat as usize] {
+            self.ready.append(&mut mail.done);
+        }
+        drop(state);
+        calls.make() > 0 || !self.ready.is_empty()
     }
 
     fn deadline(&self) -> Nanos {

@@ -19,7 +19,7 @@ impl<D: Device> Cache<D> {
         if self.past.is_some() || !self.stalled.is_empty() {
             return None;
         }
-        let frame = self.tree.get(unit)?;
+        let frame = self.tree.find(unit)?;
         let (State::Clean | State::Dirty | State::Writing) = self.frames.get(frame).state else {
             return None;
         };

@@ -41,7 +41,7 @@ mod radix;
 
 use std::collections::VecDeque;
 
-use block::{Busy, Completion, Device, Limits, Op, Request, refusal};
+use block::{Busy, Completion, Device, Limits, Op, Request, Rest, refusal};
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
@@ -569,6 +569,19 @@ impl<D: Device> Cache<D> {
         self.frames.set(frame, State::Free);
     }
 
+    /// Takes what the device has ended, and gives it what is to be done. Returns whether anything moved.
+    fn turn(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        while let Some(completion) = self.device.reap() {
+            self.ended(completion);
+            moved = true;
+        }
+        moved |= self.resume();
+        moved |= self.go_past();
+        moved |= self.fill() | self.write_back();
+        moved | self.send(now)
+    }
+
     /// Lets those go on who waited for a frame.
     fn resume(&mut self) -> bool {
         let mut moved = false;
@@ -657,19 +670,32 @@ impl<D: Device> Device for Cache<D> {
     fn set_waker(&mut self, waker: Waker) {
         self.device.set_waker(waker);
     }
+
+    fn share(&mut self) {
+        self.device.share();
+    }
+
+    fn rests(&self) -> bool {
+        self.device.rests()
+    }
+
+    fn rest(&mut self, now: Nanos, until: Nanos) -> Rest {
+        if !self.device.rests() {
+            return Rest::Unable;
+        }
+        // A sleep is for when all that can be done without the device is done.
+        while self.ready.is_empty() {
+            if !self.turn(now) {
+                return self.device.rest(now, until);
+            }
+        }
+        Rest::Unable
+    }
 }
 
 impl<D: Device> Component for Cache<D> {
     fn poll(&mut self, now: Nanos) -> bool {
-        let mut moved = false;
-        while let Some(completion) = self.device.reap() {
-            self.ended(completion);
-            moved = true;
-        }
-        moved |= self.resume();
-        moved |= self.go_past();
-        moved |= self.fill() | self.write_back();
-        moved |= self.send(now) | self.device.poll(now);
+        let moved = self.turn(now) | self.device.poll(now);
         moved || !self.ready.is_empty()
     }
 

@@ -4,12 +4,28 @@
 //! A node has 64 places, 6 bits of the number each. A bit per place says whether something dirty is
 //! below it, so that the next dirty unit is found without looking at clean ones. Nodes come from a
 //! list and go back to it: nothing is allocated once the tree has been as large as it gets.
+//!
+//! Who looks for a unit finds the lowest node of its neighbourhood in a small table first, if it was there
+//! lately. An entry is good as long as the node is: [`remove`](Radix::remove) takes it out with the node.
 
 const BITS: u32 = 6;
 const PLACES: usize = 1 << BITS;
 
 /// No node, no frame.
 const NONE: u32 = u32::MAX;
+
+/// Lowest nodes that are remembered: a unit's is in one place only.
+const LATELY: usize = 64;
+
+/// A lowest node, and the numbers that it is for: those of its units without their last bits.
+#[derive(Clone, Copy, Debug)]
+struct Lowest {
+    prefix: u64,
+    node: u32,
+}
+
+/// No unit has this prefix: two of its bits are always zeros.
+const NOWHERE: Lowest = Lowest { prefix: u64::MAX, node: 0 };
 
 #[derive(Clone, Debug)]
 struct Node {
@@ -25,8 +41,10 @@ pub(crate) struct Radix {
     free: Vec<u32>,
     root: u32,
     levels: u32,
+    lately: [Lowest; LATELY],
 }
 
+#[inline]
 fn place(unit: u64, level: u32) -> usize {
     (unit >> (level * BITS)) as usize & (PLACES - 1)
 }
@@ -40,6 +58,7 @@ impl Radix {
             free: Vec::new(),
             root: NONE,
             levels: bits.div_ceil(BITS).max(1),
+            lately: [NOWHERE; LATELY],
         };
         tree.root = tree.new_node();
         tree
@@ -64,6 +83,32 @@ impl Radix {
             }
         }
         Some(at)
+    }
+
+    /// The same, for who will look for its neighbours.
+    #[inline]
+    pub(crate) fn find(&mut self, unit: u64) -> Option<u32> {
+        let prefix = unit >> BITS;
+        let Lowest { prefix: known, mut node } = self.lately[prefix as usize % LATELY];
+        if known != prefix {
+            node = self.lowest(unit)?;
+        }
+        let frame = self.nodes[node as usize].places[place(unit, 0)];
+        (frame != NONE).then_some(frame)
+    }
+
+    /// The lowest node of a unit, which is remembered.
+    fn lowest(&mut self, unit: u64) -> Option<u32> {
+        let mut node = self.root;
+        for level in (1..self.levels).rev() {
+            node = self.nodes[node as usize].places[place(unit, level)];
+            if node == NONE {
+                return None;
+            }
+        }
+        let prefix = unit >> BITS;
+        self.lately[prefix as usize % LATELY] = Lowest { prefix, node };
+        Some(node)
     }
 
     /// Puts a unit's frame in; there must be none.
@@ -98,6 +143,10 @@ impl Radix {
             let next = self.nodes[at as usize].places[p];
             if !self.remove_below(next, level - 1, unit) {
                 return false;
+            }
+            let (prefix, known) = (unit >> BITS, (unit >> BITS) as usize % LATELY);
+            if level == 1 && self.lately[known].prefix == prefix {
+                self.lately[known] = NOWHERE;
             }
             self.free.push(next);
         }
@@ -212,6 +261,10 @@ mod tests {
                     (None, _) => {}
                 }
                 assert_eq!(tree.get(unit), model.get(&unit).map(|(frame, _)| *frame));
+                let near = (unit ^ rng.below(64)).min(units - 1);
+                for unit in [unit, near] {
+                    assert_eq!(tree.find(unit), tree.get(unit));
+                }
                 let from = rng.below(units);
                 let next = model.range(from..).find(|(_, (_, dirty))| *dirty);
                 assert_eq!(tree.next_dirty(from), next.map(|(unit, (frame, _))| (*unit, *frame)));

@@ -2,5 +2,6 @@
 
 mod ends;
 mod policies;
+mod rests;
 mod rig;
 mod transfers;

@@ -161,3 +161,45 @@ fn a_poller_with_nothing_to_do_takes_no_core_and_one_that_knows_sleeps() {
         assert!(error.to_string().contains(&value.to_string()), "{error}");
     }
 }
+
+/// Threads that take turns at one queue of a file, whatever the file's queues are like otherwise.
+#[test]
+fn a_shared_queue_of_a_file_is_any_threads() {
+    use driver::{TaskWork, UringConfig};
+    for task_work in [TaskWork::Interrupt, TaskWork::Cooperative, TaskWork::Deferred] {
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let plain = UringConfig { direct: false, ..UringConfig::default() };
+        let config = UringConfig { sector_bytes: Some(4096), task_work, ..plain };
+        let device = Device::file(file.path(), config).unwrap();
+        let shared = SharedQueue::new(queue(&device));
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                let (device, seat) = (&device, shared.seat());
+                scope.spawn(move || {
+                    let mut handle = Handle::new(device, seat).unwrap();
+                    let buffer = device.buffer(4096).unwrap();
+                    for n in 0..200 {
+                        let lba = first + n % 64 * 4;
+                        buffer.fill(0, 4096, n as u8);
+                        handle.write(lba, &buffer, false).unwrap();
+                        handle.read(lba, &buffer).unwrap();
+                        let mut byte = [0];
+                        buffer.read(77, &mut byte);
+                        assert_eq!(byte, [n as u8], "{task_work:?}");
+                    }
+                });
+            }
+        });
+        // And its own queue is a handle's, on the thread that has it.
+        let own = std::thread::spawn({
+            let handle = Handle::new(&device, queue(&device)).unwrap();
+            let buffer = device.buffer(4096).unwrap();
+            move || {
+                let mut handle = handle;
+                (0..100).for_each(|lba| handle.read(lba, &buffer).unwrap());
+            }
+        });
+        own.join().unwrap();
+    }
+}

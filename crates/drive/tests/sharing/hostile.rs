@@ -16,7 +16,7 @@ use rng::Rng;
 
 use crate::choices::Choices;
 use crate::garbage::Garbage;
-use crate::rig::{Host, SECTOR, block, open_channel, pcm};
+use crate::rig::{Host, SECTOR, block, null, open_channel, pcm};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -190,6 +190,49 @@ impl Model {
             let read = h.read(d, self.place(n as u64), 1);
             assert_eq!(read, Ok(vec![*expected]), "sector {n}");
             assert_eq!(h.byte(SECTOR - 1), *expected, "all of it");
+        }
+    }
+}
+
+/// On a drive whose media are nobody's: what is left is what the drive itself does for each of them.
+#[test]
+fn a_hostile_host_costs_others_no_time() {
+    for seed in 0..20 {
+        let mut d = Drive::new(null(Nanos::from_micros(10))).unwrap();
+        let part = |first| Access::to(Part::Sectors { first, count: MINE });
+        let mut h = Host::attach(&mut d, Some(part(0)), 16, 64);
+        let took = |d: &mut Drive, h: &mut Host| {
+            let (begin, mut sqe) = (h.now, Sqe::read(1, 0, 1));
+            sqe.set_sgl(h.block(0, 1));
+            h.pair.submit(sqe, 7).unwrap();
+            h.pair.ring();
+            let ended = loop {
+                while d.poll(h.now) {}
+                match h.pair.reap() {
+                    Some(ended) => break ended,
+                    None => h.now = d.deadline().max(h.now + Nanos(1)),
+                }
+                assert!(h.now.since(begin) < Nanos::from_millis(1), "it does not come");
+            };
+            assert!(ended.status.is_success());
+            h.pair.release();
+            h.now.since(begin)
+        };
+        let alone = took(&mut d, &mut h);
+        let port = Port::new().unwrap();
+        let bad = Access { queues: 3, queue_depth: 64, ..part(MINE + NOBODYS) };
+        d.attach_as(&port, bad).unwrap();
+        let (mut rng, choices) = (Rng::new(seed), Choices::seeded(seed));
+        let mut garbage = Garbage::new(port, choices, false);
+        for round in 0..200 {
+            for _ in 0..rng.below(20) {
+                garbage.step();
+                if rng.chance(0.3) {
+                    d.poll(h.now);
+                    h.now += Nanos(rng.below(3_000));
+                }
+            }
+            assert_eq!(took(&mut d, &mut h), alone, "seed {seed}, round {round}");
         }
     }
 }

@@ -40,6 +40,13 @@ pub enum TaskWork {
     /// sees the completion without a system call.
     #[default]
     Interrupt,
+    /// When the thread that issued is in the kernel for another reason, or, if there is something, when the
+    /// owner looks, with a system call for all that has come (`IORING_SETUP_COOP_TASKRUN`): nobody is
+    /// interrupted. For queues of one thread: commands that another thread has issued end when that one
+    /// enters the kernel, at the latest with its next timer tick. With a submission thread there is nothing
+    /// to be interrupted, and this is [`Interrupt`](TaskWork::Interrupt), as it is for commands that are
+    /// passed to a controller.
+    Cooperative,
     /// When the owner looks, with a system call for all that has come (`IORING_SETUP_DEFER_TASKRUN`).
     /// The thread that issues first must be the only one that ever does. Linux 6.1.
     Deferred,

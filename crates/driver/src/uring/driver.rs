@@ -78,6 +78,8 @@ impl Uring {
             split: false,
             submission_thread: config.submission_thread,
             deferred: config.task_work == TaskWork::Deferred,
+            cooperative: config.task_work == TaskWork::Cooperative
+                && config.submission_thread.is_none(),
             registered_file: config.registered_file,
             registered_buffers: config.registered_buffers,
             segments: config.segments,
@@ -112,10 +114,27 @@ impl Uring {
     /// # Errors
     /// What setting up a ring returns: no memory, too many open files.
     pub fn make_queue(&self) -> Result<UringQueue, UringError> {
+        self.queue_of(self.setup)
+    }
+
+    fn queue_of(&self, setup: Setup) -> Result<UringQueue, UringError> {
         let facts = (self.limits, self.features);
         let (target, memory) = (self.target.clone(), self.memory.clone());
-        UringQueue::new(target, self.setup, memory, facts, self.reset_patience)
-            .map_err(UringError::ring)
+        UringQueue::new(target, setup, memory, facts, self.reset_patience).map_err(UringError::ring)
+    }
+
+    /// The same, of a queue that several threads use in turns: the kernel does its part of a completion
+    /// whoever has issued the command ([`TaskWork::Interrupt`]), whatever the configuration says.
+    ///
+    /// # Errors
+    /// As for [`make_queue`](Uring::make_queue).
+    pub fn make_shared_queue(&self) -> Result<UringQueue, UringError> {
+        self.queue_of(Setup { deferred: false, cooperative: false, ..self.setup })
+    }
+
+    /// Whether queues are made for one thread alone ([`TaskWork`]).
+    pub fn is_of_one_thread(&self) -> bool {
+        self.setup.deferred || self.setup.cooperative
     }
 
     /// Whether completions are polled for.
@@ -132,7 +151,14 @@ impl Uring {
 
 /// Reads the first sector with polled completions.
 fn probe(target: &Target, setup: Setup) -> io::Result<()> {
-    let setup = Setup { depth: 1, polled: true, submission_thread: None, deferred: false, ..setup };
+    let setup = Setup {
+        depth: 1,
+        polled: true,
+        submission_thread: None,
+        deferred: false,
+        cooperative: false,
+        ..setup
+    };
     let file = target.file.as_fd();
     let mut ring = Ring::<Arc<Target>>::new(file, setup, AddressSpace::default())?;
     let tag = Tag(0);

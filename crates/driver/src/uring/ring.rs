@@ -52,6 +52,7 @@ pub(super) struct Setup {
     pub(super) split: bool,
     pub(super) submission_thread: Option<SubmissionThread>,
     pub(super) deferred: bool,
+    pub(super) cooperative: bool,
     pub(super) registered_file: bool,
     pub(super) registered_buffers: bool,
     pub(super) segments: u16,
@@ -150,6 +151,9 @@ fn build<W: Wire>(
     if setup.deferred {
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         builder.setup_r_disabled();
+    }
+    if setup.cooperative {
+        builder.setup_coop_taskrun().setup_taskrun_flag();
     }
     // Room for as many cancellations as commands, where the kernel has it.
     let entries = (2 * u32::from(setup.depth)).next_power_of_two();
@@ -326,7 +330,11 @@ impl<W: Wire> Ring<W> {
     #[inline]
     pub(super) fn nudge(&mut self) -> bool {
         let polled = self.setup.polled && self.setup.submission_thread.is_none();
-        if polled || self.setup.deferred { self.run_kernel() } else { false }
+        if polled || self.setup.deferred || self.setup.cooperative {
+            self.run_kernel()
+        } else {
+            false
+        }
     }
 
     fn run_kernel(&mut self) -> bool {

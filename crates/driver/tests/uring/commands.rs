@@ -99,6 +99,7 @@ fn reads_and_writes_with_every_way_to_the_file() {
         UringConfig { registered_file: false, ..default },
         UringConfig { sector_bytes: Some(4096), ..default },
         UringConfig { submission_thread: Some(Default::default()), ..default },
+        UringConfig { task_work: sluice_driver::TaskWork::Cooperative, ..default },
         UringConfig { task_work: sluice_driver::TaskWork::Deferred, ..default },
     ] {
         fs::write(&disk.path, vec![0; 1 << 20]).unwrap();

@@ -161,6 +161,7 @@ fn the_other_ways_read_back_what_was_written() {
         UringConfig { direct: false, ..default },
         UringConfig { registered_buffers: false, registered_file: false, ..default },
         UringConfig { submission_thread: Some(Default::default()), ..default },
+        UringConfig { task_work: TaskWork::Cooperative, ..default },
         UringConfig { task_work: TaskWork::Deferred, ..default },
     ]
     .into_iter()

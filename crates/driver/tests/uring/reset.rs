@@ -15,12 +15,13 @@ const BYTES: u64 = 16 << 20;
 
 /// Every way in which commands get to the kernel; through the page cache some wait for its workers,
 /// and can really be cancelled.
-fn ways() -> [UringConfig; 4] {
+fn ways() -> [UringConfig; 5] {
     let default = UringConfig { depth: 64, ..UringConfig::default() };
     [
         default,
         UringConfig { direct: false, ..default },
         UringConfig { submission_thread: Some(Default::default()), ..default },
+        UringConfig { task_work: TaskWork::Cooperative, ..default },
         UringConfig { task_work: TaskWork::Deferred, ..default },
     ]
 }

@@ -100,13 +100,12 @@ fn wrong(path: &Path) -> (usize, String) {
 fn damage_is_named_by_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rules");
-    let file = RulesFile::at(&path);
     let rules = [
         rule(Subject::Uid(5), "a", 3),
         rule(Subject::Gid(6), "a", 3),
         rule(Subject::Anyone, "b", 3),
     ];
-    file.save(&rules).unwrap();
+    RulesFile::at(&path).save(&rules).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 5);
@@ -129,12 +128,13 @@ fn damage_is_named_by_its_line() {
         assert!(found == line && text.contains(says), "{lines:?}: {text}");
     }
     // A rule for what the drive does not have any more.
-    file.save(&[rule(Subject::Anyone, "a", 1), rule(Subject::Anyone, "gone", 1)]).unwrap();
+    let gone = [rule(Subject::Anyone, "a", 1), rule(Subject::Anyone, "gone", 1)];
+    RulesFile::at(&path).save(&gone).unwrap();
     let (line, text) = wrong(&path);
     assert!(line == 3 && text.contains("d/gone is not there"), "{text}");
 
     // Any bit of any line.
-    file.save(&rules).unwrap();
+    RulesFile::at(&path).save(&rules).unwrap();
     let good = std::fs::read(&path).unwrap();
     let mut choices = Choices::seeded(seed());
     for _ in 0..300 {
@@ -149,6 +149,75 @@ fn damage_is_named_by_its_line() {
     }
     std::fs::write(&path, &good).unwrap();
     let mut table = table();
-    assert!(file.begin(&mut table).unwrap());
+    assert!(RulesFile::at(&path).begin(&mut table).unwrap());
     assert_eq!(table.rules(), rules);
+}
+
+fn in_use(error: &ShareError, path: &Path) -> bool {
+    let text = error.to_string();
+    matches!(error, ShareError::Rules(RulesError::InUse { .. }))
+        && text.contains(&path.display().to_string())
+}
+
+#[test]
+fn a_file_is_one_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rules");
+    let first = start(&path).unwrap();
+    let mut admin = Admin::connect(&first.socket).unwrap();
+    // Whatever is put in its place is locked, too.
+    for queues in 1..4 {
+        let before = std::fs::read(&path).unwrap();
+        let error = start(&path).err().unwrap();
+        assert!(in_use(&error, &path), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        admin.allow(rule(Subject::Anyone, "b", queues)).unwrap();
+    }
+    let rules = listed(&first);
+    drop((admin, first));
+    let second = start(&path).unwrap();
+    assert_eq!(listed(&second), rules);
+    drop(second);
+    // One that is refused for its damage is let go of.
+    let good = std::fs::read(&path).unwrap();
+    std::fs::write(&path, "x").unwrap();
+    assert!(matches!(start(&path).err(), Some(ShareError::Rules(RulesError::Line { .. }))));
+    std::fs::write(&path, good).unwrap();
+    assert_eq!(listed(&start(&path).unwrap()), rules);
+}
+
+#[test]
+fn of_many_that_begin_without_a_file_one_has_it() {
+    for _ in 0..50 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rules");
+        let gate = std::sync::Barrier::new(4);
+        let begun: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|n| {
+                    let (file, gate) = (RulesFile::at(&path), &gate);
+                    scope.spawn(move || {
+                        let mut table = table();
+                        table.allow(rule(Subject::Uid(n), "a", 1)).unwrap();
+                        gate.wait();
+                        let begun = file.begin(&mut table);
+                        (n, file, begun)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut has = begun.iter().filter(|(_, _, begun)| begun.is_ok());
+        let (uid, file, _) = has.next().expect("one");
+        assert!(has.next().is_none(), "two have it");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(&format!("uid:{uid} ")), "{text}");
+        let refused = begun.iter().filter(|(_, _, begun)| begun.is_err());
+        for (_, _, begun) in refused {
+            assert!(matches!(begun, Err(RulesError::InUse { .. })), "{begun:?}");
+        }
+        file.save(&[]).unwrap();
+        let another = RulesFile::at(&path).begin(&mut table());
+        assert!(matches!(another, Err(RulesError::InUse { .. })), "{another:?}");
+    }
 }

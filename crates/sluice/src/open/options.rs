@@ -48,21 +48,17 @@ pub struct FileOptions {
     pub polling: Polling,
     /// A thread of the kernel that takes commands.
     pub submission_thread: Option<SubmissionThread>,
-    /// When the kernel does its part of a completion.
+    /// When the kernel does its part of a completion; cooperatively unless something else is said. Of
+    /// shared queues, always by interrupt.
     pub task_work: TaskWork,
 }
 
 impl Default for FileOptions {
     fn default() -> FileOptions {
         let driver::UringConfig {
-            sector_bytes,
-            direct,
-            exclusive,
-            polling,
-            submission_thread,
-            task_work,
-            ..
+            sector_bytes, direct, exclusive, polling, submission_thread, ..
         } = driver::UringConfig::default();
+        let task_work = TaskWork::Cooperative;
         FileOptions { sector_bytes, direct, exclusive, polling, submission_thread, task_work }
     }
 }

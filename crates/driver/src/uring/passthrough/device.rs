@@ -86,6 +86,8 @@ impl Passthrough {
             split: false,
             submission_thread: config.submission_thread,
             deferred: config.task_work == TaskWork::Deferred,
+            // The end of every passed command is task work: by interrupt, so that any thread may look for it.
+            cooperative: false,
             registered_file: config.registered_file,
             registered_buffers: config.registered_buffers,
             segments,

@@ -197,6 +197,7 @@ mod tests {
             split,
             submission_thread: None,
             deferred: false,
+            cooperative: false,
             registered_file: true,
             registered_buffers: true,
             segments: 4,

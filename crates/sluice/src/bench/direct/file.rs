@@ -4,15 +4,17 @@
 //!
 //! Ours is measured twice: with a handle that sleeps until it is woken, as fio does, and with one that looks
 //! all the time. CPU is user and system time per read: fio's as it reports it, ours of the whole process. A
-//! handle that looks all the time has all there is, and no bound on it. fio's commands are printed to
-//! standard error; without fio a row says so, and ours stands alone.
+//! handle that looks all the time has all there is, and no bound on it. Both are measured for every way in
+//! which the kernel can do its part of a completion ([`TaskWork`]); only the way that devices are opened with
+//! unless somebody says otherwise has bounds. fio's commands are printed to standard error; without fio a
+//! row says so, and ours stands alone.
 
 use std::path::Path;
 use std::process::Command;
 
 use clock::Nanos;
 use direct::{Device, Handle, QueueConfig, Wait};
-use driver::{Polling, Uring, UringConfig};
+use driver::{Polling, TaskWork, Uring, UringConfig};
 use serde_json::Value;
 
 use super::super::uring::{cpu_time, place::ScratchFile};
@@ -21,6 +23,17 @@ use super::load::Load;
 use super::{BENCH, setup};
 use crate::open::{FileOptions, OpenOptions};
 
+/// How ours waits, and when the kernel does its part; what is there without a choice comes first.
+const WAYS: [(&str, Wait, TaskWork); 6] = [
+    ("sleeping", Wait::Event, TaskWork::Cooperative),
+    ("looking all the time", Wait::Poll, TaskWork::Cooperative),
+    ("sleeping, task work by interrupt", Wait::Event, TaskWork::Interrupt),
+    ("looking all the time, task work by interrupt", Wait::Poll, TaskWork::Interrupt),
+    ("sleeping, deferred task work", Wait::Event, TaskWork::Deferred),
+    ("looking all the time, deferred task work", Wait::Poll, TaskWork::Deferred),
+];
+/// Those of them with bounds.
+const BOUND: usize = 2;
 /// Bytes of a read.
 const BLOCK: u32 = 4096;
 /// Reads outstanding.
@@ -78,11 +91,10 @@ fn measure(
             eprintln!("{fio} {}", arguments.join(" "));
         }
         // The same ways in every round; without fio, its turn is not there.
-        let ways = if there { 3 } else { 2 };
-        let said = in_turns(effort.choose(5, 1), ways, |which| match which {
-            0 => ours(path, *depth, time, (polled, Wait::Event)),
-            1 => ours(path, *depth, time, (polled, Wait::Poll)),
-            _ => theirs(fio, &arguments),
+        let ways = WAYS.len() + usize::from(there);
+        let said = in_turns(effort.choose(5, 1), ways, |which| match WAYS.get(which) {
+            Some(&(_, wait, task_work)) => ours(path, *depth, time, (polled, wait, task_work)),
+            None => theirs(fio, &arguments),
         })?;
         rows(*depth, &said, sink)?;
     }
@@ -95,18 +107,18 @@ fn rows(depth: u16, said: &[Vec<Reads>], sink: &mut Sink<'_>) -> Result<(), Benc
         let none = || BenchError::NoValue { case: format!("QD {depth}"), metric: "file" };
         Ok(Some(Samples::new(said.iter().map(value).collect()).ok_or_else(none)?.median()))
     };
-    for (which, name) in [(0, "sleeping"), (1, "looking all the time")] {
+    for (which, (name, wait, _)) in WAYS.into_iter().enumerate() {
         let case = format!("file, 4 KB random reads, QD {depth}, {name}");
-        let asleep = which == 0;
+        let (asleep, bound) = (wait == Wait::Event, which < BOUND);
         let mut push = |metric, unit, value: &dyn Fn(&Reads) -> f64, least, most: Option<f64>| {
             let Some(ours) = median(which, value)? else { return Ok(()) };
             let row = Measurement::new(BENCH, case.clone(), metric, ours, unit);
-            let Some(fio) = median(2, value)? else { return sink.push(row) };
+            let Some(fio) = median(WAYS.len(), value)? else { return sink.push(row) };
             let row = row.against("fio io_uring", fio);
             sink.push(match (least, most) {
-                (Some(least), _) => row.at_least(fio * least),
-                (None, Some(most)) => row.at_most(fio * most),
-                (None, None) => row,
+                (Some(least), _) if bound => row.at_least(fio * least),
+                (None, Some(most)) if bound => row.at_most(fio * most),
+                _ => row,
             })
         };
         push("iops", "1/s", &|r| r.iops, Some(IOPS_LEAST), None)?;
@@ -122,10 +134,10 @@ fn ours(
     path: &Path,
     depth: u16,
     time: Nanos,
-    (polled, wait): (bool, Wait),
+    (polled, wait, task_work): (bool, Wait, TaskWork),
 ) -> Result<Reads, BenchError> {
     let polling = if polled { Polling::Required } else { Polling::Off };
-    let file = FileOptions { polling, ..FileOptions::default() };
+    let file = FileOptions { polling, task_work, ..FileOptions::default() };
     let options =
         OpenOptions { depth: Some(depth), read_only: true, file, ..OpenOptions::default() };
     let target = crate::open::Target::File(path.to_owned());
@@ -243,7 +255,8 @@ mod tests {
             .collect();
         let there = lines.iter().find(|line| line["metric"] == "fio_is_there").unwrap();
         assert_eq!(there["value"], 0.0);
-        assert_eq!(lines.iter().filter(|line| line["metric"] == "iops").count(), 4);
+        let iops = lines.iter().filter(|line| line["metric"] == "iops").count();
+        assert_eq!(iops, 2 * WAYS.len());
         assert!(lines.iter().all(|line| line.get("reference").is_none()));
     }
 }

@@ -1,0 +1,173 @@
+//! The same over a drive that another process serves, and what only that can be: a part of the parallel
+//! units, and a server that is killed.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+use sluice_c::*;
+
+use super::{DRIVE, Vectors, lives, many, request};
+use crate::support::last_error;
+
+const SERVES: &str = "SLUICE_VECTORS_SERVES";
+/// Of eight parallel units.
+const PART: &str = "[[share]]\npartition = \"few\"\nfirst_pu = 3\npus = 2\n";
+
+/// A server of the drive: this binary in a process of its own.
+pub(super) struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(folder: &Path, shares: &str, partition: &str) -> Server {
+        let (scenario, socket) = (folder.join("served.toml"), folder.join("s"));
+        std::fs::write(&scenario, format!("{DRIVE}{shares}")).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "served::child", "--nocapture", "--test-threads=1"]);
+        child.env(SERVES, scenario).env("SOCKET", &socket).stdout(Stdio::null());
+        let mut server = Server { child: child.spawn().unwrap(), socket };
+        let begin = Instant::now();
+        while direct::Device::served(&server.socket, Some(partition)).is_err() {
+            assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
+            assert!(begin.elapsed() < Duration::from_secs(60), "not ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    fn kill(&mut self) {
+        // It is ours: SIGKILL.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The other process.
+#[test]
+fn child() {
+    let Ok(scenario) = std::env::var(SERVES) else { return };
+    let path = std::env::var("SOCKET").unwrap().into();
+    let options = sluice::serve::ServeOptions {
+        nbd: Vec::new(),
+        socket: Some(sluice::serve::SocketOptions { path, mode: 0o600, rules: None }),
+        threads: None,
+        readings_every: None,
+    };
+    let scenario = sluice::scenario::Scenario::load(Path::new(&scenario)).unwrap();
+    sluice::serve::serve(&scenario, &options, &mut |_| ()).unwrap();
+}
+
+/// A partition of such a drive, opened.
+fn open(shares: &str, partition: &str, wait: u32) -> (Server, Vectors) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), shares, partition);
+    let what = format!("sluice://{}#{partition}", server.socket.display());
+    let vectors = Vectors::open(&CString::new(what).unwrap(), wait, folder);
+    (server, vectors)
+}
+
+#[test]
+fn a_served_drive_is_written_read_copied_and_erased() {
+    for wait in [SLUICE_WAIT_POLL, SLUICE_WAIT_EVENT] {
+        let (server, vectors) = open("", "rest", wait);
+        lives(vectors);
+        drop(server);
+    }
+}
+
+#[test]
+fn many_at_once_end_once_each_over_a_served_drive() {
+    for wait in [SLUICE_WAIT_POLL, SLUICE_WAIT_EVENT] {
+        let (server, vectors) = open("", "rest", wait);
+        many(vectors);
+        drop(server);
+    }
+}
+
+#[test]
+fn of_a_part_of_the_units_others_are_refused_by_the_drive() {
+    let (server, v) = open(PART, "few", SLUICE_WAIT_POLL);
+    assert_eq!((v.geometry.first_pu, v.geometry.pu_count), (3, 2));
+    let unit = v.geometry.ws_min;
+    v.fill(0x5a);
+    for pu in 0..8 {
+        let addresses = v.run(pu, 1, 0, unit);
+        let mut failed = 0;
+        // SAFETY: everything is there.
+        let answer = unsafe {
+            sluice_vector_write(v.queue, addresses.as_ptr(), unit, v.buffer, 0, &mut failed)
+        };
+        let own = (3..5).contains(&pu);
+        assert_eq!(answer == 0, own, "pu {pu}: {}", last_error());
+        assert_eq!(failed == 0, own, "pu {pu}: {failed:#x}");
+    }
+    // One that is not its own among its own fails the command, and says which.
+    let mixed = [v.run(3, 1, 0, 1)[0], v.run(5, 1, 0, 1)[0], v.run(4, 1, 0, 1)[0]];
+    let read = |list: &[u64]| {
+        let mut failed = 0;
+        let (count, at) = (list.len() as u32, list.as_ptr());
+        // SAFETY: everything is there.
+        let answer = unsafe { sluice_vector_read(v.queue, at, count, v.buffer, 0, &mut failed) };
+        (answer, failed)
+    };
+    let (answer, failed) = read(&mixed);
+    assert!(answer < 0 && failed & 0b010 != 0, "{answer}, {failed:#b}");
+    assert_eq!(read(&[mixed[0], mixed[2]]), (0, 0));
+    drop(server);
+}
+
+/// What is outstanding when the server is killed ends once, with an error that says so, and so does whatever
+/// comes later; nothing waits for ever.
+#[test]
+fn when_the_server_is_killed_every_command_ends_with_an_error() {
+    for wait in [SLUICE_WAIT_POLL, SLUICE_WAIT_EVENT] {
+        let (mut server, v) = open("", "rest", wait);
+        let unit = v.geometry.ws_min;
+        let lists: Vec<Vec<u64>> = (0..8).map(|pu| v.run(pu, 3, 0, unit)).collect();
+        let requests: Vec<_> = (0u64..)
+            .zip(&lists)
+            .map(|(user_data, list)| sluice_vector_request {
+                buffer: v.buffer,
+                user_data,
+                ..request(SLUICE_VECTOR_WRITE, list)
+            })
+            .collect();
+        // SAFETY: everything is there.
+        assert_eq!(unsafe { sluice_vector_submit(v.queue, requests.as_ptr(), 8) }, 8);
+        server.kill();
+        let begin = Instant::now();
+        // SAFETY: zeros are a value of the struct.
+        let mut ended: Vec<sluice_vector_completion> = vec![unsafe { std::mem::zeroed() }; 8];
+        let mut seen = [0; 8];
+        while seen.contains(&0) {
+            // SAFETY: everything is there.
+            let count =
+                unsafe { sluice_vector_wait(v.queue, ended.as_mut_ptr(), 8, 1, SLUICE_FOREVER) };
+            assert!(count > 0, "{count}: {}", last_error());
+            for done in &ended[..count as usize] {
+                assert!([0, -libc::ECONNRESET].contains(&done.error), "{}", done.error);
+                seen[done.user_data as usize] += 1;
+            }
+        }
+        assert_eq!(seen, [1; 8]);
+        for _ in 0..3 {
+            let mut failed = 0;
+            expect!(
+                sluice_vector_write(v.queue, lists[0].as_ptr(), unit, null_mut(), 0, &mut failed),
+                ECONNRESET,
+                ""
+            );
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "it was waited for");
+    }
+}

@@ -1,0 +1,286 @@
+//! A drive that writes anything into a completion ring (NVMe 1.2, section 4.6): any command identifier, queue,
+//! phase tag, head and status, anywhere, at any time. Beside the host's side stands another reading of the
+//! same entries, from the specification: every request ends once, by the entry that ended it, and what
+//! names no command is counted and changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use block::{Completion, Device as _, Payload, Raw, Request};
+use clock::{Component, Nanos};
+use drive::{
+    ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
+    Transfers, WriteBuffer,
+};
+use driver::{Controller, EmulatedQueue, QueuePair};
+use ftl::FtlConfig;
+use media::MediaConfig;
+use nvme::{Cqe, Status};
+use ring::{Iova, Port, Region};
+
+use crate::choices::Choices;
+
+const QID: u16 = 1;
+const SECTORS: u64 = 1 << 14;
+
+/// Runs once, by a fuzzer's bytes.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    broken(Choices::of(bytes), 600);
+}
+
+/// What has come of a run: requests that ended, entries that named none.
+pub(crate) struct Seen {
+    pub(crate) ended: u64,
+    pub(crate) strays: u64,
+}
+
+fn null_drive() -> DriveConfig {
+    DriveConfig {
+        name: "broken0".into(),
+        personality: PersonalityKind::Null,
+        media: MediaConfig::Null { bytes: SECTORS * 4096, sector_bytes: 4096 },
+        controller: ControllerConfig::default(),
+        pu_policy: PuPolicy::Fifo,
+        page_register: false,
+        cache_program: true,
+        transfers: Transfers::default(),
+        write_buffer: WriteBuffer::None,
+        ftl: FtlConfig::default(),
+        null: NullConfig::default(),
+        open_channel: OpenChannelConfig::default(),
+    }
+}
+
+/// A queue of a drive that is there for the admin commands only, and its rings' memory.
+pub(crate) struct Bed {
+    pub(crate) raw: Raw<EmulatedQueue>,
+    port: Arc<Port>,
+    submission: (Arc<Region>, Iova),
+    completion: Arc<Region>,
+    data: Iova,
+}
+
+/// Writes an entry.
+pub(crate) fn put(ring: &Region, slot: u16, words: [u64; 2]) {
+    for (at, word) in [0, 8].into_iter().zip(words) {
+        ring.word(usize::from(slot) * 16 + at).store(word, Ordering::Release);
+    }
+}
+
+impl Bed {
+    pub(crate) fn new(depth: u16) -> Bed {
+        let mut drive = Drive::new(null_drive()).unwrap();
+        let port = drive.attach().unwrap();
+        let pump = &mut || {
+            drive.poll(Nanos(1));
+        };
+        let controller = Controller::attach(port.clone(), pump, 1000).unwrap();
+        let memory = port.memory();
+        let submission = memory.provide(usize::from(depth) * 64).unwrap();
+        let (completion, at) = memory.provide(usize::from(depth) * 16).unwrap();
+        let (_, data) = memory.provide(1 << 20).unwrap();
+        let pair = QueuePair::open(&port, QID, (submission.1, at), depth, None).unwrap();
+        let queue = EmulatedQueue::new(controller.info(), pair, port.clone()).unwrap();
+        let limits = queue.limits();
+        Bed { raw: Raw::new(queue, limits), port, submission, completion, data }
+    }
+
+    fn words(&self, slot: u16) -> [u64; 2] {
+        [0, 8]
+            .map(|word| self.completion.word(usize::from(slot) * 16 + word).load(Ordering::Acquire))
+    }
+
+    /// The completion ring's memory.
+    pub(crate) fn ring(&self) -> Arc<Region> {
+        self.completion.clone()
+    }
+
+    /// The identifier of the command in a place of the submission ring.
+    fn cid(&self, slot: u16) -> u16 {
+        let word = self.submission.0.word(usize::from(slot) * 64).load(Ordering::Acquire);
+        (word >> 16) as u16
+    }
+
+    fn doorbells(&self) -> [u32; 2] {
+        [2, 3].map(|n| self.port.doorbells().half_word(4 * n).load(Ordering::Acquire))
+    }
+
+    pub(crate) fn request(&self, choices: &mut Choices, tag: u64) -> Request {
+        let (lba, sectors) = (choices.below(SECTORS - 8), 1 + choices.below(8) as u32);
+        match choices.below(8) {
+            0 => Request::flush(tag),
+            1 => Request::discard(lba, sectors, tag),
+            2 => Request::extents(lba, sectors, self.data, tag),
+            3 => Request::write(lba, sectors, Payload::At(self.data), tag),
+            4 => Request::write_zeroes(lba, sectors, false, tag),
+            _ => Request::read(lba, sectors, Payload::At(self.data), tag),
+        }
+    }
+}
+
+/// The other reading: what a host may make of the entries, by the specification alone.
+#[derive(Debug)]
+struct Reading {
+    depth: u16,
+    /// The next entry, and its phase tag.
+    next: u16,
+    phase: bool,
+    /// Commands outstanding: by identifier, the request's tag.
+    bound: BTreeMap<u16, u64>,
+    strays: u64,
+    /// Of the submission ring: where the next command goes, and how far the drive says it has read.
+    tail: u16,
+    head: u16,
+    /// An entry that a poll has found, to be reaped first.
+    found: Option<Cqe>,
+}
+
+impl Reading {
+    fn new(depth: u16) -> Reading {
+        let (bound, found) = (BTreeMap::new(), None);
+        Reading { depth, next: 0, phase: true, bound, strays: 0, tail: 0, head: 0, found }
+    }
+
+    fn has_room(&self) -> bool {
+        let free = self.bound.len() + 1 < usize::from(self.depth);
+        free && (self.tail + 1) % self.depth != self.head
+    }
+
+    /// The next entry that names a command, within one round of the ring.
+    fn fetch(&mut self, bed: &Bed) -> Option<Cqe> {
+        for _ in 0..self.depth {
+            let words = bed.words(self.next);
+            if Cqe::phase(words[1]) != self.phase {
+                return None;
+            }
+            self.next = (self.next + 1) % self.depth;
+            self.phase ^= self.next == 0;
+            let cqe = Cqe::from_words(words);
+            if cqe.sq_id == QID && self.bound.contains_key(&cqe.cid) {
+                if cqe.sq_head < self.depth {
+                    self.head = cqe.sq_head;
+                }
+                return Some(cqe);
+            }
+            self.strays += 1;
+        }
+        None
+    }
+
+    fn poll(&mut self, bed: &Bed) {
+        if self.found.is_none() {
+            self.found = self.fetch(bed);
+        }
+    }
+
+    fn reap(&mut self, bed: &Bed) -> Option<Completion> {
+        let cqe = self.found.take().or_else(|| self.fetch(bed))?;
+        let tag = self.bound.remove(&cqe.cid).expect("fetched as bound");
+        // A query's answer is no longer than its memory, whatever the drive says.
+        let result = cqe.result.min(Request::extent_capacity() as u64);
+        Some(Completion { tag, status: cqe.status, result })
+    }
+
+    /// An entry that a broken drive might write, and where.
+    fn entry(&self, choices: &mut Choices) -> (u16, [u64; 2]) {
+        let depth = u64::from(self.depth);
+        let slot = match choices.chance(0.85) {
+            true => (self.next + choices.below(3) as u16) % self.depth,
+            false => choices.below(depth) as u16,
+        };
+        if choices.chance(0.03) {
+            return (slot, [choices.next_u64(), choices.next_u64()]);
+        }
+        // Of the round that the place belongs to, mostly.
+        let phase = if slot < self.next { !self.phase } else { self.phase };
+        let bound: Vec<u16> = self.bound.keys().copied().collect();
+        let cid = match bound.len() as u64 {
+            count @ 1.. if choices.chance(0.7) => bound[choices.below(count) as usize],
+            _ if choices.chance(0.5) => choices.below(2 * depth) as u16,
+            _ => choices.next_u64() as u16,
+        };
+        let cqe = Cqe {
+            result: if choices.chance(0.5) { choices.below(300) } else { choices.next_u64() },
+            sq_head: match choices.below(4) {
+                0 => choices.next_u64() as u16,
+                1 => choices.below(depth) as u16,
+                _ => self.tail,
+            },
+            sq_id: if choices.chance(0.9) { QID } else { choices.next_u64() as u16 },
+            cid,
+            status: match choices.below(3) {
+                0 => Status::from_bits(choices.below(1 << 15) as u16),
+                _ => Status::SUCCESS,
+            },
+        };
+        (slot, cqe.to_words(phase != choices.chance(0.1)))
+    }
+}
+
+/// A host and such a drive, for so many steps; then the host gives the queue up.
+pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
+    let depth = [2, 3, 8, 33][choices.below(4) as usize];
+    let (mut bed, mut reading) = (Bed::new(depth), Reading::new(depth));
+    let (mut tag, mut ended) = (0u64, 0u64);
+    for step in 0..steps {
+        if choices.is_over() {
+            break;
+        }
+        match choices.below(5) {
+            0 | 1 => {
+                let request = bed.request(&mut choices, tag);
+                let room = reading.has_room();
+                let taken = bed.raw.submit(Nanos(step.into()), request);
+                assert_eq!(taken.is_ok(), room, "{reading:?}");
+                if room {
+                    let cid = bed.cid(reading.tail);
+                    assert!(cid < depth - 1, "a tag of the queue: {cid}");
+                    assert_eq!(reading.bound.insert(cid, tag), None, "two of one name");
+                    reading.tail = (reading.tail + 1) % depth;
+                    tag += 1;
+                }
+            }
+            2 => {
+                for _ in 0..1 + choices.below(u64::from(depth)) {
+                    let (slot, words) = reading.entry(&mut choices);
+                    put(&bed.completion, slot, words);
+                }
+            }
+            3 => {
+                bed.raw.poll(Nanos(step.into()));
+                reading.poll(&bed);
+                let [tail, head] = bed.doorbells();
+                assert!(tail < depth.into() && head < depth.into(), "{tail}, {head}");
+            }
+            _ => {
+                let said = bed.raw.reap();
+                assert_eq!(said, reading.reap(&bed), "{reading:?}");
+                ended += u64::from(said.is_some());
+            }
+        }
+        let pair = bed.raw.queue().pair();
+        assert_eq!(pair.stray_completions(), reading.strays);
+        let found = usize::from(reading.found.is_some());
+        // What is found is bound until it is reaped.
+        assert!(
+            (reading.bound.len() - found..=reading.bound.len())
+                .contains(&pair.outstanding().into())
+        );
+    }
+    let strays = reading.strays;
+    // Everything else comes back, once.
+    let (queue, left) = bed.raw.into_queue();
+    let mut queue = queue;
+    let mut back: Vec<u64> = left.map(|done| done.tag).collect();
+    while let Some(done) = queue.abandon(Status::ABORTED) {
+        assert_eq!(done.status, Status::ABORTED);
+        back.push(done.user);
+    }
+    back.sort_unstable();
+    let mut bound: Vec<u64> = reading.bound.into_values().collect();
+    bound.sort_unstable();
+    assert_eq!(back, bound);
+    assert_eq!(ended + back.len() as u64, tag);
+    Seen { ended, strays }
+}
