@@ -10,7 +10,8 @@
 //! bytes 48..56   base: what every write unit with a smaller number wrote is in the map's pages
 //! bytes 56..60   lines
 //! bytes 60..64   write units of metadata in a full line, 0 if lines have none
-//! then           per page of the map: physical sector + 1, or 0 if it was never written
+//! then           per page of the map: physical sector + 1, 0 if it was never written, or 0xffffffff
+//!                if it was and its newest copy is lost
 //! then           per line: stream (1 byte), state (1 byte: bit 0 open, bit 1 with last
 //!                metadata), chunks (2 bytes), 0 (4 bytes), the
 //!                largest number of a unit in it (8 bytes), its chunks (4 bytes each)
@@ -51,7 +52,7 @@ pub(crate) struct Snapshot {
     pub(crate) counted: u32,
     /// What every write unit with a smaller number wrote is in the map's pages.
     pub(crate) base: u64,
-    /// Physical sector plus 1 of each page.
+    /// Physical sector plus 1 of each page; 0 or [`LOST_PAGE`](Snapshot::LOST_PAGE).
     pub(crate) pages: Vec<u32>,
     pub(crate) lines: Vec<LineEntry>,
 }
@@ -111,6 +112,9 @@ impl Reader<'_> {
 }
 
 impl Snapshot {
+    /// In place of a page's place: it was written, and it is not known where.
+    const LOST_PAGE: u32 = crate::lines::LOST + 1;
+
     /// Bytes of a snapshot at most.
     pub(crate) fn bytes_max(pages: u32, chunks: u32) -> u64 {
         HEADER as u64 + 4 * u64::from(pages) + (LINE as u64 + 4) * u64::from(chunks)
@@ -185,7 +189,8 @@ impl Snapshot {
         let count = r.u32()?;
         r.u32()?;
         let physical = shape.total_sectors();
-        let page = |r: &mut Reader<'_>| r.u32().filter(|w| u64::from(*w) <= physical);
+        let known = |w: &u32| u64::from(*w) <= physical || *w == Snapshot::LOST_PAGE;
+        let page = |r: &mut Reader<'_>| r.u32().filter(known);
         let pages = (0..layout.meta).map(|_| page(r)).collect::<Option<Vec<u32>>>()?;
         let mut lines = Vec::new();
         for _ in 0..count {

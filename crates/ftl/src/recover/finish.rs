@@ -59,7 +59,8 @@ impl Recovery {
         let copies = std::mem::take(&mut self.copies);
         let written = self.to_load.iter().map(|(_, page)| *page);
         let found = copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| lba / count);
-        let to_count: BTreeSet<u32> = written.chain(found).collect();
+        let lost = self.lost_pages.iter().copied();
+        let to_count: BTreeSet<u32> = written.chain(found).chain(lost).collect();
         let seen = Sightings {
             found: self.seen.found.clone(),
             names: std::mem::take(&mut self.seen.names),
@@ -90,6 +91,9 @@ impl Recovery {
         for &(psn, page) in &self.to_load {
             ftl.map.set(logical + page, Location::Flash(psn));
             ftl.reverse.set(psn, Some(logical + page), false);
+        }
+        for &page in &self.lost_pages {
+            ftl.map.set(logical + page, Location::Lost);
         }
         if self.layout.map_frames > 0 {
             return;

@@ -35,7 +35,7 @@
 //! if none of it is a layer's.
 //!
 //! Of a map in frames the last step is left to the layer, which looks at the pages when they are needed
-//! (see `counting`); one that cannot be read then loses what is in it, and not more.
+//! (see `counting`); one that cannot be read then, or is known to be lost, loses what is in it, and not more.
 //!
 //! # Why a flushed trim stays trimmed
 //!
@@ -173,6 +173,8 @@ pub struct Recovery {
     /// Chunks in the order in which they are read, and how far each was written before padding.
     to_read: Vec<(u32, u32)>,
     to_load: Vec<(u32, u32)>,
+    /// Pages whose newest copy is lost.
+    lost_pages: Vec<u32>,
     words: Vec<u32>,
     poison: Vec<u32>,
     kinds: Vec<JobKind>,
@@ -263,6 +265,7 @@ impl Recovery {
             looked_at: vec![0; shape.total_chunks() as usize],
             to_read: Vec::new(),
             to_load: Vec::new(),
+            lost_pages: Vec::new(),
             words: words(&layout),
             poison: Vec::new(),
             kinds: Vec::new(),

@@ -2,6 +2,7 @@
 
 use super::job::JobKind;
 use super::{BATCH, Copies, Job, Names, Phase, Recovery};
+use crate::lines::LOST;
 use crate::map_page::MapPage;
 
 impl Recovery {
@@ -9,14 +10,20 @@ impl Recovery {
     pub(super) fn find_pages(&mut self) {
         let logical = self.layout.logical;
         let known = self.snapshot.as_ref().map(|s| s.pages.clone()).unwrap_or_default();
-        self.to_load = (0..self.layout.meta)
-            .filter_map(|page| {
-                let from_snapshot = || known.get(page as usize)?.checked_sub(1);
-                let newest = self.copies.get(logical + page).map(|c| c.psn);
-                let base = if self.all { None } else { from_snapshot() };
-                Some((newest.or(base)?, page))
-            })
-            .collect();
+        (self.to_load, self.lost_pages) = (Vec::new(), Vec::new());
+        for page in 0..self.layout.meta {
+            let from_snapshot = || known.get(page as usize)?.checked_sub(1);
+            let newest = self.copies.get(logical + page).map(|c| c.psn);
+            let base = if self.all { None } else { from_snapshot() };
+            // A copy is erased when a newer one is on the media: if that is not found, it is lost.
+            let stale = |psn| psn == LOST || self.seen.is_stale(&self.shape, logical + page, psn);
+            match (newest, base) {
+                (Some(psn), _) => self.to_load.push((psn, page)),
+                (None, Some(psn)) if stale(psn) => self.lost_pages.push(page),
+                (None, Some(psn)) => self.to_load.push((psn, page)),
+                (None, None) => {}
+            }
+        }
     }
 
     pub(super) fn page_jobs(&mut self, jobs: &mut Vec<Job>) {
@@ -81,6 +88,7 @@ impl Recovery {
         self.seen.unreadable.clear();
         self.words.fill(0);
         self.poison.clear();
+        self.lost_pages.clear();
         self.looked_at.fill(0);
         self.read_everything();
     }

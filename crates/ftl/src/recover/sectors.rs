@@ -59,6 +59,9 @@ impl Recovery {
         self.oob_jobs(jobs);
         if jobs.is_empty() && !self.refuse_foreign() && !self.end_look() {
             self.find_pages();
+            if self.layout.map_frames == 0 && !self.lost_pages.is_empty() {
+                return self.start_over();
+            }
             // Of a map in frames the pages are read when they are needed.
             let pages = if self.layout.map_frames > 0 { Phase::Done } else { Phase::Pages };
             (self.phase, self.cursor) = (pages, (0, 0));
