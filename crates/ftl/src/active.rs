@@ -52,6 +52,11 @@ impl Ftl {
         self.active
     }
 
+    /// Lines opened ahead: behind another of their stream that still takes write units.
+    pub fn lines_ahead(&self) -> u32 {
+        self.open.iter().map(|open| open.len().saturating_sub(1) as u32).sum()
+    }
+
     /// Chunks of a stream's open lines that may be written now, all lines together.
     #[inline]
     pub(crate) fn width(&self) -> u32 {

@@ -18,7 +18,7 @@
 use clock::Nanos;
 
 use crate::ftl::{STREAMS, USER};
-use crate::lines::{Member, OpenLine};
+use crate::lines::{Claim, Member, NOT_HELD, OpenLine};
 use crate::program::PROGRAMS_PER_PU;
 use crate::{Flash, Ftl};
 
@@ -102,7 +102,8 @@ impl Ftl {
                 && busy[m.pu as usize] < PROGRAMS_PER_PU
         });
         let Some(chunk) = takes.min_by_key(|m| m.next).map(|m| m.chunk) else { return false };
-        let Some(sector) = open.take(&self.shape, chunk) else { return false };
+        let padding = Claim { ring: USER, unit: NOT_HELD, unclaimed: 0 };
+        let Some(sector) = open.take(&self.shape, padding, chunk) else { return false };
         self.pad_unit(now, line, chunk, sector, flash);
         true
     }

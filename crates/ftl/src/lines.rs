@@ -8,6 +8,9 @@ use crate::journal::Position;
 use crate::line_meta::{LineList, data_end};
 use crate::{ChunkChange, FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicy};
 
+/// No unit of a ring waits for last metadata.
+pub(crate) const NOT_HELD: u64 = u64::MAX;
+
 /// No line, no chunk, no unit.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -101,7 +104,8 @@ pub(crate) struct Member {
     pub(crate) next: u32,
     /// Where data ends: at the chunk's size, or before the last metadata.
     pub(crate) end: u32,
-    /// Where its tail begins, or `end`.
+    /// Where its tail begins: units from there on can be read only when the last metadata behind them is
+    /// written. `end` if there is none.
     tail: u32,
 }
 
@@ -118,18 +122,31 @@ pub(crate) struct OpenLine {
     pub(crate) line: u32,
     pub(crate) members: Vec<Member>,
     cursor: usize,
-    /// Write units that can still be mapped; and those of them that come last, when there is no other:
-    /// the tails of chunks that end with last metadata. What is in front of that cannot be read until it
-    /// is written, and it is not before all chunks are full. Till then a chunk that has run ahead of the
-    /// others can be given a unit of its tail for each older one that must be readable.
+    /// Write units that can still be mapped; and those of them in tails of chunks that end with last
+    /// metadata. What is in a tail keeps its slots of the write buffer until all of the line is full, so
+    /// tails are begun when the rest of the line is sure to find slots beside it, or when nothing else is
+    /// left. A chunk that has run ahead of the others by more can be given a unit of its tail for each
+    /// older one that must be readable.
     pub(crate) room: u32,
     tails: u32,
+    /// By ring, the first unit of it in a tail: what comes after that one finds slots only as far as the
+    /// ring reaches. [`NOT_HELD`] if there is none.
+    pub(crate) held: [u64; 2],
     /// Where the journal says that it was opened: only when that is durable it takes units.
     pub(crate) recorded: Position,
     /// Its first metadata is still to be written, in front of everything in the first chunk.
     pub(crate) first: bool,
     /// The line opened before it in its stream: its opening number and first chunk.
     pub(crate) previous: Option<(u64, u32)>,
+}
+
+/// The unit of a ring that is to be placed, and how many of the ring find slots from there on beside what
+/// lines need whose tails were begun. Negative if a chunk ran so far ahead that it is too few.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) ring: usize,
+    pub(crate) unit: u64,
+    pub(crate) unclaimed: i64,
 }
 
 /// Per chunk, what is known beside its line.
@@ -192,9 +209,6 @@ pub(crate) struct Lines {
     empty: VecDeque<u32>,
     /// Write units of metadata in a full line; 0 if lines have none.
     meta: u32,
-    /// Write units of the users' ring beyond those that wait for their pairs while all chunks of a line
-    /// are written in step.
-    spare_units: u32,
     /// Whether every line keeps a list while it is written, and whether a closed one is read back
     /// from the media when it is wanted again.
     lists: bool,
@@ -231,7 +245,6 @@ impl Lines {
             empty: VecDeque::new(),
             closings: 0,
             meta: layout.line_meta,
-            spare_units: layout.user_units.saturating_sub(layout.active * shape.pair_units()),
             lists: config.reverse_map == ReverseMapKind::Media,
             reads_lists: false,
             due: VecDeque::new(),
@@ -396,9 +409,9 @@ impl Lines {
             l.sectors -= self.meta * self.shape.unit;
             for (place, member) in (0..).zip(&mut open.members) {
                 member.end = data_end(&self.shape, count, last, place);
-                let rows = self.tail_rows(last) * self.shape.unit;
+                let pairs = self.shape.pair_units() * self.shape.unit;
                 let ends_early = member.end < self.shape.sectors;
-                member.tail = member.end.saturating_sub(if ends_early { rows } else { 0 });
+                member.tail = member.end.saturating_sub(if ends_early { pairs } else { 0 });
             }
             open.members[0].next = self.shape.unit;
             open.first = true;
@@ -406,14 +419,6 @@ impl Lines {
             open.count_tails(&self.shape);
         }
         Some(open)
-    }
-
-    /// Write units of the tail of a chunk that ends before `last` units of last metadata. While the other
-    /// chunks are filled up to the end, the units in front of the tail stay in the users' ring, unless the
-    /// tail is written for them one by one: half of what the ring has to spare is enough for those others.
-    fn tail_rows(&self, last: u32) -> u32 {
-        let others = self.active - last % self.active;
-        (4 * self.shape.pair_units()).min(self.spare_units / 2 / others)
     }
 
     /// Marks a line as one whose last metadata is on the media.
@@ -438,6 +443,7 @@ impl Lines {
         OpenLine {
             line,
             tails: 0,
+            held: [NOT_HELD; 2],
             room: room.sum(),
             members: members
                 .iter()
@@ -597,31 +603,31 @@ impl Lines {
 }
 
 impl OpenLine {
-    /// Maps the next write unit: round robin over the members whose parallel unit `accepts`, of the
-    /// first `width` that are not full.
+    /// Maps the next write unit, of `from`: round robin over the members whose parallel unit `accepts`, of
+    /// the first `width` that are not full.
     pub(crate) fn place(
         &mut self,
         shape: &Shape,
+        from: Claim,
         width: u32,
         mut accepts: impl FnMut(u32) -> bool,
     ) -> Option<(u32, u32)> {
         if self.room == 0 {
             return None;
         }
-        let only_tails = self.room <= self.tails;
-        let n = self.window(width, only_tails);
+        let fits = self.held[from.ring] != NOT_HELD || i64::from(self.room) <= from.unclaimed;
+        let with_tails = fits || self.room <= self.tails;
+        let n = self.window(width, with_tails);
         if self.cursor >= n {
             self.cursor = 0;
         }
         for i in 0..n {
             let at = if self.cursor + i >= n { self.cursor + i - n } else { self.cursor + i };
             let member = &mut self.members[at];
-            let end = if only_tails { member.end } else { member.tail };
+            let end = if with_tails { member.end } else { member.tail };
             if member.next < end && !(self.first && at == 0) && accepts(member.pu) {
                 let placed = (member.chunk, member.next);
-                member.next += shape.unit;
-                self.room -= 1;
-                self.tails -= u32::from(placed.1 >= member.tail);
+                self.took(shape, from, at);
                 self.cursor = if at + 1 == n { 0 } else { at + 1 };
                 return Some(placed);
             }
@@ -631,17 +637,29 @@ impl OpenLine {
 
     /// Members up to the `width`-th that takes a write unit now.
     #[inline]
-    fn window(&self, width: u32, only_tails: bool) -> usize {
+    fn window(&self, width: u32, with_tails: bool) -> usize {
         let all = self.members.len();
         if width as usize >= all {
             return all;
         }
         let takes = |at: &usize| {
             let m = &self.members[*at];
-            m.next < if only_tails { m.end } else { m.tail } && !(self.first && *at == 0)
+            m.next < if with_tails { m.end } else { m.tail } && !(self.first && *at == 0)
         };
         let mut open = (0..all).filter(takes);
         width.checked_sub(1).map_or(0, |before| open.nth(before as usize).map_or(all, |m| m + 1))
+    }
+
+    /// A member's next write unit is one of `from`.
+    #[inline]
+    fn took(&mut self, shape: &Shape, from: Claim, at: usize) {
+        let member = &mut self.members[at];
+        if member.next >= member.tail {
+            self.tails -= 1;
+            self.held[from.ring] = self.held[from.ring].min(from.unit);
+        }
+        member.next += shape.unit;
+        self.room -= 1;
     }
 
     /// Members that are not full.
@@ -649,15 +667,12 @@ impl OpenLine {
         self.members.iter().filter(|m| m.next < m.end).count() as u32
     }
 
-    /// Maps the next write unit of one chunk.
-    pub(crate) fn take(&mut self, shape: &Shape, chunk: u32) -> Option<u32> {
-        let skip = usize::from(self.first);
-        let open = |m: &&mut Member| m.chunk == chunk && m.next < m.end;
-        let member = self.members.iter_mut().skip(skip).find(open)?;
-        let sector = member.next;
-        self.tails -= u32::from(sector >= member.tail);
-        member.next += shape.unit;
-        self.room -= 1;
+    /// Maps the next write unit of one chunk, of `from`.
+    pub(crate) fn take(&mut self, shape: &Shape, from: Claim, chunk: u32) -> Option<u32> {
+        let open = |m: &Member| m.chunk == chunk && m.next < m.end;
+        let at = self.members.iter().position(open).filter(|at| !self.first || *at > 0)?;
+        let sector = self.members[at].next;
+        self.took(shape, from, at);
         Some(sector)
     }
 
@@ -693,6 +708,7 @@ impl OpenLine {
         let line = &mut lines.lines[self.line as usize];
         line.last = Last::None;
         line.sectors += lines.meta.saturating_sub(1) * shape.unit;
+        self.held = [NOT_HELD; 2];
         for member in &mut self.members {
             if !lines.chunks[member.chunk as usize].bad {
                 self.room += (shape.sectors - member.end) / shape.unit;

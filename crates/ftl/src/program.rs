@@ -7,7 +7,7 @@ use nvme::Status;
 use crate::active::ALL_AT_ONCE;
 use crate::flash::OpKind;
 use crate::ftl::{COLD, GC, PAGES, STREAMS, USER};
-use crate::lines::{NONE, OpenLine};
+use crate::lines::{Claim, NONE, NOT_HELD, OpenLine};
 use crate::snapshot::Opened;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::{Entry, Flash, Ftl, Location, OpId, WriteUnit};
@@ -187,7 +187,8 @@ impl Ftl {
                 self.stats.lines_without_metadata += 1;
             }
         }
-        let Some(sector) = open.take(&self.shape, chunk) else { return false };
+        let from = Claim { ring: USER, unit: NOT_HELD, unclaimed: 0 };
+        let Some(sector) = open.take(&self.shape, from, chunk) else { return false };
         (0..STREAMS).for_each(|stream| self.drop_full(stream));
         self.pad_unit(now, line, chunk, sector, flash);
         true
@@ -246,31 +247,23 @@ impl Ftl {
         // Any line that takes units of the ring may lag, not only one of this unit's stream.
         let last = if ring == USER { USER } else { stream };
         let streams = [stream, COLD, PAGES, last];
+        let (from, holds) = self.claim(ring);
         if let Some(chunk) = self.rings[ring].lagging() {
             let free = self.programs_on[self.shape.pu_of(chunk) as usize] < PROGRAMS_PER_PU;
             for stream in streams.into_iter().filter(|_| free) {
                 let mut open = self.open[stream].iter_mut();
                 if let Some((line, sector)) =
-                    open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
+                    open.find_map(|o| Some((o.line, o.take(&self.shape, from, chunk)?)))
                 {
                     self.drop_full(stream);
                     return Some((line, chunk, sector));
                 }
             }
-            // If what is missing is the line's last metadata, the other chunks must be filled first:
-            // as much of the ring as that takes is kept for them.
-            let left = self.rings[ring].placeable();
-            let (shape, busy) = (&self.shape, &self.programs_on);
-            let waits = |o: &&mut OpenLine| o.waits_on(shape, chunk) && u64::from(o.room) >= left;
-            for stream in streams {
-                if let Some(open) = self.open[stream].iter_mut().find(waits) {
-                    let line = open.line;
-                    let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
-                    let (chunk, sector) = open.place(shape, ALL_AT_ONCE, accepts)?;
-                    self.drop_full(stream);
-                    return Some((line, chunk, sector));
-                }
-            }
+        }
+        // What keeps its slots until a line's last metadata is written waits for all of that line: as much
+        // of the ring as it takes is kept for it.
+        if holds && from.unclaimed <= 0 {
+            return self.place_in_held(from);
         }
         // Written to fewer parallel units than before, chunks that were left behind would be gone on with
         // one at a time: as many at a time as are written, so that the write buffer keeps flowing.
@@ -284,20 +277,48 @@ impl Ftl {
             let mut open = self.open[stream].iter_mut();
             if let Some(chunk) = laggard
                 && let Some((line, sector)) =
-                    open.find_map(|o| Some((o.line, o.take(&self.shape, chunk)?)))
+                    open.find_map(|o| Some((o.line, o.take(&self.shape, from, chunk)?)))
             {
                 self.drop_full(stream);
                 return Some((line, chunk, sector));
             }
         }
-        self.place(stream)
+        self.place(from, stream)
+    }
+
+    /// A ring's next unit, and whether lines hold units of the ring until they are full. With lines that
+    /// do, the units that fit behind the first one held, less what those lines still take.
+    fn claim(&self, ring: usize) -> (Claim, bool) {
+        let (mut first, mut room) = (NOT_HELD, 0);
+        for open in self.open.iter().flatten().filter(|o| o.held[ring] != NOT_HELD) {
+            first = first.min(open.held[ring]);
+            room += i64::from(open.room);
+        }
+        let (unit, fits) = (self.rings[ring].mapped(), self.rings[ring].placeable_behind(first));
+        (Claim { ring, unit, unclaimed: fits as i64 - room }, first != NOT_HELD)
+    }
+
+    /// A place in a line that holds units of the ring.
+    fn place_in_held(&mut self, from: Claim) -> Option<(u32, u32, u32)> {
+        let (width, busy) = (self.width(), &self.programs_on);
+        for stream in 0..STREAMS {
+            for open in self.open[stream].iter_mut().filter(|o| o.held[from.ring] != NOT_HELD) {
+                let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
+                if let Some((chunk, sector)) = open.place(&self.shape, from, width, accepts) {
+                    let line = open.line;
+                    self.drop_full(stream);
+                    return Some((line, chunk, sector));
+                }
+            }
+        }
+        None
     }
 
     /// Finds a place for a write unit, opening a line when the open ones have none. When no chunk
     /// is left, the other stream's open lines will do.
-    pub(crate) fn place(&mut self, stream: usize) -> Option<(u32, u32, u32)> {
+    fn place(&mut self, from: Claim, stream: usize) -> Option<(u32, u32, u32)> {
         loop {
-            let (placed, room) = self.place_in_open(stream);
+            let (placed, room) = self.place_in_open(from, stream);
             if placed.is_some() {
                 return placed;
             }
@@ -305,7 +326,7 @@ impl Ftl {
             if stream != COLD
                 && !self.open[COLD].is_empty()
                 && self.limiter.share(self.free_sectors()) <= 0.0
-                && let (placed @ Some(_), _) = self.place_in_open(COLD)
+                && let (placed @ Some(_), _) = self.place_in_open(from, COLD)
             {
                 return placed;
             }
@@ -322,7 +343,7 @@ impl Ftl {
             if self.lines.free_chunks() < 2 * self.layout.active {
                 let mut left = room;
                 for other in (0..STREAMS).filter(|other| *other != stream) {
-                    let (placed, room) = self.place_in_open(other);
+                    let (placed, room) = self.place_in_open(from, other);
                     if placed.is_some() {
                         return placed;
                     }
@@ -344,7 +365,7 @@ impl Ftl {
                 }
                 None if room == 0 => {
                     let mut others = (0..STREAMS).filter(|other| *other != stream);
-                    return others.find_map(|other| self.place_in_open(other).0);
+                    return others.find_map(|other| self.place_in_open(from, other).0);
                 }
                 None => return None,
             }
@@ -373,7 +394,7 @@ impl Ftl {
     }
 
     /// A place in a stream's open lines, or how many write units they have room for.
-    pub(crate) fn place_in_open(&mut self, stream: usize) -> (Option<(u32, u32, u32)>, u32) {
+    fn place_in_open(&mut self, from: Claim, stream: usize) -> (Option<(u32, u32, u32)>, u32) {
         let mut room = 0;
         let recorded = self.journal.durable();
         let mut width = self.width();
@@ -384,7 +405,7 @@ impl Ftl {
             }
             let (busy, yielding) = (&self.programs_on, &self.yielding);
             let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU && !yielding.avoids(pu);
-            if let Some((chunk, sector)) = open.place(&self.shape, width, accepts) {
+            if let Some((chunk, sector)) = open.place(&self.shape, from, width, accepts) {
                 let line = open.line;
                 if open.room == 0 {
                     self.drop_full(stream);

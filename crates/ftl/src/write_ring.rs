@@ -212,10 +212,17 @@ impl WriteRing {
         (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
-    /// Write units that can be given a place before the oldest one must be released.
+    /// How many units have been given a place: the next one's name in order.
     #[inline]
-    pub(crate) fn placeable(&self) -> u64 {
-        self.count - (self.mapped - self.released)
+    pub(crate) fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Write units that can be given a place before the one of this name, or the oldest one, must be
+    /// released.
+    #[inline]
+    pub(crate) fn placeable_behind(&self, name: u64) -> u64 {
+        self.count - (self.mapped - name.clamp(self.released, self.mapped))
     }
 
     /// The chunks of the oldest `count` units that are on the media and wait for their pairs, under the

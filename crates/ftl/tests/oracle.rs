@@ -49,6 +49,8 @@ struct Case {
     steers: bool,
     /// How often something other than a command happens: mostly power is cut.
     mishaps: u64,
+    /// Power cuts with a line opened ahead.
+    ahead: u64,
 }
 
 /// Which flash.
@@ -179,6 +181,7 @@ impl Case {
             reads,
             steers,
             mishaps: if size == Chunks::Small { 6 } else { 2 },
+            ahead: 0,
         };
         case.steer();
         case
@@ -348,6 +351,7 @@ impl Case {
         // A cut can itself be followed by a cut before anything was written.
         for _ in 0..1 + self.rng.below(2) {
             self.stats = self.stats.plus(self.ftl.stats());
+            self.ahead += u64::from(self.ftl.lines_ahead() > 0);
             let cache = self.ftl.map_cache();
             assert!(cache.resident_max <= cache.frames, "{cache:?}");
             assert_eq!(self.stats.map_contradictions, 0, "the map's pages and the media");
@@ -466,7 +470,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     let seeds = seeds(810, &FOUND);
     let (mut cuts, mut bounded, mut lines) = (0, 0, (0, 0));
     let mut all = FtlStats::default();
-    let mut paged = 0;
+    let (mut paged, mut ahead) = (0, 0);
     for seed in seeds {
         if number("SLUICE_LOUD").is_some() {
             eprintln!("seed {seed}");
@@ -478,10 +482,11 @@ fn everything_flushed_survives_and_nothing_else_appears() {
             for stats in &case.flash.recoveries {
                 read = (read.0 + stats.lines_by_metadata, read.1 + stats.lines_by_oob);
             }
-            (case.stats, case.flash.cuts, case.flash.recoveries.len(), read)
+            (case.stats, case.flash.cuts, case.flash.recoveries.len(), read, case.ahead)
         });
         match result {
-            Ok((stats, cut, recoveries, read)) => {
+            Ok((stats, cut, recoveries, read, cut_ahead)) => {
+                ahead += cut_ahead;
                 all = all.plus(&stats);
                 paged += u64::from(stats.map_page_reads + stats.map_page_writes > 0);
                 lines = (lines.0 + read.0, lines.1 + read.1);
@@ -497,7 +502,8 @@ fn everything_flushed_survives_and_nothing_else_appears() {
             }
         }
     }
-    println!("{cuts} power cuts, {bounded} recoveries");
+    println!("{cuts} power cuts, {ahead} with a line opened ahead, {bounded} recoveries");
+    assert!(ahead > 0 || seeds_were_given, "power was never cut with a line opened ahead");
     println!("recoveries read {} lines by metadata and {} by out-of-band bytes", lines.0, lines.1);
     println!(
         "victims read: {} by metadata, {} by out-of-band bytes; {} lines closed without metadata",

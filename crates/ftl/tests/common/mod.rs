@@ -216,6 +216,21 @@ impl TestFlash {
             return false;
         }
         let pu = busy[self.rng.below(busy.len() as u64) as usize];
+        self.end_oldest(pu, ftl);
+        true
+    }
+
+    /// Every parallel unit in its turn ends its oldest operation: the time of one operation passes.
+    pub fn turn(&mut self, ftl: &mut Ftl) {
+        for i in 0..self.shape.pus {
+            let pu = self.shape.striped_pu(i) as usize;
+            if !self.queues[pu].is_empty() {
+                self.end_oldest(pu, ftl);
+            }
+        }
+    }
+
+    fn end_oldest(&mut self, pu: usize, ftl: &mut Ftl) {
         match self.queues[pu].remove(0) {
             Op::Program { op, chunk, sector, sectors } => {
                 let failed = self.failing[chunk as usize] || self.rng.chance(self.program_fail);
@@ -289,7 +304,6 @@ impl TestFlash {
             }
         }
         ftl.kick(Nanos(0), self);
-        true
     }
 
     /// Ends operations until nothing is outstanding.

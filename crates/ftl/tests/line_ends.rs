@@ -1,0 +1,67 @@
+//! What the metadata of lines costs in speed (LightNVM paper sections 4.2.1 and 4.2.2): the share of writes
+//! that it takes, and no waiting where one line ends and the next begins, with the least write buffer.
+//!
+//! Every parallel unit ends one operation per turn, and users always have more to write. So many turns are
+//! needed for so many write units with metadata, and without; they may differ by a hundredth.
+
+mod common;
+
+use clock::Nanos;
+use common::{TestFlash, geometry};
+use ftl::{Found, Ftl, FtlConfig, LineMetadata, Shape};
+use nvme::Geometry;
+
+const UNIT: u32 = 16;
+/// Write units of a chunk, and of them those that a unit waits for.
+const ROWS: u32 = 256;
+const PAIRS: u32 = 8;
+/// Lines that are written.
+const LINES: u64 = 4;
+const OUTSTANDING: u64 = 64;
+
+/// Turns until so many lines of users' data were taken, and lines that got no metadata.
+fn turns(line_metadata: LineMetadata, pus: u32) -> (u64, u64) {
+    let of = geometry(4, pus / 4, 24, ROWS * UNIT, UNIT, PAIRS * UNIT);
+    let shape = Shape::of(&Geometry { sector_bytes: 4096, ..of });
+    let config = FtlConfig { line_metadata, ..FtlConfig::default() };
+    let mut ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
+    assert_eq!(ftl.layout().line_meta > 0, line_metadata == LineMetadata::On);
+    let mut flash = TestFlash::new(shape, false, ftl.slots(), 1);
+    let all = LINES * u64::from(pus * ROWS);
+    assert!(all * u64::from(UNIT) < ftl.sectors());
+    let (mut begun, mut ended, mut turns) = (0, 0, 0);
+    while ended < all {
+        while begun < (ended + OUTSTANDING).min(all) {
+            flash.requests.insert(begun, vec![0; UNIT as usize]);
+            ftl.write(begun, begun * u64::from(UNIT), UNIT, false);
+            begun += 1;
+        }
+        ftl.kick(Nanos(0), &mut flash);
+        let before = ended;
+        while let Some(done) = ftl.take_done() {
+            assert!(done.status.is_success(), "{}", done.status);
+            flash.requests.remove(&done.tag);
+            ended += 1;
+        }
+        if ended == before {
+            flash.turn(&mut ftl);
+            turns += 1;
+        }
+        assert!(turns < 4 * all, "it never ends: {}", ftl.debug_state());
+    }
+    (turns, ftl.stats().lines_without_metadata)
+}
+
+#[test]
+fn metadata_costs_its_share_of_writes_and_no_waiting() {
+    for pus in [8, 16, 32] {
+        let (without, _) = turns(LineMetadata::Off, pus);
+        let (with, missing) = turns(LineMetadata::On, pus);
+        println!("{pus} parallel units: {with} turns with metadata, {without} without");
+        assert_eq!(missing, 0, "{pus} parallel units: lines without metadata");
+        assert!(
+            with * 100 <= without * 101,
+            "{pus} parallel units: {with} turns, {without} without"
+        );
+    }
+}
