@@ -337,6 +337,33 @@ mod tests {
     }
 
     #[test]
+    fn large_regions_ask_for_huge_pages_and_small_ones_do_not() {
+        let asks = |region: &Region| {
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let at = region.base.as_ptr() as u64;
+            let mut here = false;
+            for line in maps.lines() {
+                let range = line.split_whitespace().next().and_then(|word| word.split_once('-'));
+                let number = |digits| u64::from_str_radix(digits, 16).ok();
+                if let Some((Some(from), Some(to))) = range.map(|(a, b)| (number(a), number(b))) {
+                    here = (from..to).contains(&at);
+                } else if let (true, Some(flags)) = (here, line.strip_prefix("VmFlags:")) {
+                    return flags.split_whitespace().any(|flag| flag == "hg");
+                }
+            }
+            panic!("{at:#x} is nowhere in\n{maps}");
+        };
+        // A kernel without them does not say so.
+        let kernel_has_them = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+        for region in [Region::anonymous(4 << 20).unwrap(), Region::shared(4 << 20).unwrap()] {
+            assert_eq!(asks(&region), kernel_has_them);
+        }
+        for region in [Region::anonymous(4096).unwrap(), Region::shared(4096).unwrap()] {
+            assert!(!asks(&region));
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "of a region of 4096")]
     fn a_range_past_the_end_is_refused() {
         Region::anonymous(4096).unwrap().write(4000, &[0; 97]);
