@@ -73,6 +73,6 @@ pub use queue_pair::{Completed, QueueFull, QueuePair};
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};
 pub use tag::{Detached, Tag, TagError, TagSet, TagState};
 pub use uring::{
-    Passthrough, PassthroughQueue, Polling, RingQueue, SubmissionThread, TaskWork, Uring,
-    UringConfig, UringError, UringQueue, UringStats,
+    Passthrough, PassthroughQueue, Polling, RingDevice, RingQueue, SubmissionThread, TaskWork,
+    Uring, UringConfig, UringError, UringQueue, UringStats,
 };

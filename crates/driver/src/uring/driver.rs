@@ -1,4 +1,4 @@
-//! [`Uring`]: a file or block device of the host as a device with hardware queues.
+//! [`Uring`]: a file or block device of the host: how it is opened, and probed for polled completions.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::ring::AddressSpace;
-use clock::Nanos;
 use rustix::io::Errno;
 
 use super::ring::{Ring, Setup};
 use super::target::Target;
-use super::{Polling, TaskWork, UringConfig, UringError, UringQueue};
+use super::{Polling, RingDevice, TaskWork, UringConfig, UringError, UringQueue};
 use crate::Tag;
-use crate::hal::{Features, Limits, LowLevelDriver};
+use crate::hal::{Features, Limits};
 
 /// How long the read that tries polled completions may take, in milliseconds.
 const PROBE_MS: u32 = 5_000;
@@ -23,16 +22,7 @@ const PROBE_MS: u32 = 5_000;
 ///
 /// Its size is what it was when it was opened: nothing makes it longer, and if something else makes it
 /// shorter, what is past the end fails. Writes are durable after a flush, or with force unit access.
-#[derive(Debug)]
-pub struct Uring {
-    target: Arc<Target>,
-    memory: AddressSpace,
-    limits: Limits,
-    features: Features,
-    setup: Setup,
-    reset_patience: Nanos,
-    queues: Vec<Option<UringQueue>>,
-}
+pub type Uring = RingDevice<Arc<Target>>;
 
 impl Uring {
     /// Opens a file or block device, with registrations of its own.
@@ -89,6 +79,7 @@ impl Uring {
             fixed_align: if config.direct { target.block_bytes } else { 1 },
             bucket_bytes: config.transfer_bytes_max,
             note_bytes: 0,
+            submit_batch: config.submit_batch,
         };
         let polled = match config.polling {
             Polling::Off => false,
@@ -99,35 +90,15 @@ impl Uring {
             }
         };
         let setup = Setup { polled, split: polled, ..setup };
-        let reset_patience = config.reset_patience;
-        let mut device =
-            Uring { target, memory, limits, features, setup, reset_patience, queues: Vec::new() };
-        device.queues = (0..config.queues)
-            .map(|_| device.make_queue().map(Some))
-            .collect::<Result<_, UringError>>()?;
-        Ok(device)
+        let rest = (config.queues, config.reset_patience);
+        RingDevice::new(target, memory, (limits, features), setup, rest)
     }
 
-    /// Makes a further hardware queue, which is not among those that
-    /// [`take_queue`](LowLevelDriver::take_queue) hands out. It goes when it is dropped.
-    ///
-    /// # Errors
-    /// What setting up a ring returns: no memory, too many open files.
-    pub fn make_queue(&self) -> Result<UringQueue, UringError> {
-        self.queue_of(self.setup)
-    }
-
-    fn queue_of(&self, setup: Setup) -> Result<UringQueue, UringError> {
-        let facts = (self.limits, self.features);
-        let (target, memory) = (self.target.clone(), self.memory.clone());
-        UringQueue::new(target, setup, memory, facts, self.reset_patience).map_err(UringError::ring)
-    }
-
-    /// The same, of a queue that several threads use in turns: the kernel does its part of a completion
+    /// [`make_queue`](RingDevice::make_queue), of a queue that several threads use in turns: the kernel does its part of a completion
     /// whoever has issued the command ([`TaskWork::Interrupt`]), whatever the configuration says.
     ///
     /// # Errors
-    /// As for [`make_queue`](Uring::make_queue).
+    /// As for [`make_queue`](RingDevice::make_queue).
     pub fn make_shared_queue(&self) -> Result<UringQueue, UringError> {
         self.queue_of(Setup { deferred: false, cooperative: false, ..self.setup })
     }
@@ -145,7 +116,7 @@ impl Uring {
     /// Addresses of payloads must be multiples of this many bytes, or are refused as misaligned
     /// ([`nvme::Status::PRP_OFFSET_INVALID`]); regions begin on a page.
     pub fn memory_alignment(&self) -> u32 {
-        self.target.memory_align
+        self.wire.memory_align
     }
 }
 
@@ -178,28 +149,4 @@ fn probe(target: &Target, setup: Setup) -> io::Result<()> {
         }
     }
     Err(Errno::TIMEDOUT.into())
-}
-
-impl LowLevelDriver for Uring {
-    type Queue = UringQueue;
-
-    fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    fn features(&self) -> Features {
-        self.features
-    }
-
-    fn queues(&self) -> u16 {
-        self.queues.len() as u16
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        &self.memory
-    }
-
-    fn take_queue(&mut self, index: u16) -> Option<UringQueue> {
-        self.queues.get_mut(usize::from(index))?.take()
-    }
 }

@@ -11,6 +11,9 @@ pub enum UringError {
     /// A device has at least one queue.
     #[error("0 hardware queues: a device needs at least 1")]
     NoQueues,
+    /// A system call takes at least one command along.
+    #[error("a batch of 0 commands: nothing would be submitted")]
+    NoBatch,
     /// The ring has no such depth.
     #[error("a queue depth of {depth}: io_uring has 1 to {}", UringConfig::DEPTH_MAX)]
     Depth {

@@ -10,18 +10,20 @@
 //! | [`wire`](wire::Wire) | what entries say: system calls on a file, or NVMe commands for the kernel's driver |
 //! | [`flight`](flight::Flight) | a command on its way to a file: request → steps → how it ended |
 //! | [`passthrough`](Passthrough) | a namespace under the kernel's driver, which takes NVMe commands (`/dev/ng0n1`) |
-//! | [`queue`](UringQueue) | the hardware queue |
-//! | [`driver`](Uring) | the device: its queues, probing for polled completions |
+//! | [`queue`](RingQueue) | the hardware queue |
+//! | [`device`](RingDevice) | the device and its queues |
+//! | [`driver`](Uring) | a file or block device: how it is opened, and probed for polled completions |
 //! | [`status`] | `errno` → NVMe status |
 //! | [`stats`](UringStats) | what a queue counts |
 //!
 //! # System calls and threads
 //!
 //! Commands bound since the last [`issue_tags`](crate::HardwareQueue::issue_tags) go to the kernel
-//! with one `io_uring_enter(2)`; with a [`SubmissionThread`] that is awake, with none. Events are
+//! with one `io_uring_enter(2)`, or as many as [`submit_batch`](UringConfig::submit_batch) asks for; with a
+//! [`SubmissionThread`] that is awake, with none. Events are
 //! read from the completion ring, which costs no system call, except where somebody has to run the
-//! kernel's side: with [`Polling`] (every look), and with [`TaskWork::Deferred`] (when the ring says
-//! that something waits).
+//! kernel's side: with [`Polling`] (every look), and with [`TaskWork::Deferred`] and
+//! [`TaskWork::Cooperative`] (when the ring says that something waits).
 //!
 //! A queue is [`Send`]: any thread may own it, one after the other. The kernel finishes a command on
 //! behalf of *the thread that issued it*, therefore:
@@ -32,9 +34,6 @@
 //!   are used for [`TaskWork::Deferred`] only. The ring is then made disabled and enabled by the
 //!   first `issue_tags`, whose thread is the one. Another thread that issues later finds the
 //!   queue [`Removed`](crate::QueueState::Removed).
-//!
-//! `IORING_SETUP_COOP_TASKRUN` is not used: a spinning owner makes no system call in which the
-//! kernel could post the completion.
 //!
 //! # Sleeping
 //!
@@ -58,6 +57,7 @@
 //! leaked, never freed under it.
 
 mod config;
+mod device;
 mod driver;
 mod error;
 mod flight;
@@ -70,6 +70,7 @@ mod target;
 mod wire;
 
 pub use config::{Polling, SubmissionThread, TaskWork, UringConfig};
+pub use device::RingDevice;
 pub use driver::Uring;
 pub use error::UringError;
 pub use passthrough::{Passthrough, PassthroughQueue};

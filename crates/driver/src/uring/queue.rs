@@ -60,6 +60,8 @@ pub struct RingQueue<W: Wire> {
     /// Tags bound since the last issue, in order.
     bound: Box<[Tag]>,
     bound_count: usize,
+    /// Commands given to the kernel with one system call at most.
+    submit_batch: u16,
     /// Events without an answer of the kernel: commands that were given up before they were issued.
     ended: VecDeque<Event>,
     /// The event that a look has found.
@@ -103,6 +105,7 @@ impl<W: Wire> RingQueue<W> {
             flights: vec![Slot::default(); depth].into(),
             bound: vec![Tag(0); depth].into(),
             bound_count: 0,
+            submit_batch: setup.submit_batch,
             ended: VecDeque::with_capacity(depth),
             found: None,
             backlog: false,

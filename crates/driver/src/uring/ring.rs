@@ -63,6 +63,8 @@ pub(super) struct Setup {
     pub(super) bucket_bytes: u32,
     /// Bytes that a command of each tag may carry beside payloads, as the range of a discard.
     pub(super) note_bytes: u32,
+    /// Commands given to the kernel with one system call at most.
+    pub(super) submit_batch: u16,
 }
 
 /// `struct iovec`.

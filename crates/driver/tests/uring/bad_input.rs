@@ -53,6 +53,7 @@ fn what_a_ring_cannot_be_is_refused() {
     let default = UringConfig::default();
     let no = |config| refused(&disk.path, config);
     assert!(matches!(no(UringConfig { queues: 0, ..default }), UringError::NoQueues));
+    assert!(matches!(no(UringConfig { submit_batch: 0, ..default }), UringError::NoBatch));
     for depth in [0, UringConfig::DEPTH_MAX + 1, u16::MAX] {
         let error = no(UringConfig { depth, ..default });
         assert!(matches!(error, UringError::Depth { depth: d } if d == depth), "{error}");

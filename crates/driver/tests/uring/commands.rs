@@ -101,6 +101,7 @@ fn reads_and_writes_with_every_way_to_the_file() {
         UringConfig { submission_thread: Some(Default::default()), ..default },
         UringConfig { task_work: sluice_driver::TaskWork::Cooperative, ..default },
         UringConfig { task_work: sluice_driver::TaskWork::Deferred, ..default },
+        UringConfig { submit_batch: 1, ..default },
     ] {
         fs::write(&disk.path, vec![0; 1 << 20]).unwrap();
         let mut bed = Bed::open(&disk.path, config);

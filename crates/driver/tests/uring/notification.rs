@@ -122,6 +122,28 @@ fn an_owner_rests_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
 }
 
 #[test]
+fn a_system_call_takes_no_more_commands_along_than_a_batch() {
+    let disk = Disk::new(1 << 20);
+    for batch in [1, 2, 3, u16::MAX] {
+        let config = UringConfig { submit_batch: batch, ..UringConfig::default() };
+        let mut bed = Bed::open(&disk.path, config);
+        for count in 1..=16 {
+            let calls = (count as u64).div_ceil(u64::from(batch));
+            let before = bed.queue.stats().system_calls;
+            issue(&mut bed, count);
+            assert_eq!(bed.queue.stats().system_calls - before, calls, "{count} by {batch}");
+            end(&mut bed, count);
+            // A rest takes the last of them along.
+            let before = bed.queue.stats().system_calls;
+            bind(&mut bed, count);
+            assert_ne!(bed.queue.rest(Nanos::MAX), Rest::Unable);
+            assert_eq!(bed.queue.stats().system_calls - before, calls, "{count} by {batch}");
+            end(&mut bed, count);
+        }
+    }
+}
+
+#[test]
 fn a_rest_ends_when_its_time_is_over_and_who_is_aborted_is_found() {
     let disk = Disk::new(1 << 20);
     let mut bed = Bed::open(&disk.path, UringConfig::default());

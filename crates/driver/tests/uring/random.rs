@@ -163,6 +163,7 @@ fn the_other_ways_read_back_what_was_written() {
         UringConfig { submission_thread: Some(Default::default()), ..default },
         UringConfig { task_work: TaskWork::Cooperative, ..default },
         UringConfig { task_work: TaskWork::Deferred, ..default },
+        UringConfig { submit_batch: 1, ..default },
     ]
     .into_iter()
     .enumerate()

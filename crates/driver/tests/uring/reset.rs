@@ -15,7 +15,7 @@ const BYTES: u64 = 16 << 20;
 
 /// Every way in which commands get to the kernel; through the page cache some wait for its workers,
 /// and can really be cancelled.
-fn ways() -> [UringConfig; 5] {
+fn ways() -> [UringConfig; 6] {
     let default = UringConfig { depth: 64, ..UringConfig::default() };
     [
         default,
@@ -23,6 +23,7 @@ fn ways() -> [UringConfig; 5] {
         UringConfig { submission_thread: Some(Default::default()), ..default },
         UringConfig { task_work: TaskWork::Cooperative, ..default },
         UringConfig { task_work: TaskWork::Deferred, ..default },
+        UringConfig { submit_batch: 1, ..default },
     ]
 }
 

@@ -97,8 +97,15 @@ fn file(path: &Path, options: &OpenOptions) -> Result<Device, OpenError> {
     exists(path)?;
     options.refuse_drive_core("a file")?;
     options.refuse_timeout("a file")?;
-    let FileOptions { sector_bytes, direct, exclusive, polling, submission_thread, task_work } =
-        options.file;
+    let FileOptions {
+        sector_bytes,
+        direct,
+        exclusive,
+        polling,
+        submission_thread,
+        task_work,
+        submit_batch,
+    } = options.file;
     let plain = UringConfig::default();
     let config = UringConfig {
         depth: options.depth.unwrap_or(plain.depth),
@@ -109,6 +116,7 @@ fn file(path: &Path, options: &OpenOptions) -> Result<Device, OpenError> {
         polling,
         submission_thread,
         task_work,
+        submit_batch,
         ..plain
     };
     match Passthrough::is_at(path) {

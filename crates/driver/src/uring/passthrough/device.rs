@@ -4,15 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::ring::AddressSpace;
-use clock::Nanos;
 use nvme::{AdminCommand, FeatureSelect, HealthLog};
 
 use super::Namespace;
 use crate::DriveInfo;
-use crate::hal::{Features, Limits, LowLevelDriver};
+use crate::hal::{Features, Limits};
 use crate::uring::ring::Setup;
 use crate::uring::wire::NOTE_BYTES;
-use crate::uring::{Polling, RingQueue, TaskWork, UringConfig, UringError};
+use crate::uring::{Polling, RingDevice, RingQueue, TaskWork, UringConfig, UringError};
 
 /// A hardware queue of a namespace under the kernel's driver.
 pub type PassthroughQueue = RingQueue<Arc<Namespace>>;
@@ -21,16 +20,7 @@ pub type PassthroughQueue = RingQueue<Arc<Namespace>>;
 ///
 /// Whoever may write to the device may send it commands, the kernel says which; all of its I/O queues
 /// are the kernel's.
-#[derive(Debug)]
-pub struct Passthrough {
-    namespace: Arc<Namespace>,
-    memory: AddressSpace,
-    limits: Limits,
-    features: Features,
-    setup: Setup,
-    reset_patience: Nanos,
-    queues: Vec<Option<PassthroughQueue>>,
-}
+pub type Passthrough = RingDevice<Arc<Namespace>>;
 
 impl Passthrough {
     /// Whether `path` is the generic character device of an NVMe namespace.
@@ -96,33 +86,15 @@ impl Passthrough {
             fixed_align: namespace.fixed_align(),
             bucket_bytes: max_sectors * sector_bytes,
             note_bytes: NOTE_BYTES as u32,
+            submit_batch: config.submit_batch,
         };
-        let reset_patience = config.reset_patience;
-        let memory = AddressSpace::default();
-        let queues = Vec::new();
-        let mut device =
-            Passthrough { namespace, memory, limits, features, setup, reset_patience, queues };
-        device.queues = (0..config.queues)
-            .map(|_| device.make_queue().map(Some))
-            .collect::<Result<_, UringError>>()?;
-        Ok(device)
-    }
-
-    /// Makes a further hardware queue, which is not among those that
-    /// [`take_queue`](LowLevelDriver::take_queue) hands out. It goes when it is dropped.
-    ///
-    /// # Errors
-    /// What setting up a ring returns: no memory, too many open files.
-    pub fn make_queue(&self) -> Result<PassthroughQueue, UringError> {
-        let facts = (self.limits, self.features);
-        let (namespace, memory) = (self.namespace.clone(), self.memory.clone());
-        RingQueue::new(namespace, self.setup, memory, facts, self.reset_patience)
-            .map_err(UringError::ring)
+        let (memory, rest) = (AddressSpace::default(), (config.queues, config.reset_patience));
+        RingDevice::new(namespace, memory, (limits, features), setup, rest)
     }
 
     /// What the controller and the namespace say of themselves; `io_queues` are the kernel's.
     pub fn info(&self) -> &DriveInfo {
-        self.namespace.info()
+        self.wire.info()
     }
 
     /// Reads the controller's health log.
@@ -130,7 +102,7 @@ impl Passthrough {
     /// # Errors
     /// [`UringError::Nvme`] with the controller's refusal; [`UringError::Open`] with the kernel's.
     pub fn health(&self) -> Result<HealthLog, UringError> {
-        self.namespace.health()
+        self.wire.health()
     }
 
     /// The value of a feature ([`nvme::feature`]).
@@ -138,31 +110,7 @@ impl Passthrough {
     /// # Errors
     /// As of [`health`](Passthrough::health).
     pub fn get_feature(&self, fid: u8, select: FeatureSelect) -> Result<u32, UringError> {
-        self.namespace.admin(AdminCommand::GetFeatures { fid, select, member: 0 }, &mut [])
-    }
-}
-
-impl LowLevelDriver for Passthrough {
-    type Queue = PassthroughQueue;
-
-    fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    fn features(&self) -> Features {
-        self.features
-    }
-
-    fn queues(&self) -> u16 {
-        self.queues.len() as u16
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        &self.memory
-    }
-
-    fn take_queue(&mut self, index: u16) -> Option<PassthroughQueue> {
-        self.queues.get_mut(usize::from(index))?.take()
+        self.wire.admin(AdminCommand::GetFeatures { fid, select, member: 0 }, &mut [])
     }
 }
 

@@ -53,10 +53,12 @@ impl<W: Wire> RingQueue<W> {
         self.fault = Some(Errno::from_io_error(error).unwrap_or(Errno::IO));
     }
 
-    /// Puts everything bound into the ring, in order, as far as there is room.
+    /// Puts everything bound into the ring, in order, as far as there is room. All but the last batch goes
+    /// to the kernel.
     #[inline]
     pub(super) fn push_bound(&mut self) {
         let count = std::mem::take(&mut self.bound_count);
+        let mut batch = self.submit_batch;
         for index in 0..count {
             let tag = self.bound[index];
             // Given back before it was issued.
@@ -68,6 +70,11 @@ impl<W: Wire> RingQueue<W> {
                 self.end_here(Event { tag, status: Status::ABORTED, result: 0 });
                 continue;
             }
+            if batch == 0 {
+                self.submit();
+                batch = self.submit_batch;
+            }
+            batch -= 1;
             if !self.push(tag) {
                 self.bound.copy_within(index..count, 0);
                 self.bound_count = count - index;
@@ -205,6 +212,7 @@ mod tests {
             fixed_align: 1,
             bucket_bytes: 65_536,
             note_bytes: 0,
+            submit_batch: u16::MAX,
         };
         let facts = (limits, Features::default());
         UringQueue::new(target, setup, AddressSpace::default(), facts, Nanos(1000)).unwrap()

@@ -4,9 +4,10 @@
 //!
 //! Ours is measured twice: with a handle that sleeps until it is woken, as fio does, and with one that looks
 //! all the time. CPU is user and system time per read: fio's as it reports it, ours of the whole process. A
-//! handle that looks all the time has all there is, and no bound on it. Both are measured for every way in
-//! which the kernel can do its part of a completion ([`TaskWork`]); only the way that devices are opened with
-//! unless somebody says otherwise has bounds. fio's commands are printed to standard error; without fio a
+//! handle that looks all the time has all there is, and no bound on it. The sleeping one is measured for every
+//! way in which the kernel can do its part of a completion ([`TaskWork`]), too, and with all that has been
+//! submitted given to the kernel at once ([`UringConfig::submit_batch`]; fio gives it one by one); only the way
+//! that devices are opened with unless somebody says otherwise has bounds. fio's commands are printed to standard error; without fio a
 //! row says so, and ours stands alone.
 
 use std::path::Path;
@@ -23,14 +24,19 @@ use super::load::Load;
 use super::{BENCH, setup};
 use crate::open::{FileOptions, OpenOptions};
 
-/// How ours waits, and when the kernel does its part; what is there without a choice comes first.
-const WAYS: [(&str, Wait, TaskWork); 6] = [
-    ("sleeping", Wait::Event, TaskWork::Cooperative),
-    ("looking all the time", Wait::Poll, TaskWork::Cooperative),
-    ("sleeping, task work by interrupt", Wait::Event, TaskWork::Interrupt),
-    ("looking all the time, task work by interrupt", Wait::Poll, TaskWork::Interrupt),
-    ("sleeping, deferred task work", Wait::Event, TaskWork::Deferred),
-    ("looking all the time, deferred task work", Wait::Poll, TaskWork::Deferred),
+/// How ours waits, when the kernel does its part, and how many commands it is given at once.
+type Way = (Wait, TaskWork, u16);
+
+/// What is there without a choice comes first.
+const WAYS: [(&str, Way); 5] = [
+    ("sleeping", (Wait::Event, TaskWork::Cooperative, UringConfig::UNPLUGGED)),
+    ("looking all the time", (Wait::Poll, TaskWork::Cooperative, UringConfig::UNPLUGGED)),
+    ("sleeping, given at once", (Wait::Event, TaskWork::Cooperative, u16::MAX)),
+    (
+        "sleeping, task work by interrupt",
+        (Wait::Event, TaskWork::Interrupt, UringConfig::UNPLUGGED),
+    ),
+    ("sleeping, deferred task work", (Wait::Event, TaskWork::Deferred, UringConfig::UNPLUGGED)),
 ];
 /// Those of them with bounds.
 const BOUND: usize = 2;
@@ -84,7 +90,7 @@ fn measure(
         eprintln!("{fio} is not installed (apt-get install fio): nothing to stand beside");
     }
     sink.push(row("fio_is_there", there))?;
-    let time = effort.choose(Nanos::from_millis(700), Nanos::from_millis(50));
+    let time = effort.choose(Nanos::from_millis(400), Nanos::from_millis(50));
     for depth in effort.choose(&DEPTHS[..], &DEPTHS[..2]) {
         let arguments = arguments(path, *depth, time, polled);
         if there {
@@ -92,8 +98,8 @@ fn measure(
         }
         // The same ways in every round; without fio, its turn is not there.
         let ways = WAYS.len() + usize::from(there);
-        let said = in_turns(effort.choose(5, 1), ways, |which| match WAYS.get(which) {
-            Some(&(_, wait, task_work)) => ours(path, *depth, time, (polled, wait, task_work)),
+        let said = in_turns(effort.choose(11, 1), ways, |which| match WAYS.get(which) {
+            Some(&(_, way)) => ours(path, *depth, time, (polled, way)),
             None => theirs(fio, &arguments),
         })?;
         rows(*depth, &said, sink)?;
@@ -107,7 +113,7 @@ fn rows(depth: u16, said: &[Vec<Reads>], sink: &mut Sink<'_>) -> Result<(), Benc
         let none = || BenchError::NoValue { case: format!("QD {depth}"), metric: "file" };
         Ok(Some(Samples::new(said.iter().map(value).collect()).ok_or_else(none)?.median()))
     };
-    for (which, (name, wait, _)) in WAYS.into_iter().enumerate() {
+    for (which, (name, (wait, ..))) in WAYS.into_iter().enumerate() {
         let case = format!("file, 4 KB random reads, QD {depth}, {name}");
         let (asleep, bound) = (wait == Wait::Event, which < BOUND);
         let mut push = |metric, unit, value: &dyn Fn(&Reads) -> f64, least, most: Option<f64>| {
@@ -134,10 +140,10 @@ fn ours(
     path: &Path,
     depth: u16,
     time: Nanos,
-    (polled, wait, task_work): (bool, Wait, TaskWork),
+    (polled, (wait, task_work, submit_batch)): (bool, Way),
 ) -> Result<Reads, BenchError> {
     let polling = if polled { Polling::Required } else { Polling::Off };
-    let file = FileOptions { polling, task_work, ..FileOptions::default() };
+    let file = FileOptions { polling, task_work, submit_batch, ..FileOptions::default() };
     let options =
         OpenOptions { depth: Some(depth), read_only: true, file, ..OpenOptions::default() };
     let target = crate::open::Target::File(path.to_owned());

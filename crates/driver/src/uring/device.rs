@@ -1,0 +1,84 @@
+//! [`RingDevice`]: a device of the host whose hardware queues are io_uring instances.
+
+use ::ring::AddressSpace;
+use clock::Nanos;
+
+use super::ring::Setup;
+use super::wire::Wire;
+use super::{RingQueue, UringError};
+use crate::hal::{Features, Limits, LowLevelDriver};
+
+/// A device of the host through io_uring: [`Uring`](super::Uring) is a file or block device,
+/// [`Passthrough`](super::Passthrough) a controller under the kernel's driver.
+#[derive(Debug)]
+pub struct RingDevice<W: Wire + Clone> {
+    pub(super) wire: W,
+    memory: AddressSpace,
+    limits: Limits,
+    features: Features,
+    pub(super) setup: Setup,
+    reset_patience: Nanos,
+    queues: Vec<Option<RingQueue<W>>>,
+}
+
+impl<W: Wire + Clone> RingDevice<W> {
+    pub(super) fn new(
+        wire: W,
+        memory: AddressSpace,
+        (limits, features): (Limits, Features),
+        setup: Setup,
+        (queues, reset_patience): (u16, Nanos),
+    ) -> Result<RingDevice<W>, UringError> {
+        let mut device = RingDevice {
+            wire,
+            memory,
+            limits,
+            features,
+            setup,
+            reset_patience,
+            queues: Vec::new(),
+        };
+        device.queues =
+            (0..queues).map(|_| device.make_queue().map(Some)).collect::<Result<_, _>>()?;
+        Ok(device)
+    }
+
+    /// Makes a further hardware queue, which is not among those that
+    /// [`take_queue`](LowLevelDriver::take_queue) hands out. It goes when it is dropped.
+    ///
+    /// # Errors
+    /// What setting up a ring returns: no memory, too many open files.
+    pub fn make_queue(&self) -> Result<RingQueue<W>, UringError> {
+        self.queue_of(self.setup)
+    }
+
+    pub(super) fn queue_of(&self, setup: Setup) -> Result<RingQueue<W>, UringError> {
+        let facts = (self.limits, self.features);
+        let (wire, memory) = (self.wire.clone(), self.memory.clone());
+        RingQueue::new(wire, setup, memory, facts, self.reset_patience).map_err(UringError::ring)
+    }
+}
+
+impl<W: Wire + Clone> LowLevelDriver for RingDevice<W> {
+    type Queue = RingQueue<W>;
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn queues(&self) -> u16 {
+        self.queues.len() as u16
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    fn take_queue(&mut self, index: u16) -> Option<RingQueue<W>> {
+        self.queues.get_mut(usize::from(index))?.take()
+    }
+}
