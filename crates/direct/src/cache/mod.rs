@@ -7,6 +7,8 @@
 //! | `radix` | from a unit to its frame; dirty units in order |
 //! | `frames` | the memory, and which of it is used again |
 //! | `hit` | reads that are over at once |
+//! | `fill` | units on their way from the device; read-ahead |
+//! | `waiting` | requests that wait for a frame |
 //! | `back` | dirty units on their way to the device; flushes |
 //! | `past` | requests that go past the frames |
 //! | `ops` | commands to the device |
@@ -33,11 +35,13 @@
 mod back;
 mod config;
 mod data;
+mod fill;
 mod frames;
 mod hit;
 mod ops;
 mod past;
 mod radix;
+mod waiting;
 
 use std::collections::VecDeque;
 
@@ -49,9 +53,11 @@ use ring::AddressSpace;
 use back::Back;
 pub use config::{CacheConfig, CacheStats, Replace, WriteMode};
 use data::Way;
-use frames::{Frames, NONE, State};
+use fill::Ahead;
+use frames::{Frames, State};
 use ops::{For, Ops, RUN, bare};
 use radix::Radix;
+use waiting::Waiting;
 
 use crate::{Buffer, DirectError};
 
@@ -71,32 +77,12 @@ struct Io {
     result: u64,
 }
 
-/// A request that waits for a frame.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    io: u32,
-    unit: u64,
-    /// For what it wrote to be at the device; else for the frame to be usable.
-    stored: bool,
-    next: u32,
-}
-
 /// What became of one unit of a request.
 enum Touched {
     Done,
     Waits,
     /// There is no frame.
     Stall,
-}
-
-/// Who reads one unit after the other.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ahead {
-    /// Where the next read begins if it goes on.
-    next: u64,
-    window: u64,
-    /// Everything before has been asked for.
-    until: u64,
 }
 
 /// A cache in front of a device.
@@ -388,116 +374,6 @@ impl<D: Device> Cache<D> {
         Touched::Done
     }
 
-    fn wait(&mut self, frame: u32, io: u32, unit: u64, stored: bool) {
-        let waiting = Waiting { io, unit, stored, next: NONE };
-        let name = match self.free_waiting.pop() {
-            Some(name) => {
-                self.waiting[name as usize] = waiting;
-                name
-            }
-            None => {
-                self.waiting.push(waiting);
-                (self.waiting.len() - 1) as u32
-            }
-        };
-        // At the end, so that who came first goes first.
-        let mut last = self.frames.get(frame).waiting;
-        if last == NONE {
-            self.frames.get_mut(frame).waiting = name;
-            return;
-        }
-        while self.waiting[last as usize].next != NONE {
-            last = self.waiting[last as usize].next;
-        }
-        self.waiting[last as usize].next = name;
-    }
-
-    /// Lets everybody go on who waited for a frame that is usable now, or, with a `failure`, is not
-    /// there any more. What was to be stored is, or has failed with `stored`.
-    fn wake(&mut self, frame: u32, failure: Option<Status>, stored: Status) {
-        let mut next = std::mem::replace(&mut self.frames.get_mut(frame).waiting, NONE);
-        while next != NONE {
-            let Waiting { io, unit, stored: is_stored, next: after } = self.waiting[next as usize];
-            self.free_waiting.push(next);
-            next = after;
-            if let (false, Some(status)) = (is_stored, failure) {
-                self.less(io, status);
-                continue;
-            }
-            if is_stored {
-                self.less(io, stored);
-                continue;
-            }
-            match self.touch(io, unit) {
-                Touched::Done => self.less(io, Status::SUCCESS),
-                Touched::Waits => {}
-                // It comes back for this unit alone.
-                Touched::Stall => self.back.retry(io, unit),
-            }
-        }
-    }
-
-    /// Asks for units before somebody who reads one after the other does.
-    #[inline]
-    fn read_ahead(&mut self, first: u64, end: u64) {
-        let ahead = &mut self.ahead;
-        // Two reads of one unit go on, too.
-        let goes_on =
-            self.config.read_ahead > 0 && (first == ahead.next || first + 1 == ahead.next);
-        ahead.next = end;
-        match goes_on {
-            false => (ahead.window, ahead.until) = (0, end),
-            true => self.fill_ahead(end),
-        }
-    }
-
-    fn fill_ahead(&mut self, end: u64) {
-        let (most, ahead) = (u64::from(self.config.read_ahead), &mut self.ahead);
-        ahead.window = (2 * ahead.window).clamp(most.min(4), most);
-        let units = self.limits.sectors.div_ceil(self.unit_sectors.into());
-        let (window, from) = (ahead.window, ahead.until.max(end));
-        let target = (end + window).min(units);
-        if target.saturating_sub(from) < window.div_ceil(2) && target < units {
-            return;
-        }
-        for unit in from..target {
-            if self.tree.get(unit).is_some() {
-                continue;
-            }
-            // Not at anybody's cost.
-            if !self.stalled.is_empty() {
-                break;
-            }
-            let Some(frame) = self.take_frame(unit) else { break };
-            self.frames.set(frame, State::Filling);
-            self.to_fill.push_back((unit, frame));
-            self.stats.read_ahead += 1;
-        }
-        self.ahead.until = self.ahead.until.max(target);
-    }
-
-    /// Makes commands of what is to be filled.
-    fn fill(&mut self) -> bool {
-        let mut moved = false;
-        while self.ops.room() > 0 {
-            let Some((first, frame)) = self.to_fill.pop_front() else { break };
-            let mut run = [(first, frame); RUN];
-            let mut count = 1;
-            while count < self.run
-                && let Some(&(unit, frame)) = self.to_fill.front()
-                && unit == first + count as u64
-            {
-                run[count] = (unit, frame);
-                count += 1;
-                self.to_fill.pop_front();
-            }
-            self.stats.fills += count as u64;
-            self.issue(For::Fill, Op::Read, &run[..count], false);
-            moved = true;
-        }
-        moved
-    }
-
     /// A command for neighbouring units; there is room for it.
     fn issue(&mut self, what: For, op: Op, run: &[(u64, u32)], fua: bool) {
         let first = run[0].0;
@@ -559,16 +435,6 @@ impl<D: Device> Cache<D> {
         }
     }
 
-    fn filled(&mut self, unit: u64, frame: u32, status: Status) {
-        if status.is_success() {
-            self.frames.set(frame, State::Clean);
-            return self.wake(frame, None, status);
-        }
-        self.wake(frame, Some(status), status);
-        self.tree.remove(unit);
-        self.frames.set(frame, State::Free);
-    }
-
     /// Takes what the device has ended, and gives it what is to be done. Returns whether anything moved.
     fn turn(&mut self, now: Nanos) -> bool {
         let mut moved = false;
@@ -580,54 +446,6 @@ impl<D: Device> Cache<D> {
         moved |= self.go_past();
         moved |= self.fill() | self.write_back();
         moved | self.send(now)
-    }
-
-    /// Lets those go on who waited for a frame.
-    fn resume(&mut self) -> bool {
-        let mut moved = false;
-        while let Some((io, unit)) = self.back.next_retry() {
-            match self.touch(io, unit) {
-                Touched::Done => self.less(io, Status::SUCCESS),
-                Touched::Waits => {}
-                Touched::Stall => {
-                    self.back.retry_first(io, unit);
-                    break;
-                }
-            }
-            moved = true;
-        }
-        while let Some(&id) = self.stalled.front() {
-            if !self.advance(id) {
-                break;
-            }
-            self.stalled.pop_front();
-            moved = true;
-        }
-        moved | self.give_up()
-    }
-
-    /// Whether anybody waits for a frame.
-    fn is_stalled(&self) -> bool {
-        !self.stalled.is_empty() || self.back.has_retry()
-    }
-
-    /// When nothing is on its way that could make room, writes that wait for some fail.
-    fn give_up(&mut self) -> bool {
-        let hopeless = self.is_stalled()
-            && self.ops.busy() == 0
-            && self.to_fill.is_empty()
-            && !self.back.has_alone()
-            && self.tree.next_dirty(0).is_none();
-        let Some(status) = self.back.last_error().filter(|_| hopeless) else { return false };
-        if let Some((io, _)) = self.back.next_retry() {
-            self.less(io, status);
-        } else if let Some(id) = self.stalled.pop_front() {
-            // What has begun of it is in the cache.
-            let io = &mut self.ios[id as usize];
-            io.next = io.end;
-            self.less(id, status);
-        }
-        true
     }
 }
 

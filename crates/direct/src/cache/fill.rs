@@ -1,0 +1,94 @@
+//! Units on their way from the device, wanted or read ahead.
+//!
+//! Guarantee: what is read ahead takes no frame that somebody waits for.
+
+use block::{Device, Op};
+use nvme::Status;
+
+use super::Cache;
+use super::frames::State;
+use super::ops::{For, RUN};
+
+/// Who reads one unit after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead {
+    /// Where the next read begins if it goes on.
+    pub(super) next: u64,
+    pub(super) window: u64,
+    /// Everything before has been asked for.
+    pub(super) until: u64,
+}
+
+impl<D: Device> Cache<D> {
+    /// Asks for units before somebody who reads one after the other does.
+    #[inline]
+    pub(super) fn read_ahead(&mut self, first: u64, end: u64) {
+        let ahead = &mut self.ahead;
+        // Two reads of one unit go on, too.
+        let goes_on =
+            self.config.read_ahead > 0 && (first == ahead.next || first + 1 == ahead.next);
+        ahead.next = end;
+        match goes_on {
+            false => (ahead.window, ahead.until) = (0, end),
+            true => self.fill_ahead(end),
+        }
+    }
+
+    fn fill_ahead(&mut self, end: u64) {
+        let (most, ahead) = (u64::from(self.config.read_ahead), &mut self.ahead);
+        ahead.window = (2 * ahead.window).clamp(most.min(4), most);
+        let units = self.limits.sectors.div_ceil(self.unit_sectors.into());
+        let (window, from) = (ahead.window, ahead.until.max(end));
+        let target = (end + window).min(units);
+        if target.saturating_sub(from) < window.div_ceil(2) && target < units {
+            return;
+        }
+        for unit in from..target {
+            if self.tree.get(unit).is_some() {
+                continue;
+            }
+            // Not at anybody's cost.
+            if !self.stalled.is_empty() {
+                break;
+            }
+            let Some(frame) = self.take_frame(unit) else { break };
+            self.frames.set(frame, State::Filling);
+            self.to_fill.push_back((unit, frame));
+            self.stats.read_ahead += 1;
+        }
+        self.ahead.until = self.ahead.until.max(target);
+    }
+
+    /// Makes commands of what is to be filled.
+    pub(super) fn fill(&mut self) -> bool {
+        let mut moved = false;
+        while self.ops.room() > 0 {
+            let Some((first, frame)) = self.to_fill.pop_front() else { break };
+            let mut run = [(first, frame); RUN];
+            let mut count = 1;
+            while count < self.run
+                && let Some(&(unit, frame)) = self.to_fill.front()
+                && unit == first + count as u64
+            {
+                run[count] = (unit, frame);
+                count += 1;
+                self.to_fill.pop_front();
+            }
+            self.stats.fills += count as u64;
+            self.issue(For::Fill, Op::Read, &run[..count], false);
+            moved = true;
+        }
+        moved
+    }
+
+    /// What a unit's frame is for has come, or not.
+    pub(super) fn filled(&mut self, unit: u64, frame: u32, status: Status) {
+        if status.is_success() {
+            self.frames.set(frame, State::Clean);
+            return self.wake(frame, None, status);
+        }
+        self.wake(frame, Some(status), status);
+        self.tree.remove(unit);
+        self.frames.set(frame, State::Free);
+    }
+}
