@@ -3,13 +3,17 @@
 //! Ignored unless asked for (`make test-fio`, `make test-long`), since fio's source package is fetched; where
 //! that cannot be, the reason is printed.
 
+mod serving;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
+
+use serving::{Server, serve_if_asked};
 
 /// The engine, unless there is no source to build it against.
 fn engine() -> Option<&'static Path> {
@@ -165,60 +169,10 @@ fn a_scenario_is_verified_by_threads_and_again_by_the_next_fio() {
     }
 }
 
-const SERVES: &str = "SLUICE_FIO_SERVES";
-
-/// A server of a scenario, shared at a socket: this binary in a process of its own.
-struct Server {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Server {
-    fn start(folder: &Path, scenario: &str) -> Server {
-        let socket = folder.join("share.sock");
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env(SERVES, scenario);
-        let child = child.env("SOCKET", &socket).stdout(Stdio::null()).spawn().unwrap();
-        let mut server = Server { child, socket };
-        let begin = Instant::now();
-        while direct::Device::served(&server.socket, Some("left")).is_err() {
-            assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
-            assert!(begin.elapsed() < Duration::from_secs(60), "not ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        server
-    }
-
-    fn partition(&self, name: &str) -> String {
-        format!("--sluice_device=sluice://{}#{name}", self.socket.display())
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// The other process.
 #[test]
 fn child() {
-    let Ok(scenario) = std::env::var(SERVES) else { return };
-    let path = std::env::var("SOCKET").unwrap().into();
-    let options = sluice::serve::ServeOptions {
-        nbd: Vec::new(),
-        socket: Some(sluice::serve::SocketOptions { path, mode: 0o600, rules: None }),
-        threads: None,
-        readings_every: None,
-    };
-    let scenario = sluice::scenario::Scenario::load(Path::new(&scenario)).unwrap();
-    sluice::serve::serve(&scenario, &options, &mut |_| ()).unwrap();
+    serve_if_asked();
 }
 
 /// Jobs that are threads share one connection, and jobs that are processes have one each: both write and
@@ -232,8 +186,9 @@ fn a_served_drive_is_verified_by_processes_and_by_threads() {
     let shares = "[[share]]\npartition = \"left\"\nsize = \"16M\"\n\
                   [[share]]\npartition = \"right\"\nfirst = 4096\nsize = \"16M\"\n";
     let what = scenario(folder.path(), "", shares);
-    let server = Server::start(folder.path(), &what);
-    let (left, right) = (server.partition("left"), server.partition("right"));
+    let server = Server::start("child", folder.path(), Path::new(&what), "left");
+    let on = |partition| format!("--sluice_device={}", server.device(partition));
+    let (left, right) = (on("left"), on("right"));
     let verify = ["--bs=4k", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1"];
     let four = ["--size=4m", "--offset_increment=4m", "--numjobs=4", "--rw=randwrite"];
     let on_left = [&[left.as_str()][..], &verify, &four].concat();
@@ -260,18 +215,18 @@ fn a_served_drive_is_verified_by_processes_and_by_threads() {
     assert_eq!(total(&mixed, "read") + total(&mixed, "write"), 8192);
 
     // Refused in words: more than the partition has, and one that is not there.
-    let nowhere = server.partition("nowhere");
+    let nowhere = on("nowhere");
     let refused = fio(engine, &[&nowhere, "--rw=read", "--bs=4k"]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("may not use nowhere"), "{said}");
     // A server that stands still is waited for no longer than that.
-    server.signal("-STOP");
+    server.signal("STOP");
     let begin = Instant::now();
     let stopped = fio(engine, &[&left, "--rw=read", "--bs=4k", "--size=1m"]);
     let said = String::from_utf8_lossy(&stopped.stderr);
     assert!(!stopped.status.success() && said.contains("has not answered"), "{said}");
     assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
-    server.signal("-CONT");
+    server.signal("CONT");
     let again = [&[right.as_str(), "--size=16m", "--rw=randwrite", "--verify_only"][..], &verify];
     assert_eq!(total(&jobs(engine, &again.concat()), "read"), 4096, "what was written is there");
 }

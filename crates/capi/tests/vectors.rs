@@ -5,6 +5,7 @@
 mod support;
 #[path = "vectors/served.rs"]
 mod served;
+mod serving;
 
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};

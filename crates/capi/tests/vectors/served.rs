@@ -2,77 +2,32 @@
 //! units, and a server that is killed.
 
 use std::ffi::CString;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 use sluice_c::*;
 
 use super::{DRIVE, Vectors, lives, many, request};
+use crate::serving::{Server, serve_if_asked};
 use crate::support::last_error;
 
-const SERVES: &str = "SLUICE_VECTORS_SERVES";
 /// Of eight parallel units.
 const PART: &str = "[[share]]\npartition = \"few\"\nfirst_pu = 3\npus = 2\n";
-
-/// A server of the drive: this binary in a process of its own.
-pub(super) struct Server {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Server {
-    fn start(folder: &Path, shares: &str, partition: &str) -> Server {
-        let (scenario, socket) = (folder.join("served.toml"), folder.join("s"));
-        std::fs::write(&scenario, format!("{DRIVE}{shares}")).unwrap();
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "served::child", "--nocapture", "--test-threads=1"]);
-        child.env(SERVES, scenario).env("SOCKET", &socket).stdout(Stdio::null());
-        let mut server = Server { child: child.spawn().unwrap(), socket };
-        let begin = Instant::now();
-        while direct::Device::served(&server.socket, Some(partition)).is_err() {
-            assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
-            assert!(begin.elapsed() < Duration::from_secs(60), "not ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        server
-    }
-
-    fn kill(&mut self) {
-        // It is ours: SIGKILL.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
 
 /// The other process.
 #[test]
 fn child() {
-    let Ok(scenario) = std::env::var(SERVES) else { return };
-    let path = std::env::var("SOCKET").unwrap().into();
-    let options = sluice::serve::ServeOptions {
-        nbd: Vec::new(),
-        socket: Some(sluice::serve::SocketOptions { path, mode: 0o600, rules: None }),
-        threads: None,
-        readings_every: None,
-    };
-    let scenario = sluice::scenario::Scenario::load(Path::new(&scenario)).unwrap();
-    sluice::serve::serve(&scenario, &options, &mut |_| ()).unwrap();
+    serve_if_asked();
 }
 
 /// A partition of such a drive, opened.
 fn open(shares: &str, partition: &str, wait: u32) -> (Server, Vectors) {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path(), shares, partition);
-    let what = format!("sluice://{}#{partition}", server.socket.display());
-    let vectors = Vectors::open(&CString::new(what).unwrap(), wait, folder);
+    let scenario = folder.path().join("served.toml");
+    std::fs::write(&scenario, format!("{DRIVE}{shares}")).unwrap();
+    let server = Server::start("served::child", folder.path(), &scenario, partition);
+    let what = CString::new(server.device(partition)).unwrap();
+    let vectors = Vectors::open(&what, wait, folder);
     (server, vectors)
 }
 
@@ -131,7 +86,7 @@ fn of_a_part_of_the_units_others_are_refused_by_the_drive() {
 #[test]
 fn when_the_server_is_killed_every_command_ends_with_an_error() {
     for wait in [SLUICE_WAIT_POLL, SLUICE_WAIT_EVENT] {
-        let (mut server, v) = open("", "rest", wait);
+        let (server, v) = open("", "rest", wait);
         let unit = v.geometry.ws_min;
         let lists: Vec<Vec<u64>> = (0..8).map(|pu| v.run(pu, 3, 0, unit)).collect();
         let requests: Vec<_> = (0u64..)
@@ -144,7 +99,7 @@ fn when_the_server_is_killed_every_command_ends_with_an_error() {
             .collect();
         // SAFETY: everything is there.
         assert_eq!(unsafe { sluice_vector_submit(v.queue, requests.as_ptr(), 8) }, 8);
-        server.kill();
+        server.signal("KILL");
         let begin = Instant::now();
         // SAFETY: zeros are a value of the struct.
         let mut ended: Vec<sluice_vector_completion> = vec![unsafe { std::mem::zeroed() }; 8];

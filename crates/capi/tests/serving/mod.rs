@@ -1,0 +1,65 @@
+//! A server of a drive, shared at a socket: the test's own binary in a process of its own. The binary has a
+//! test that calls [`serve_if_asked`] and does nothing else, and says its name to [`Server::start`].
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SCENARIO: &str = "SLUICE_SERVES";
+const SOCKET: &str = "SLUICE_SERVES_AT";
+
+pub(crate) struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Serves a scenario at a socket in `folder`; returns when `partition` can be opened there.
+    pub(crate) fn start(test: &str, folder: &Path, scenario: &Path, partition: &str) -> Server {
+        let socket = folder.join("s");
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", test, "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+        let child = child.env(SCENARIO, scenario).env(SOCKET, &socket).spawn().unwrap();
+        let mut server = Server { child, socket };
+        let begin = Instant::now();
+        while direct::Device::served(&server.socket, Some(partition)).is_err() {
+            assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
+            assert!(begin.elapsed() < Duration::from_secs(60), "not ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    /// What `sluice_open` opens it by.
+    pub(crate) fn device(&self, partition: &str) -> String {
+        format!("sluice://{}#{partition}", self.socket.display())
+    }
+
+    /// Sends it a signal, by its name.
+    pub(crate) fn signal(&self, signal: &str) {
+        let process = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &process]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other process: serves until it is killed; returns at once in every other.
+pub(crate) fn serve_if_asked() {
+    let Ok(scenario) = std::env::var(SCENARIO) else { return };
+    let path = std::env::var(SOCKET).unwrap().into();
+    let options = sluice::serve::ServeOptions {
+        nbd: Vec::new(),
+        socket: Some(sluice::serve::SocketOptions { path, mode: 0o600, rules: None }),
+        threads: None,
+        readings_every: None,
+    };
+    let scenario = sluice::scenario::Scenario::load(Path::new(&scenario)).unwrap();
+    sluice::serve::serve(&scenario, &options, &mut |_| ()).unwrap();
+}
