@@ -88,7 +88,7 @@ impl Ftl {
             self.blocked[stream] = self.programs > 0 && !self.yielding.keeps_program();
             return false;
         };
-        if self.rings[ring].units[unit as usize].again {
+        if self.rings[ring].units[unit as usize].from != NONE {
             self.drop_superseded(ring, unit);
         } else if ring == GC {
             self.drop_overwritten(unit);
@@ -455,16 +455,18 @@ impl Ftl {
         self.programs -= 1;
         self.blocked = [false; STREAMS];
         let gone = self.lines.chunks[chunk as usize].offline || status.is(Status::OFFLINE_CHUNK);
+        let mut rescued_from = line;
         if status.is_success() && !gone {
             self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
             if !padding {
                 let unit = self.unit_mut(name);
                 unit.state = UnitState::Persisted;
-                let (sequence, again) = (unit.sequence, unit.again);
+                let (sequence, from) = (unit.sequence, std::mem::replace(&mut unit.from, NONE));
                 self.issued.end(sequence);
                 self.note_on_media(name);
-                if again {
-                    self.rescued();
+                if from != NONE {
+                    rescued_from = from;
+                    self.rescued(from);
                 } else {
                     self.note_moves_durable(name, flash, now);
                 }
@@ -486,6 +488,7 @@ impl Ftl {
         self.rings[USER].settle();
         self.rings[GC].settle();
         self.lines.close_if_done(line);
+        self.lines.close_if_done(rescued_from);
         self.complete_durable(now, flash);
     }
 
@@ -532,18 +535,17 @@ impl Ftl {
     /// A unit is written elsewhere, ahead of everything newer.
     pub(crate) fn write_again(&mut self, name: u32, chunk: u32) {
         self.unlink(name, chunk);
+        self.retry.push_back(parts(name));
+    }
+
+    /// The program of a unit has failed: nobody says that it is there. (Of one that was on the media its
+    /// line and the reverse map do: until what takes its place is durable, that is the copy that counts.)
+    fn strike(&mut self, name: u32, chunk: u32) {
         let sector = self.unit_mut(name).sector;
         let first_psn = self.shape.first_psn(chunk) + sector;
         for psn in first_psn..first_psn + self.shape.unit {
             self.reverse.set(psn, None, false);
         }
-        self.retry.push_back(parts(name));
-    }
-
-    /// The program of a unit has failed: its line does not say that it is there. (Of one that was on the
-    /// media it does: until what takes its place is durable, that is the copy that counts.)
-    fn strike(&mut self, name: u32, chunk: u32) {
-        let sector = self.unit_mut(name).sector;
         let line = self.lines.line_of[chunk as usize];
         if let Some(list) = &mut self.lines.lines[line as usize].list {
             list.strike(self.lines.chunks[chunk as usize].place, sector);

@@ -110,18 +110,20 @@ impl Ftl {
             return true;
         }
         self.abandon(chunk);
+        self.rescue(chunk);
         self.lines.close_if_done(line);
         self.lines.want_refresh(line);
         self.lines.emptied(chunk);
-        self.rescue(chunk);
         self.note_loss(chunk);
         true
     }
 
     /// Has every unit that is on a chunk, but not yet readable there and so still in the write buffer,
     /// written again elsewhere. It is numbered anew: map pages made meanwhile say that nothing older
-    /// is to be found.
+    /// is to be found. Until it is durable there the line is not closed, and so not erased: this copy is
+    /// what a power cut leaves.
     pub(crate) fn rescue(&mut self, chunk: u32) {
+        let line = self.lines.line_of[chunk as usize];
         let mut at = self.lines.chunks[chunk as usize].first;
         while at != NONE {
             let unit = *self.unit_mut(at);
@@ -140,7 +142,8 @@ impl Ftl {
             }
             self.write_again(name, chunk);
             let unit = self.unit_mut(name);
-            (unit.state, unit.again) = (UnitState::Filling, true);
+            (unit.state, unit.from) = (UnitState::Filling, line);
+            self.lines.lines[line as usize].programs += 1;
             self.refresher.rescuing += 1;
             self.stats.rescued += u64::from(self.shape.unit);
         }
@@ -167,6 +170,14 @@ impl Ftl {
                 Location::Unmapped | Location::Flash(_) | Location::Lost => false,
             };
             if !newest {
+                // What was there before stays until nothing depends on it, a trim or the newer copy.
+                let line = self.lines.line_of[self.shape.chunk_of(entry.under) as usize];
+                let line = &mut self.lines.lines[line as usize];
+                if self.map.get(lba) == Location::Unmapped {
+                    line.trimmed = true;
+                } else {
+                    line.after = self.rings[USER].position();
+                }
                 *self.rings[ring].entry_mut(slot) = Entry::PADDING;
                 self.map.let_go(lba);
             }
@@ -183,9 +194,11 @@ impl Ftl {
         }
     }
 
-    /// A unit that was written again is on the media.
-    pub(crate) fn rescued(&mut self) {
+    /// A unit of this line that was written again is on the media. The line may close, when the map points
+    /// at what can be read now: it may be the same one.
+    pub(crate) fn rescued(&mut self, line: u32) {
         self.refresher.rescuing -= 1;
+        self.lines.lines[line as usize].programs -= 1;
         self.release_held();
     }
 

@@ -70,8 +70,9 @@ pub(crate) struct Unit {
     pub(crate) sequence: u64,
     /// Next unit of the same chunk that holds its slots.
     pub(crate) next: u32,
-    /// It was on the media once, on a chunk that has gone.
-    pub(crate) again: bool,
+    /// The line that it is on the media in, if it is written once more; else [`NONE`](crate::lines::NONE).
+    /// That line stays as it is until this is durable elsewhere.
+    pub(crate) from: u32,
 }
 
 #[derive(Debug)]
@@ -102,7 +103,7 @@ impl WriteRing {
             sector: 0,
             sequence: 0,
             next: crate::lines::NONE,
-            again: false,
+            from: crate::lines::NONE,
         };
         WriteRing {
             unit: shape.unit,
@@ -165,7 +166,7 @@ impl WriteRing {
         if self.fill == 0 {
             unit.state = UnitState::Filling;
             unit.pending = 0;
-            unit.again = false;
+            unit.from = crate::lines::NONE;
         }
         unit.pending += u32::from(pending);
         self.fill += 1;

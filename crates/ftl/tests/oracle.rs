@@ -51,10 +51,12 @@ struct Case {
     mishaps: u64,
     /// Power cuts with a line opened ahead.
     ahead: u64,
+    /// What is on the media but not readable there is renewed now and then, as these choices say.
+    renewals: Option<Rng>,
 }
 
 /// Which flash.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunks {
     /// Of 4 to 15 write units, or more.
     Any,
@@ -182,9 +184,43 @@ impl Case {
             steers,
             mishaps: if size == Chunks::Small { 6 } else { 2 },
             ahead: 0,
+            renewals: None,
         };
         case.steer();
         case
+    }
+
+    /// The same with renewals.
+    fn renewing(seed: u64, size: Chunks) -> Case {
+        Case { renewals: Some(Rng::new(seed ^ 0x4e_e3a1)), ..Case::new(seed, size) }
+    }
+
+    /// Has what waits for its pair on one open chunk, or on all of them, written again; power may be cut
+    /// in the midst of that.
+    fn renew(&mut self) {
+        let Some(mut choices) = self.renewals.take() else { return };
+        if choices.chance(0.15) {
+            let open: Vec<(u32, u32, u32)> = self.ftl.open_chunks().collect();
+            let all = choices.chance(0.2);
+            for (chunk, readable, written) in open {
+                assert!(readable <= written, "{chunk}: {readable} of {written}");
+                if all || choices.chance(0.4) {
+                    self.ftl.renew(chunk);
+                }
+            }
+            // Nowhere, free, or closed: nothing of it waits, or nothing is there.
+            self.ftl.renew(choices.below(2 * u64::from(self.flash.shape.total_chunks())) as u32);
+            if choices.chance(0.7) {
+                self.ftl.kick(Nanos(0), &mut self.flash);
+            }
+            if choices.chance(0.1) {
+                for _ in 0..choices.below(12) {
+                    self.flash.step(&mut self.ftl);
+                }
+                self.cut_power();
+            }
+        }
+        self.renewals = Some(choices);
     }
 
     /// Changes the parallel units that are written, or is refused.
@@ -390,8 +426,22 @@ impl Case {
 
     fn run(&mut self) {
         let commands = 200 + self.rng.below(1_500);
+        self.carry_out(commands);
+        self.flush();
+        self.flash.settle(&mut self.ftl);
+        while let Some(done) = self.ftl.take_done() {
+            self.ended(done.tag);
+        }
+        assert!(self.reads.is_empty(), "reads that never ended");
+        assert!(self.ftl.is_idle() || self.failing, "left over: {}", self.ftl.debug_state());
+        self.cut_power();
+    }
+
+    /// Carries out so many commands.
+    fn carry_out(&mut self, commands: u64) {
         for _ in 0..commands {
             self.steer();
+            self.renew();
             if self.steers && self.controls.chance(0.2) {
                 self.leave_a_read();
             }
@@ -414,14 +464,6 @@ impl Case {
                 self.flash.step(&mut self.ftl);
             }
         }
-        self.flush();
-        self.flash.settle(&mut self.ftl);
-        while let Some(done) = self.ftl.take_done() {
-            self.ended(done.tag);
-        }
-        assert!(self.reads.is_empty(), "reads that never ended");
-        assert!(self.ftl.is_idle() || self.failing, "left over: {}", self.ftl.debug_state());
-        self.cut_power();
     }
 }
 
@@ -432,6 +474,7 @@ fn number(name: &str) -> Option<u64> {
 /// Seeds beyond the usual ones that have found something.
 const FOUND_SMALL: [u64; 3] = [1_362, 2_205, 2_526];
 const FOUND: [u64; 1] = [1_281];
+const FOUND_RENEWED: [u64; 5] = [261, 336, 394, 453, 859];
 
 /// The seed that is asked for, or as many as are asked for and those that have found something.
 fn seeds(usual: u64, found: &[u64]) -> Vec<u64> {
@@ -516,4 +559,78 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     println!("{paged} cases paged: {} map pages read, {} written", pages[0], pages[1]);
     assert!(pages[0].min(pages[1]) > 0 || seeds_were_given, "no page of the map ever went");
     assert!(cuts >= 20_000 || seeds_were_given || number("SLUICE_CASES").is_some(), "{cuts} cuts");
+}
+
+#[test]
+fn what_is_renewed_again_and_again_stays_what_it_is() {
+    let (mut cuts, mut rescued, mut failed) = (0, 0, vec![]);
+    for seed in seeds(250, &FOUND_RENEWED) {
+        for size in [Chunks::Small, Chunks::Any] {
+            let run = || {
+                let mut case = Case::renewing(seed, size);
+                case.run();
+                (case.flash.cuts, case.stats.rescued)
+            };
+            match std::panic::catch_unwind(run) {
+                Ok((cut, sectors)) => (cuts, rescued) = (cuts + cut, rescued + sectors),
+                Err(_) => {
+                    eprintln!("seed {seed}, {size:?} fails");
+                    failed.push((seed, size));
+                }
+            }
+        }
+    }
+    println!("{cuts} power cuts, {rescued} sectors renewed");
+    assert!(failed.is_empty(), "seeds {failed:?} fail; replay one with SLUICE_SEED");
+    assert!(rescued > 0 || number("SLUICE_SEED").is_some(), "nothing was ever renewed");
+}
+
+#[test]
+fn a_renewal_is_cut_after_every_operation() {
+    let (mut cuts, mut renewals, mut failed) = (0, 0, vec![]);
+    // A tenth as many: every one is replayed for each operation.
+    for seed in seeds(40, &[]).into_iter().take(500) {
+        for size in [Chunks::Small, Chunks::Any] {
+            let prepared = || {
+                let mut case = Case::new(seed, size);
+                case.carry_out(10 + seed % 50);
+                let open: Vec<u32> = case.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
+                let before = case.ftl.stats().rescued;
+                open.into_iter().for_each(|chunk| case.ftl.renew(chunk));
+                let renewed = case.ftl.stats().rescued - before;
+                case.ftl.kick(Nanos(0), &mut case.flash);
+                (case, renewed)
+            };
+            let run = || {
+                let (mut after, mut renewed) = (0, 0);
+                loop {
+                    let (mut case, sectors) = prepared();
+                    let mut went = 0;
+                    while went < after && case.flash.step(&mut case.ftl) {
+                        went += 1;
+                    }
+                    renewed = sectors.max(renewed);
+                    case.cut_power();
+                    // What was found is written on, and found again.
+                    case.carry_out(5);
+                    case.flush();
+                    case.cut_power();
+                    if went < after || renewed == 0 || after > 400 {
+                        return (after, renewed);
+                    }
+                    after += 1;
+                }
+            };
+            match std::panic::catch_unwind(run) {
+                Ok((cut, sectors)) => (cuts, renewals) = (cuts + cut, renewals + sectors),
+                Err(_) => {
+                    eprintln!("seed {seed}, {size:?} fails");
+                    failed.push((seed, size));
+                }
+            }
+        }
+    }
+    println!("{cuts} cuts of renewals of {renewals} sectors");
+    assert!(failed.is_empty(), "seeds {failed:?} fail; replay one with SLUICE_SEED");
+    assert!(renewals > 0 || number("SLUICE_SEED").is_some(), "nothing was ever renewed");
 }

@@ -54,7 +54,7 @@ pub use targets::kv::{
 };
 pub use targets::overlap::{InOrder, OverlapStats};
 pub use targets::pblk::sharded::{
-    LabelError, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
+    LabelError, LabelHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
 };
 pub use targets::pblk::{Pblk, PblkError, PblkHealth};
 pub use targets::rrpc::{DualMap, Rrpc, RrpcError};

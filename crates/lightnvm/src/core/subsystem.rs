@@ -26,7 +26,9 @@ use crate::vector::VectorQueue;
 pub struct CoreConfig {
     /// How chunks are handed out.
     pub pool: PoolConfig,
-    /// How cold chunks are looked after; `None` for not at all.
+    /// How cold chunks are looked after, and, if the rate is not 0, how often the partition table is written
+    /// anew: when it has been open for `cold_after`, and every `repeat_after` from then on. `None` for not
+    /// at all.
     pub scrub: Option<ScrubConfig>,
     /// Cycles that a chunk is good for: what a wear index of 255 stands for. A drive does not tell.
     pub rated_cycles: u32,
@@ -86,6 +88,8 @@ pub struct Subsystem {
     pub(super) pool: Pool,
     pub(super) scrubber: Option<Scrubber>,
     pub(super) scrubbing: Option<ScrubRead>,
+    /// When the table is written anew, if cold chunks are looked after.
+    pub(super) next_table: Nanos,
     /// Positions in the journal, and how many records are durable when it has got there.
     pub(super) sent: VecDeque<(Position, u64)>,
     pub(super) durable: u64,
@@ -127,6 +131,7 @@ impl Subsystem {
             pool,
             scrubber,
             scrubbing: None,
+            next_table: now + config.scrub.map_or(Nanos::ZERO, |scrub| scrub.cold_after),
             sent: VecDeque::new(),
             durable: 0,
             marking: false,
@@ -327,6 +332,11 @@ impl Subsystem {
         if let Some(scrubber) = &mut self.scrubber {
             scrubber.dismiss(chunk);
         }
+    }
+
+    /// How cold chunks are looked after, if they are.
+    pub fn scrub_config(&self) -> Option<ScrubConfig> {
+        self.config.scrub
     }
 
     /// The scrubber, for its counters.

@@ -63,6 +63,23 @@ impl Subsystem {
         self.sent.push_back((position, self.pool.made() - self.pool.untaken() as u64));
     }
 
+    /// Writes the table anew, on other chunks of its window, when it is time for that: flash forgets, and
+    /// nobody else looks after those chunks.
+    fn renew_table(&mut self, now: Nanos) {
+        let scrub = self.config.scrub.filter(|_| self.scrubber.is_some() && !self.marking);
+        if let Some(scrub) = scrub.filter(|s| s.sectors_per_sec > 0 && now >= self.next_table) {
+            self.next_table = now + scrub.repeat_after.max(Nanos(1));
+            self.take_snapshot();
+        }
+    }
+
+    /// When that is.
+    fn table_due(&self) -> Nanos {
+        let open = matches!(self.medium, Medium::Open(_)) && self.failed.is_none();
+        let renews = self.config.scrub.is_some_and(|s| s.sectors_per_sec > 0);
+        if open && renews && self.scrubber.is_some() { self.next_table } else { Nanos::MAX }
+    }
+
     /// Has everything made so far written, whether somebody waits for it or not.
     pub(super) fn send_all(&mut self) {
         self.pool.await_all();
@@ -153,6 +170,7 @@ impl Component for Subsystem {
                 self.flash.clean(chunk);
                 moved = true;
             }
+            self.renew_table(now);
             self.send_records();
             if let Medium::Open(journal) = &mut self.medium {
                 moved |= journal.kick(now, &mut self.flash);
@@ -172,6 +190,6 @@ impl Component for Subsystem {
         if urgent || self.touched {
             return Nanos::ZERO;
         }
-        self.scrubber.as_ref().map_or(Nanos::MAX, Scrubber::deadline)
+        self.scrubber.as_ref().map_or(Nanos::MAX, Scrubber::deadline).min(self.table_due())
     }
 }

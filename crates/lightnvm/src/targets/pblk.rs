@@ -315,6 +315,10 @@ impl Component for Pblk {
                     self.health.scrubbed(failed, high_ecc);
                     false
                 }
+                Ended::Aside(ended) => {
+                    self.health.label_done(&ended);
+                    false
+                }
                 Ended::Trim { status } => {
                     self.ftl.forget_done(now, status, &mut self.flash);
                     true

@@ -233,14 +233,19 @@ impl Bed {
     /// Writes everything, and flushes.
     pub(crate) fn fill(&mut self) {
         for lba in 0..self.sectors() {
-            for word in 0..SECTOR / 8 {
-                self.memory.write(word * 8, &(lba + 1).to_le_bytes());
-            }
-            let status = self.run(Request::write(lba, 1, Payload::At(self.at), 1));
-            assert!(status.is_success(), "{:?}: {status}", self.kind);
-            self.model[lba as usize] = lba + 1;
+            self.write(lba, lba + 1);
         }
         self.flush();
+    }
+
+    /// Writes a value to one sector.
+    pub(crate) fn write(&mut self, lba: u64, value: u64) {
+        for word in 0..SECTOR / 8 {
+            self.memory.write(word * 8, &value.to_le_bytes());
+        }
+        let status = self.run(Request::write(lba, 1, Payload::At(self.at), 1));
+        assert!(status.is_success(), "{:?}: {status}", self.kind);
+        self.model[lba as usize] = value;
     }
 
     pub(crate) fn flush(&mut self) {

@@ -624,6 +624,24 @@ impl OpenChannelDrive {
         self.scribble_to(chunk, self.geometry.sectors);
     }
 
+    /// The first bytes of a sector that is written.
+    pub fn peek(&self, psn: u64, bytes: usize) -> &[u8] {
+        let at = psn as usize * self.geometry.sector_bytes as usize;
+        &self.data[at..at + bytes]
+    }
+
+    /// Puts other bytes into a sector that is written, as an older host would have.
+    pub fn poke(&mut self, psn: u64, bytes: &[u8]) {
+        assert_eq!(self.cells[psn as usize], Cell::Written);
+        let at = psn as usize * self.geometry.sector_bytes as usize;
+        self.data[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// How often a chunk was erased.
+    pub fn erases_of(&self, chunk: u32) -> u32 {
+        self.chunks[chunk as usize].erases
+    }
+
     /// The same up to a sector.
     pub fn scribble_to(&mut self, chunk: u32, count: u32) {
         let psn = u64::from(chunk * self.geometry.sectors);

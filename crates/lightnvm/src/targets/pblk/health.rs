@@ -17,7 +17,9 @@ use nvme::{Address, MediaNotice, MediaScope};
 
 use super::Pblk;
 use super::patrol::Patrol;
+use super::sharded::label::{Keeper, LabelHealth};
 use crate::core::{MoveChunk, Reason, ScrubConfig, ScrubStats, Subsystem, TargetId};
+use crate::vector::VectorEnded;
 
 /// What was heard and done, since the device was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +58,12 @@ impl PblkHealth {
 pub(super) struct Health {
     controller: Option<Box<Controller>>,
     patrol: Option<Box<Patrol>>,
+    /// Looks after the label of a device in shards.
+    keeper: Option<Box<Keeper>>,
+    /// Whether any of these may have something to do.
+    active: bool,
+    /// When the journal is written anew, for a core that looks after the device's chunks.
+    next_journal: Nanos,
     /// Somebody else takes what is heard.
     routed: bool,
     stats: PblkHealth,
@@ -69,9 +77,26 @@ impl Health {
         }
     }
 
+    /// A command on the label has ended.
+    pub(super) fn label_done(&mut self, ended: &VectorEnded) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.done(ended);
+        }
+    }
+
     #[inline]
     pub(super) fn deadline(&self) -> Nanos {
-        self.patrol.as_ref().map_or(Nanos::MAX, |p| p.deadline())
+        if !self.active {
+            return Nanos::MAX;
+        }
+        let label = self.keeper.as_ref().map_or(Nanos::MAX, |k| k.deadline());
+        self.patrol.as_ref().map_or(Nanos::MAX, |p| p.deadline()).min(label)
+    }
+
+    /// Something that looks after the media has come or gone.
+    fn changed(&mut self) {
+        let Health { controller, patrol, keeper, .. } = self;
+        self.active = controller.is_some() || patrol.is_some() || keeper.is_some();
     }
 }
 
@@ -88,6 +113,7 @@ impl Pblk {
         match controller.watch_events() {
             Ok(()) => {
                 self.health.controller = Some(controller);
+                self.health.changed();
                 Ok(())
             }
             Err(error) => Err((controller, error)),
@@ -96,7 +122,9 @@ impl Pblk {
 
     /// Gives the admin queue back, if the device has it.
     pub fn take_controller(&mut self) -> Option<Controller> {
-        self.health.controller.take().map(|c| *c)
+        let controller = self.health.controller.take();
+        self.health.changed();
+        controller.map(|c| *c)
     }
 
     /// Begins to read chunks that nobody writes, as `config` says, and to move what is hard to read, no
@@ -107,7 +135,22 @@ impl Pblk {
         let sectors_max = self.flash.sectors_max();
         self.health.patrol =
             wanted.then(|| Box::new(Patrol::new(config, &mut self.ftl, sectors_max)));
+        if let Some(keeper) = &mut self.health.keeper {
+            keeper.patrol(if wanted { config.repeat_after } else { Nanos::MAX });
+        }
+        self.health.changed();
         self.taken = true;
+    }
+
+    /// Looks after the label of the device that this is a shard of.
+    pub(super) fn keep_label(&mut self, keeper: Keeper) {
+        self.health.keeper = Some(Box::new(keeper));
+        self.health.changed();
+    }
+
+    /// How the label is, if this shard looks after it.
+    pub(super) fn label_health(&self) -> Option<LabelHealth> {
+        self.health.keeper.as_ref().map(|keeper| keeper.health())
     }
 
     /// What was heard of the media, and done about it.
@@ -130,6 +173,15 @@ impl Pblk {
         self.taken = true;
         let done = match self.flash.find(event.address) {
             None => false,
+            Some((chunk, sector)) if self.is_of_label(chunk, event) => {
+                // A die has chunks of others, too.
+                if (event.scope, event.kind) == (MediaScope::Pu, MediaNotice::Unrecoverable) {
+                    self.retire_pu(chunk);
+                } else if event.scope == MediaScope::Pu {
+                    self.hard(chunk, Reason::HighEcc { sector });
+                }
+                true
+            }
             Some((chunk, sector)) => match (event.scope, event.kind) {
                 (MediaScope::Pu, MediaNotice::Unrecoverable) => self.retire_pu(chunk),
                 (MediaScope::Chunk, MediaNotice::Unrecoverable) => self.ftl.retire(chunk),
@@ -172,8 +224,14 @@ impl Pblk {
 
     /// Lets a core that the device has its share of a drive from look after it: tells it which chunks are
     /// closed and emptied, and follows its advice, but for what is about wear, which the translation
-    /// layer levels itself. To be called now and then, after [`watch_chunks`](Pblk::watch_chunks).
+    /// layer levels itself; the journal, whose chunks nobody reads, is begun anew as often as the core
+    /// reads a chunk. To be called now and then, after [`watch_chunks`](Pblk::watch_chunks).
     pub fn tend(&mut self, now: Nanos, core: &mut Subsystem, id: TargetId) {
+        let reads = core.scrub_config().filter(|scrub| scrub.sectors_per_sec > 0);
+        if let Some(scrub) = reads.filter(|_| now >= self.health.next_journal) {
+            self.health.next_journal = now + scrub.repeat_after.max(Nanos(1));
+            self.checkpoint();
+        }
         while let Some(change) = self.take_change() {
             match change {
                 ChunkChange::Closed { chunk, sectors } => core.closed(now, id, chunk, sectors),
@@ -188,6 +246,20 @@ impl Pblk {
                 self.advised(&advice);
             }
         }
+    }
+
+    /// Whether an event is about the label, which is looked at then.
+    fn is_of_label(&mut self, chunk: u32, event: &MediaEvent) -> bool {
+        let shape = self.ftl.shape();
+        let (pu, wide) = (shape.pu_of(chunk), event.scope == MediaScope::Pu);
+        let mut on_pu = pu * shape.chunks..(pu + 1) * shape.chunks;
+        let heard = event.kind != MediaNotice::ErrorRateMedium || self.health.patrol.is_some();
+        let Some(keeper) = self.health.keeper.as_mut().filter(|_| heard) else { return false };
+        let is = if wide { on_pu.any(|c| keeper.has(c)) } else { keeper.has(chunk) };
+        if is {
+            keeper.suspect();
+        }
+        is
     }
 
     fn retire_pu(&mut self, chunk: u32) -> bool {
@@ -212,10 +284,15 @@ impl Pblk {
     /// something to do.
     #[inline]
     pub(super) fn look_after(&mut self, now: Nanos) -> bool {
-        if self.health.controller.is_none() && self.health.patrol.is_none() {
+        if !self.health.active {
             return false;
         }
         self.listen();
+        if let Some(keeper) = &mut self.health.keeper
+            && keeper.is_due(now)
+        {
+            keeper.poll(now, &mut self.flash);
+        }
         let kick = std::mem::take(&mut self.kick);
         let Some(patrol) = &mut self.health.patrol else { return kick };
         patrol.poll(now, &mut self.ftl, &mut self.flash) | kick

@@ -23,7 +23,7 @@ use super::memory::{Slots, Trims};
 use super::requests::Requests;
 use super::split::Splits;
 use super::waits::Waits;
-use crate::vector::{Addresses, Sectors, VectorQueue};
+use crate::vector::{Addresses, Sectors, VectorEnded, VectorQueue};
 
 /// What has ended.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,8 @@ pub(crate) enum Ended {
     Trim { status: Status },
     /// Sectors were read to see whether they can be; bit `i` stands for the `i`-th.
     Scrub { failed: u64, high_ecc: bool },
+    /// A command that is not the translation layer's.
+    Aside(VectorEnded),
 }
 
 /// What a command is for: its 64 bits travel with it.
@@ -54,6 +56,8 @@ enum Flight {
     Erase(OpId),
     Trim,
     Scrub,
+    /// Of somebody beside the layer, who has one under way at most.
+    Aside,
     /// A part of a split read, from this address of it on.
     Part {
         split: u32,
@@ -72,6 +76,7 @@ impl Flight {
             Flight::Erase(op) => 2 << 62 | u64::from(op.0),
             Flight::Trim => 2 << 62 | 1 << 61,
             Flight::Scrub => 2 << 62 | 1 << 60,
+            Flight::Aside => 2 << 62 | 1 << 59,
             Flight::Part { split, first } => 3 << 62 | u64::from(first) << 32 | u64::from(split),
         }
     }
@@ -83,6 +88,7 @@ impl Flight {
             1 => Flight::Program(op),
             2 if bits >> 61 & 1 != 0 => Flight::Trim,
             2 if bits >> 60 & 1 != 0 => Flight::Scrub,
+            2 if bits >> 59 & 1 != 0 => Flight::Aside,
             2 => Flight::Erase(op),
             _ => Flight::Part { split: bits as u32, first: (bits >> 32) as u8 },
         }
@@ -196,6 +202,7 @@ impl VectorFlash {
             Flight::Erase(op) => Ended::Erase { op, status },
             Flight::Trim => Ended::Trim { status },
             Flight::Scrub => Ended::Scrub { failed, high_ecc: done.high_ecc },
+            Flight::Aside => Ended::Aside(done),
             Flight::Part { split, first } => match self.splits.end(split, failed << first) {
                 Some((op, wait, failed)) => {
                     self.end_wait(wait);
@@ -361,6 +368,16 @@ impl VectorFlash {
             && self.queue.read(ppas, Sectors::Nowhere, None, Flight::Scrub.to_bits()).is_ok()
     }
 
+    /// Lets somebody beside the translation layer submit a command, on chunks that are not the layer's.
+    /// `send` is given what the command is to carry, and says whether it was taken. Returns whether there
+    /// was room for it: it waits for everybody else.
+    pub(super) fn aside(
+        &mut self,
+        send: impl FnOnce(&mut VectorQueue, &Addresses, u64) -> bool,
+    ) -> bool {
+        self.waiting.is_empty() && send(&mut self.queue, &self.addresses, Flight::Aside.to_bits())
+    }
+
     /// Sectors of a command at most.
     pub(super) fn sectors_max(&self) -> u32 {
         self.queue.max_sectors()
@@ -500,6 +517,7 @@ mod tests {
             Flight::Erase(OpId(0)),
             Flight::Trim,
             Flight::Scrub,
+            Flight::Aside,
             Flight::Part { split: 7, first: 63 },
         ] {
             assert_eq!(Flight::from_bits(flight.to_bits()), flight);

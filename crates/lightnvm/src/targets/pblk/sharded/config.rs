@@ -94,6 +94,11 @@ impl Share {
         &self.label
     }
 
+    /// Whether the label may be on a parallel unit.
+    pub(crate) fn has_label_on(&self, pu: u32) -> bool {
+        self.label.iter().any(|chunk| self.shape.pu_of(*chunk) == pu)
+    }
+
     /// The parallel unit that a chunk is on.
     pub(crate) fn pu_of(&self, chunk: u32) -> u32 {
         self.shape.pu_of(chunk)

@@ -11,8 +11,12 @@ use nvme::MediaScope;
 
 use super::super::PblkHealth;
 use super::handle::ShardHandle;
+use super::label::LabelHealth;
 use super::links::Link;
 use crate::core::ScrubConfig;
+
+/// The shard that looks after the label.
+pub(super) const LABEL_SHARD: u32 = 0;
 
 impl ShardHandle {
     /// Listens to what the drive tells of its media, for all shards, from its admin queue, which is this
@@ -40,6 +44,12 @@ impl ShardHandle {
         self.moved = true;
     }
 
+    /// How the label of the device is, at the end that looks after it: that of the first shard, as long as
+    /// it [patrols](ShardHandle::patrol) or is told of media; of a drive that keeps nothing there is none.
+    pub fn label_health(&self) -> Option<LabelHealth> {
+        self.pblk.label_health()
+    }
+
     /// What this core's own shard has heard of its media, and done about it; what the drive has lost, at
     /// the end that listens.
     pub fn health(&self) -> PblkHealth {
@@ -54,14 +64,19 @@ impl ShardHandle {
         if event.scope == MediaScope::Pu && chunk.is_some() {
             let pu = chunk.map(|chunk| self.share.pu_of(chunk));
             for shard in 0..self.shards() {
-                if pu.is_some_and(|pu| self.share.has_chunks_on(shard, pu)) {
+                let has = |pu| {
+                    let label = shard == LABEL_SHARD && self.share.has_label_on(pu);
+                    label || self.share.has_chunks_on(shard, pu)
+                };
+                if pu.is_some_and(has) {
                     self.tell(shard, event);
                 }
             }
             return;
         }
+        let of_label = chunk.is_some_and(|chunk| self.share.is_label(chunk));
         // What is nobody's, or nowhere, is counted here.
-        self.tell(owner.unwrap_or(self.shard), event);
+        self.tell(owner.unwrap_or(if of_label { LABEL_SHARD } else { self.shard }), event);
     }
 
     fn tell(&mut self, shard: u32, event: &MediaEvent) {

@@ -10,7 +10,7 @@
 //! | file | noun |
 //! |---|---|
 //! | `config` | [`ShardedConfig`]: how many shards, how wide a stripe, and which chunks are whose |
-//! | `label` | what says on the media how a drive is sharded |
+//! | `label` | what says on the media how a drive is sharded, and who looks after it |
 //! | `open` | [`Sharded::open`] |
 //! | `stripes` | which shard a sector belongs to, and the part of a request that a shard has |
 //! | `links` | the rings between cores |
@@ -38,7 +38,7 @@ mod error;
 mod events;
 mod extents;
 mod handle;
-mod label;
+pub(super) mod label;
 mod links;
 mod open;
 mod parents;
@@ -47,4 +47,5 @@ mod stripes;
 pub use config::ShardedConfig;
 pub use error::{LabelError, ShardedError};
 pub use handle::{ShardHandle, ShardStats};
+pub use label::LabelHealth;
 pub use open::Sharded;

@@ -11,8 +11,9 @@ use ring::Port;
 use super::super::open::{Chunks, check_shape, find};
 use super::super::{MAX_SECTORS, Pblk, PblkError, QUEUE_DEPTH};
 use super::config::{ShardedConfig, Share};
+use super::events::LABEL_SHARD;
 use super::handle::ShardHandle;
-use super::label::{Desk, Label};
+use super::label::{Desk, Keeper, Label};
 use super::links::mesh;
 use super::stripes::Stripes;
 use super::{ShardedError, label};
@@ -66,18 +67,23 @@ impl Sharded {
         let addresses = Addresses::new(shape, geometry, format);
         let mut queues = queues.into_iter();
         let mut first = queues.next();
+        let mut keeper = None;
         if keeps_data && let Some(queue) = first.take() {
             let mut queue = VectorQueue::new(queue, port.clone(), info).map_err(PblkError::from)?;
-            labelled(&mut queue, &addresses, chunks, &share, &config, &stripes, pump)?;
+            keeper =
+                Some(labelled(&mut queue, &addresses, chunks, &share, &config, &stripes, pump)?);
             first = Some(queue.into_queue());
         }
-        let mut shards = Vec::with_capacity(config.shards as usize);
+        let mut shards: Vec<Pblk> = Vec::with_capacity(config.shards as usize);
         for (shard, queue) in (0..).zip(first.into_iter().chain(queues)) {
             let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
             let config = shard_config(shard, &config.ftl, &share, &stripes)?;
             let way = (queue, port.clone());
             let pblk = Pblk::open_on(info, chunks, &owned, way, config, pump, keeps_data);
             shards.push(pblk.map_err(|source| ShardedError::Shard { shard, source })?);
+        }
+        if let (Some(first), Some(keeper)) = (shards.get_mut(LABEL_SHARD as usize), keeper) {
+            first.keep_label(keeper);
         }
         let smallest = shards.iter().map(|s| s.ftl().sectors()).min().unwrap_or(0);
         let limits = Limits {
@@ -171,7 +177,7 @@ fn whole_stripes(shard_sectors: u64, stripes: &Stripes) -> Result<u64, ShardedEr
     Ok(shard_sectors / stripe * stripe * u64::from(stripes.shards()))
 }
 
-/// Sees to it that the drive is labelled as it is opened.
+/// Sees to it that the drive is labelled as it is opened. Returns who looks after the label from then on.
 fn labelled(
     queue: &mut VectorQueue,
     addresses: &Addresses,
@@ -180,7 +186,7 @@ fn labelled(
     config: &ShardedConfig,
     stripes: &Stripes,
     pump: &mut dyn FnMut(),
-) -> Result<(), ShardedError> {
+) -> Result<Keeper, ShardedError> {
     let others = Chunks::of(chunks, addresses, &|chunk| !share.is_label(chunk))?;
     let shape = addresses.shape();
     // What a shard cannot be made of must not be labelled; what was made of it once can be.
@@ -202,7 +208,7 @@ fn labelled(
         *found = (chunk, state.unwrap_or(Found::Bad));
     }
     let wanted = Label { shards: stripes.shards() as u16, stripe_sectors: stripes.sectors() };
-    Desk::new(queue, addresses, pump)?.settle(wanted, &found, others.written)
+    Desk::new(wanted, queue, addresses, pump)?.settle(&found, others.written)
 }
 
 #[cfg(test)]
