@@ -42,7 +42,8 @@ fio-engine: capi ## build libfio_sluice.so against the source package of the fio
 test: test-packages ## install what the tests need, and run them
 	$(CARGO) test --workspace
 
-test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, and 15,000 of the translation layer
+# The cuts under programs alone are 3,200: an hour or two on two cores.
+test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, and 15,000 of the translation layer (hours)
 	$(CARGO) test --workspace --release -- --include-ignored
 	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --release --package sluice-ftl --test oracle
 
@@ -74,14 +75,16 @@ test-sanitizer: ## the crates with unsafe code under AddressSanitizer, where a n
 	  $(CARGO) +nightly test --package sluice-ring --lib --target $$host && \
 	  ASAN_OPTIONS=detect_leaks=0 `# what the kernel may still write to is leaked on purpose` \
 	    $(CARGO) +nightly test --package sluice-driver --lib --test uring --target $$host && \
+	  ASAN_OPTIONS=detect_leaks=0 `# of programs on a volume the library alone is looked at` \
+	    $(CARGO) +nightly test --package sluice-exec --test programs --target $$host && \
 	  ASAN_OPTIONS=detect_leaks=0 \
 	    $(CARGO) +nightly test --package sluice-capi --lib --test misuse --test pieces --test oracle --test vectors \
       --target $$host; \
 	else echo "no nightly toolchain: the sanitizer is not run"; fi
 
-test-loom: ## every interleaving of the lock-free ring that steers completions between cores
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/loom" LOOM_MAX_PREEMPTIONS=4 \
-	  $(CARGO) test --package sluice-block --lib loom
+test-loom: ## every interleaving of the ring that steers completions, and of calls of programs under `sluice exec`
+	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/loom" LOOM_MAX_PREEMPTIONS=4; \
+	  $(CARGO) test --package sluice-block --lib loom && $(CARGO) test --package sluice-slots --lib loom
 
 test-packages: # Debian packages with the programs that the tests drive, only if missing
 	scripts/apt-install $(TEST_PACKAGES)

@@ -4,8 +4,9 @@
 //! memory files, its slots and the bell. A socket that has a name of its own (`unix(7)`, autobind) is to stand
 //! for an open file; the call that opens the file names it.
 //!
-//! The service's thread takes part only without waiting. While it sleeps at the bell, a thread of the door's
-//! waits for all these descriptors and rings.
+//! The service's thread takes part only without waiting. A thread of the door's waits for all these descriptors, and
+//! for the device while the service sleeps, and rings the bell. The service then makes a system call to hear what
+//! came to the door, and not before somebody came.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use clock::{Nanos, Parker, Waker};
 use ring::Region;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
@@ -91,10 +93,43 @@ pub(crate) struct Door {
     /// Sockets that no call has named yet.
     unnamed: Waiting,
     ears: Option<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     stopper: UnixStream,
     /// Kept, so that `stopper` can be written to.
     _stopped: UnixStream,
+}
+
+/// What the service's thread and the door's share.
+#[derive(Debug)]
+struct Shared {
+    /// Woken by the device, while the service sleeps.
+    parker: Parker,
+    /// Somebody came to the door, and the service has not heard it.
+    knocked: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    /// Listens until the door is closed.
+    fn listen(&self, events: &OwnedFd, bell: &Region) {
+        while !self.stop.load(Ordering::Acquire) {
+            // Interrupted or not: the service looks. What the device said is forgotten here: the bell says it.
+            let _ = self.parker.park(&[events.as_fd()], Nanos::MAX);
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let knocks = poll(&mut [PollFd::new(events, PollFlags::IN)], Some(&now)) != Ok(0);
+            if knocks {
+                self.knocked.store(true, Ordering::SeqCst);
+            }
+            ring(bell);
+            // Until the service has heard.
+            while knocks
+                && self.knocked.load(Ordering::SeqCst)
+                && !self.stop.load(Ordering::Acquire)
+            {
+                thread::park();
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for Door {
@@ -112,17 +147,10 @@ impl Door {
         epoll::add(&events, &listener, tag(LISTENER, 0), epoll::EventFlags::IN)?;
         let (stopper, stopped) = UnixStream::pair()?;
         epoll::add(&events, &stopped, tag(STOP, 0), epoll::EventFlags::IN)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (theirs, stopping) = (events.clone(), stop.clone());
-        let listen = move || {
-            while !stopping.load(Ordering::Acquire) {
-                // Interrupted or not: the service looks.
-                let _ = poll(&mut [PollFd::new(&*theirs, PollFlags::IN)], None);
-                ring(&bell);
-                // Until the service has heard.
-                thread::park();
-            }
-        };
+        let (knocked, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(Shared { parker: Parker::new()?, knocked, stop });
+        let (theirs, ears) = (events.clone(), shared.clone());
+        let listen = move || ears.listen(&theirs, &bell);
         let ears = thread::Builder::new().name("sluice-door".into()).spawn(listen)?;
         Ok(Door {
             listener,
@@ -133,10 +161,32 @@ impl Door {
             next_hello: 0,
             unnamed: BTreeMap::new(),
             ears: Some(ears),
-            stop,
+            shared,
             stopper,
             _stopped: stopped,
         })
+    }
+
+    /// Whom the device is to wake: who waits at the door, and rings for the service.
+    pub(crate) fn waker(&self) -> Waker {
+        self.shared.parker.waker()
+    }
+
+    /// The service is about to sleep: from now on the device's word rings the bell. The service looks at the device
+    /// once more after this.
+    pub(crate) fn falls_asleep(&self) {
+        self.shared.parker.prepare();
+    }
+
+    /// The service looks at the device by itself again.
+    pub(crate) fn is_up(&self) {
+        self.shared.parker.unpark();
+    }
+
+    /// Whether somebody came and was not heard. A thread that has just come to the door may not have been noticed
+    /// yet: only [`hear`](Door::hear) knows.
+    pub(crate) fn has_knocked(&self) -> bool {
+        self.shared.knocked.load(Ordering::SeqCst)
     }
 
     /// What has happened; never waits.
@@ -169,7 +219,9 @@ impl Door {
             }
         }
         self.buffer = events;
-        if let Some(ears) = &self.ears {
+        if self.shared.knocked.swap(false, Ordering::SeqCst)
+            && let Some(ears) = &self.ears
+        {
             ears.thread().unpark();
         }
         Ok(())
@@ -262,7 +314,7 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
         // It cannot be full: nobody else writes.
         let _ = self.stopper.write_all(&[0]);
         if let Some(ears) = self.ears.take() {
@@ -281,8 +333,7 @@ fn number_of(name: &[u8]) -> Option<u64> {
 /// Wakes the service if it sleeps.
 pub(crate) fn ring(bell: &Region) {
     let word = bell.half_word(slots::BELL);
-    word.fetch_add(1, Ordering::SeqCst);
-    if bell.half_word(slots::ASLEEP).load(Ordering::SeqCst) != 0 {
+    if slots::hands::ring(word, bell.half_word(slots::ASLEEP)) {
         let _ = futex::wake(word, futex::Flags::empty(), 1);
     }
 }

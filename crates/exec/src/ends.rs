@@ -29,7 +29,7 @@ pub(crate) enum Then {
 
 impl<D: Device> Service<D> {
     pub(crate) fn ended(&mut self, id: u64, result: Result<Outcome, Error>) {
-        let Some((from, then)) = self.under_way.remove(&id) else { return };
+        let Some((from, then)) = self.under_way.take(id) else { return };
         if let Then::Advance { handle, .. } = then
             && let Some(file) = self.files.get_mut(&handle)
         {
@@ -74,8 +74,9 @@ impl<D: Device> Service<D> {
             (_, Err(error)) => -i64::from(error.errno()),
         };
         self.answer(from, answer);
-        if let Then::Advance { handle, .. } = then {
-            // It may have been closed meanwhile.
+        if let Then::Advance { handle, .. } = then
+            && self.files.get(&handle).is_some_and(|file| file.hung_up)
+        {
             self.close_if_gone(handle);
         }
     }
@@ -96,15 +97,18 @@ impl<D: Device> Service<D> {
         }
         self.count_opened();
         let flags = flags & !f::OPENING;
-        let file = OpenFile { ino, directory, flags, offset: 0, busy: false, end };
+        let file = OpenFile { ino, directory, flags, offset: 0, busy: false, hung_up: false, end };
         self.files.insert(number, file);
         self.close_if_gone(number);
         directory.into()
     }
 
-    /// Closes an open file of which no descriptor is left.
+    /// Closes an open file of which no descriptor is left; one that a call uses when that has ended.
     pub(crate) fn close_if_gone(&mut self, number: u64) {
-        if self.files.get(&number).is_some_and(|file| !file.busy && file.is_closed())
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.hung_up = file.busy;
+        if !file.busy
+            && file.is_closed()
             && let Some(file) = self.files.remove(&number)
         {
             self.gone(number, &file);

@@ -9,6 +9,7 @@
 //! | `session` | the memory that one process shares with the service |
 //! | `calls` | what each call asks of the store |
 //! | `ends` | what becomes of requests that have ended |
+//! | `under_way` | which calls wait for the store |
 //! | `open_files` | open file descriptions: offset, flags |
 //! | [`locks`] | record locks, and locks of whole files |
 //! | [`program`] | which program is to run, and whether it can be |
@@ -29,6 +30,7 @@ mod open_files;
 pub mod program;
 mod service;
 mod session;
+mod under_way;
 
 pub use door::Address;
 pub use service::{Counters, Service, ServiceError, Stop};

@@ -42,6 +42,8 @@ pub(crate) struct OpenFile {
     pub(crate) offset: u64,
     /// A call that uses the offset is under way; others wait for it.
     pub(crate) busy: bool,
+    /// The kernel has said meanwhile that what stands for it may be closed.
+    pub(crate) hung_up: bool,
     /// The other end of what stands for it; closed when its last copy is.
     pub(crate) end: UnixStream,
 }

@@ -4,7 +4,7 @@
 //! Guarantee: every call is answered once, in any order; a call that cannot be taken now (the store is
 //! busy, another one uses the open file's offset) is tried again, in the order in which calls came.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use block::Device;
 use clock::{Component as _, Nanos, RealClock};
 use ring::{Region, RegisterError};
 use rustix::thread::futex;
-use slots::Call;
+use slots::{Call, Op as CallOp, hands};
 use store::{Done, Error, Op, Request, Store, Time};
 
 use crate::door::{Address, Door, Heard, ring, welcome};
@@ -22,6 +22,7 @@ use crate::ends::Then;
 use crate::locks::{Locks, Owner};
 use crate::open_files::OpenFiles;
 use crate::session::Session;
+use crate::under_way::UnderWay;
 
 /// Why a service cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -84,14 +85,15 @@ impl Stop {
     }
 }
 
-/// Rounds without work, with requests under way, before it sleeps between looks at the device.
+/// Rounds without work, with requests under way, before it sleeps until the device says something.
 const SPINS: u32 = 64;
 /// Rounds without work and without requests before it sleeps: the next call often comes at once.
 const IDLE_SPINS: u32 = 200;
-/// Looks at the device in a row without listening at the door.
-const DEAF_MAX: u32 = 16;
-/// How long it sleeps while the device works, which may not be able to wake it.
+/// How long it sleeps while the device works that cannot wake it.
 const NAP: Nanos = Nanos::from_micros(50);
+/// Free blocks for each call that has come, below which files that were just closed are heard of before anything is
+/// written: they may be what makes room. What one call writes at most, and its ends.
+const BLOCKS_A_CALL: u64 = slots::DATA as u64 / store::BLOCK as u64 + 2;
 /// How long it sleeps at most.
 const SLEEP: Nanos = Nanos::from_millis(1000);
 /// Sessions at most, of processes that live at once: the device's memory has as many places.
@@ -109,12 +111,10 @@ pub struct Service<D> {
     pub(crate) files: OpenFiles,
     pub(crate) locks: Locks,
     pub(crate) later: VecDeque<(From, Call)>,
-    pub(crate) under_way: BTreeMap<u64, (From, Then)>,
-    pub(crate) next_id: u64,
+    pub(crate) under_way: UnderWay,
     pub(crate) path: Vec<u8>,
     heard: Vec<Heard>,
-    posted: Vec<From>,
-    deaf: u32,
+    posted: Vec<(From, Option<Call>)>,
     counters: Counters,
 }
 
@@ -136,12 +136,10 @@ impl<D: Device> Service<D> {
             files: OpenFiles::new(),
             locks: Locks::default(),
             later: VecDeque::new(),
-            under_way: BTreeMap::new(),
-            next_id: 0,
+            under_way: UnderWay::default(),
             path: Vec::new(),
             heard: Vec::new(),
             posted: Vec::new(),
-            deaf: 0,
             counters: Counters::default(),
         })
     }
@@ -163,9 +161,10 @@ impl<D: Device> Service<D> {
     /// [`ServiceError`].
     pub fn run(mut self, clock: RealClock) -> Result<(D, Counters), ServiceError> {
         let mut idle = 0;
+        self.store.set_waker(self.door.waker());
         loop {
             self.now = clock.now();
-            let bell = self.bell.half_word(slots::BELL).load(Ordering::SeqCst);
+            let bell = hands::listen(self.bell.half_word(slots::BELL));
             if self.turn()? {
                 idle = 0;
                 continue;
@@ -179,7 +178,7 @@ impl<D: Device> Service<D> {
             if idle < if busy { SPINS } else { IDLE_SPINS } {
                 std::thread::yield_now();
             } else {
-                self.sleep(bell, if busy { NAP } else { SLEEP });
+                self.sleep(bell, busy, clock)?;
             }
         }
         self.close(clock)
@@ -193,21 +192,18 @@ impl<D: Device> Service<D> {
         for (session, of) in self.sessions.iter_mut().enumerate() {
             let mut bits = of.posted();
             while bits != 0 {
-                posted.push(From { session, slot: bits.trailing_zeros() as usize });
+                let slot = bits.trailing_zeros() as usize;
+                posted.push((From { session, slot }, of.call(slot)));
                 bits &= bits - 1;
             }
         }
-        // What a process closed before it called is heard of before its call is looked at. Nobody hears
-        // anything by a look at the device, so that one goes without a system call most of the time.
+        // What a process closed before it called is heard of before its call is looked at, where it matters.
         let mut moved = !posted.is_empty();
-        if moved || self.store.under_way() == 0 || self.deaf == DEAF_MAX {
-            self.deaf = 0;
+        if self.door.has_knocked() || moved && self.minds_closes(&posted) {
             moved |= self.hear()?;
-        } else {
-            self.deaf += 1;
         }
-        for from in posted.drain(..) {
-            match self.sessions[from.session].call(from.slot) {
+        for (from, call) in posted.drain(..) {
+            match call {
                 Some(call) => self.take(from, call),
                 None => {
                     self.counters.refused += 1;
@@ -232,6 +228,22 @@ impl<D: Device> Service<D> {
         Ok(moved | ended)
     }
 
+    /// Whether a call among these may depend on what was closed before.
+    fn minds_closes(&self, posted: &[(From, Option<Call>)]) -> bool {
+        let room = self.store.statfs().free > posted.len() as u64 * BLOCKS_A_CALL;
+        posted.iter().flat_map(|(_, call)| call).any(|call| match call.op {
+            CallOp::Write | CallOp::WriteAt => !room,
+            CallOp::Read
+            | CallOp::ReadAt
+            | CallOp::Seek
+            | CallOp::Sync
+            | CallOp::Stat
+            | CallOp::Flags
+            | CallOp::SetFlags => false,
+            _ => true,
+        })
+    }
+
     fn take(&mut self, from: From, call: Call) {
         match self.begin(from, &call) {
             Begun::Answer(answer) => self.answer(from, answer),
@@ -247,12 +259,11 @@ impl<D: Device> Service<D> {
 
     /// Gives the store a request.
     pub(crate) fn ask(&mut self, from: From, op: Op, then: Then) -> Begun {
-        let id = self.next_id;
+        let id = self.under_way.next();
         if self.store.submit(self.now, Request { id, op, time: self.time }).is_err() {
             return Begun::Later;
         }
-        self.next_id += 1;
-        self.under_way.insert(id, (from, then));
+        self.under_way.put(id, (from, then));
         Begun::UnderWay
     }
 
@@ -314,17 +325,31 @@ impl<D: Device> Service<D> {
         self.counters.opened += 1;
     }
 
-    fn sleep(&mut self, bell: u32, most: Nanos) {
+    /// Sleeps until the bell rings; with requests under way, the device rings it, too.
+    fn sleep(&mut self, bell: u32, busy: bool, clock: RealClock) -> Result<(), ServiceError> {
+        if busy {
+            self.door.falls_asleep();
+            // What has ended since the last look rang for nobody.
+            self.now = clock.now();
+            if self.turn()? {
+                self.door.is_up();
+                return Ok(());
+            }
+        }
         let until = self.store.deadline();
-        let most = if until > self.now { most.min(until - self.now) } else { most.min(NAP) };
+        let most = if until > self.now { SLEEP.min(until - self.now) } else { NAP };
         let (word, asleep) = (self.bell.half_word(slots::BELL), self.bell.half_word(slots::ASLEEP));
-        asleep.store(1, Ordering::SeqCst);
+        hands::fall_asleep(asleep);
         let (tv_sec, tv_nsec) = ((most.0 / 1_000_000_000) as i64, (most.0 % 1_000_000_000) as _);
         let timeout = futex::Timespec { tv_sec, tv_nsec };
         // Woken, too late, interrupted: it looks in every case.
         let _ = futex::wait(word, futex::Flags::empty(), bell, Some(&timeout));
-        asleep.store(0, Ordering::SeqCst);
+        hands::wake_up(asleep);
+        if busy {
+            self.door.is_up();
+        }
         self.counters.sleeps += 1;
+        Ok(())
     }
 
     fn close(mut self, clock: RealClock) -> Result<(D, Counters), ServiceError> {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use ring::{Iova, Region};
 use rustix::thread::futex;
-use slots::Call;
+use slots::{Call, hands};
 use store::Buffer;
 
 /// A process and its slots.
@@ -35,11 +35,11 @@ impl Session {
 
     /// Slots that have been posted since, as bits, without those that are under way already.
     pub(crate) fn posted(&mut self) -> u64 {
-        let word = self.region.word(slots::POSTED_BITS);
-        if self.pidfd.is_none() || word.load(Ordering::Relaxed) == 0 {
+        if self.pidfd.is_none() {
             return 0;
         }
-        let bits = word.swap(0, Ordering::AcqRel) & u64::from(u32::MAX) & !self.taken;
+        let posted = hands::take(self.region.word(slots::POSTED_BITS));
+        let bits = posted & u64::from(u32::MAX) & !self.taken;
         self.taken |= bits;
         self.under_way += bits.count_ones() as usize;
         bits
@@ -63,7 +63,7 @@ impl Session {
         let header = slots::header(slot);
         self.region.word(header + slots::ANSWER).store(answer as u64, Ordering::Relaxed);
         let state = self.region.half_word(header);
-        if state.swap(slots::ANSWERED, Ordering::AcqRel) == slots::AWAITED {
+        if hands::answer(state) {
             // Waking nobody is no error that anything could be done about.
             let _ = futex::wake(state, futex::Flags::empty(), 1);
         }

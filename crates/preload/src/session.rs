@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void};
-use slots::{Call, Op};
+use slots::{Call, Op, hands};
 
 use crate::{Errno, real, start};
 
@@ -77,17 +77,7 @@ impl Slot {
         loop {
             for i in 0..slots::SLOTS {
                 let slot = Slot { base, bell, index: (first + i) % slots::SLOTS };
-                let state = slot.state();
-                if state.load(Ordering::Relaxed) == slots::FREE
-                    && state
-                        .compare_exchange(
-                            slots::FREE,
-                            slots::CLAIMED,
-                            Ordering::Acquire,
-                            Ordering::Relaxed,
-                        )
-                        .is_ok()
-                {
+                if hands::claim(slot.state()) {
                     LAST.with(|last| last.set(slot.index));
                     return Ok(slot);
                 }
@@ -144,8 +134,7 @@ impl Slot {
         for (i, word) in call.words().iter().enumerate() {
             self.word(header + slots::CALL + i * 8).store(*word, Ordering::Relaxed);
         }
-        self.state().store(slots::POSTED, Ordering::Release);
-        self.word(slots::POSTED_BITS).fetch_or(1 << self.index, Ordering::AcqRel);
+        hands::post(self.state(), self.word(slots::POSTED_BITS), self.index);
         self.ring();
         self.wait()?;
         let answer = self.word(header + slots::ANSWER).load(Ordering::Relaxed) as i64;
@@ -160,8 +149,7 @@ impl Slot {
                 AtomicU32::from_ptr(self.bell.add(slots::ASLEEP).cast()),
             )
         };
-        bell.fetch_add(1, Ordering::SeqCst);
-        if asleep.load(Ordering::SeqCst) != 0 {
+        if hands::ring(bell, asleep) {
             futex(bell, libc::FUTEX_WAKE, 1, std::ptr::null());
         }
     }
@@ -169,24 +157,18 @@ impl Slot {
     fn wait(&self) -> Result<(), Errno> {
         let state = self.state();
         for _ in 0..SPINS {
-            if state.load(Ordering::Acquire) == slots::ANSWERED {
+            if hands::is_answered(state) {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        let sleeps = state.compare_exchange(
-            slots::POSTED,
-            slots::AWAITED,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if sleeps.is_err() {
+        if !hands::await_answer(state) {
             return Ok(());
         }
         let mut patience = libc::timespec { tv_sec: 0, tv_nsec: PATIENCE_NANOS };
         loop {
             futex(state, libc::FUTEX_WAIT, slots::AWAITED, &patience);
-            if state.load(Ordering::Acquire) == slots::ANSWERED {
+            if hands::is_answered(state) {
                 return Ok(());
             }
             if !start::service_lives() {
@@ -200,7 +182,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.state().store(slots::FREE, Ordering::Release);
+        hands::free(self.state());
     }
 }
 

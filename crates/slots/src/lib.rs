@@ -8,9 +8,11 @@
 //!
 //! `FREE` → (client) `CLAIMED` → (client) `POSTED` → (client, if it sleeps) `AWAITED` → (service) `ANSWERED`
 //! → (client) `FREE`. Posting sets the slot's bit in the session's `POSTED_BITS` and adds one to the
-//! service's bell, which is a futex word; the state is one, too.
+//! service's bell, which is a futex word; the state is one, too. [`hands`] has the steps.
 
 #![forbid(unsafe_code)]
+
+pub mod hands;
 
 /// Of a session's memory, in its first word.
 pub const MAGIC: u64 = 0x3173_746f_6c73_6c73;
@@ -322,7 +324,7 @@ pub mod entry {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -171,7 +171,7 @@ impl Core {
         let Some(node) = self.tree.find_mut(ino) else { return };
         while node.settled < node.size {
             let block = (node.settled / BLOCK as u64) as u32;
-            let Some(&dirty) = node.live.dirty.range(block..).next() else {
+            let Some(&dirty) = node.live.dirty.from(block).next() else {
                 node.settled = node.size;
                 return;
             };
@@ -216,7 +216,7 @@ impl Core {
         let Some(node) = self.tree.find_mut(ino) else { return };
         while let Some((&block, &id)) = node.live.frames.range(from..to).next() {
             node.live.frames.remove(&block);
-            node.live.dirty.remove(&block);
+            node.live.dirty.remove(block);
             if self.frames.get(id).promised {
                 self.space.release(1);
             }

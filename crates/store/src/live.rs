@@ -1,7 +1,7 @@
 //! [`Live`]: what is known of an inode only while the volume is open: who uses it, what is buffered of
 //! it, and which transactions its changes are in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::frames::FrameId;
 
@@ -21,7 +21,7 @@ pub(crate) struct Live {
     /// Its blocks in memory.
     pub(crate) frames: BTreeMap<u32, FrameId>,
     /// Blocks of these that are not on the device as they are in memory, or on their way there.
-    pub(crate) dirty: BTreeSet<u32>,
+    pub(crate) dirty: Blocks,
     /// It is among the inodes that will be written when they are old enough.
     pub(crate) listed: bool,
     /// It is among those that are being written.
@@ -42,4 +42,72 @@ pub(crate) struct Live {
     pub(crate) unflushed: u64,
     /// It has no name, and nobody has it open: it is among those that will go.
     pub(crate) doomed: bool,
+}
+
+/// Blocks in order. Its memory stays when they go: what is written again and again takes none.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks(Vec<u32>);
+
+impl Blocks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, u32> {
+        self.0.iter()
+    }
+
+    /// Those from a block on.
+    pub(crate) fn from(&self, block: u32) -> std::slice::Iter<'_, u32> {
+        let at = self.0.partition_point(|b| *b < block);
+        self.0[at..].iter()
+    }
+
+    pub(crate) fn insert(&mut self, block: u32) {
+        // Most are appended.
+        if self.0.last().is_none_or(|last| *last < block) {
+            self.0.push(block);
+        } else if let Err(at) = self.0.binary_search(&block) {
+            self.0.insert(at, block);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, block: u32) {
+        if let Ok(at) = self.0.binary_search(&block) {
+            self.0.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn blocks_are_a_set_in_order() {
+        for seed in 0..20 {
+            let mut rng = rng::Rng::new(seed);
+            let (mut blocks, mut model) = (Blocks::default(), BTreeSet::new());
+            for _ in 0..500 {
+                let block = rng.below(40) as u32;
+                if rng.chance(0.6) {
+                    blocks.insert(block);
+                    model.insert(block);
+                } else {
+                    blocks.remove(block);
+                    model.remove(&block);
+                }
+                assert!(blocks.iter().eq(model.iter()), "seed {seed}");
+                assert!(blocks.from(block).eq(model.range(block..)), "seed {seed}");
+                assert_eq!((blocks.len(), blocks.is_empty()), (model.len(), model.is_empty()));
+            }
+        }
+    }
 }

@@ -123,7 +123,7 @@ impl Core {
             let next = node
                 .live
                 .dirty
-                .range(from..)
+                .from(from)
                 .copied()
                 .find(|b| frame(b).is_some_and(|f| f.dirty && !f.writing));
             let Some(first) = next else {
@@ -245,7 +245,7 @@ impl Core {
         if !frame.dirty {
             self.frames.dirty -= 1;
             if let Some(node) = self.tree.find_mut(ino) {
-                node.live.dirty.remove(&block);
+                node.live.dirty.remove(block);
             }
         }
     }

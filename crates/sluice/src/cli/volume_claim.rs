@@ -1,9 +1,15 @@
-//! [`Claim`]: who changes a volume on a file or block device of the host locks it (`flock(2)`) meanwhile.
+//! [`Claim`]: who changes a volume keeps everybody else off it meanwhile, and who reads all of it keeps off those that
+//! change it.
 //!
-//! The lock goes with its process, whatever that one's number is by then and in whichever container it ran; the mark in
-//! the volume tells of the others, which have a device without a file.
+//! A volume on a file or block device of the host is locked (`flock(2)`). One on a served drive is claimed by a name
+//! in the kernel, of the server's socket and the partition (`unix(7)`, abstract names): one process at a time can have it.
+//! Locks and names go with their process, whatever that one's number is by then and in whichever container it ran;
+//! the mark in the volume tells of the others, which do not see the same file or name.
 
 use std::fs::File;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
 use rustix::fs::FlockOperation;
@@ -12,50 +18,103 @@ use rustix::io::Errno;
 use super::Failure;
 use crate::open::Target;
 
-/// What a process has on a volume's device while it changes the volume.
+/// What a process has on a volume's device while it uses the volume.
 #[derive(Debug)]
 pub(super) struct Claim {
     exclusive: bool,
-    /// Locked as long as it is open, by nobody else: it is not passed on to programs.
-    _locked: Option<File>,
+    _held: Held,
+}
+
+/// What the kernel keeps as long as it is open. It is not passed on to programs.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Locked { _file: File },
+    Named { _name: UnixListener },
+}
+
+/// Whether others may read meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Reads,
+    Changes,
 }
 
 impl Claim {
-    /// Of who only looks.
-    pub(super) fn none() -> Claim {
-        Claim { exclusive: false, _locked: None }
-    }
-
-    /// Locks what can be locked. A drive of a scenario is nobody else's either: its image is locked when it is opened.
+    /// Keeps everybody else off. A drive of a scenario is nobody else's anyhow: its image is locked when it is opened.
     ///
     /// # Errors
     /// Somebody else has it; what the system says.
     pub(super) fn take(device: &str) -> Result<Claim, Failure> {
-        let target: Target = device.parse().map_err(|e| Failure::Other(format!("{e}")))?;
-        let path = match target {
-            Target::File(path) => path,
-            Target::Scenario { .. } => return Ok(Claim { exclusive: true, _locked: None }),
-            Target::Null { .. } | Target::Served { .. } | Target::Controller { .. } => {
-                return Ok(Claim::none());
-            }
-        };
-        Ok(Claim { exclusive: true, _locked: Some(lock(&path)?) })
+        Claim::of(device, Use::Changes)
     }
 
-    /// Whether nobody else can have it.
+    /// Keeps off who changes the volume. Others may read a file or block device meanwhile; a served drive one at a
+    /// time.
+    ///
+    /// # Errors
+    /// Somebody changes it; what the system says.
+    pub(super) fn read(device: &str) -> Result<Claim, Failure> {
+        Claim::of(device, Use::Reads)
+    }
+
+    fn of(device: &str, for_what: Use) -> Result<Claim, Failure> {
+        let target: Target = device.parse().map_err(|e| Failure::Other(format!("{e}")))?;
+        match target {
+            Target::File(path) => {
+                let _file = lock(&path, for_what)?;
+                Ok(Claim { exclusive: true, _held: Held::Locked { _file } })
+            }
+            Target::Scenario { .. } => Ok(Claim { exclusive: true, _held: Held::Nothing }),
+            // Whoever names the same partition otherwise, or from another network namespace, is told by the mark.
+            Target::Served { socket, partition } => {
+                let _name = name(&socket, partition.as_deref().unwrap_or_default())?;
+                Ok(Claim { exclusive: false, _held: Held::Named { _name } })
+            }
+            Target::Null { .. } | Target::Controller { .. } => {
+                Ok(Claim { exclusive: false, _held: Held::Nothing })
+            }
+        }
+    }
+
+    /// Whether nobody else can be changing it, whatever the mark says.
     pub(super) fn is_exclusive(&self) -> bool {
         self.exclusive
     }
 }
 
-fn lock(path: &Path) -> Result<File, Failure> {
+fn lock(path: &Path, for_what: Use) -> Result<File, Failure> {
     let failure = |why: String| Failure::Other(format!("{}: {why}", path.display()));
     let file = File::open(path).map_err(|e| failure(e.to_string()))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let operation = match for_what {
+        Use::Reads => FlockOperation::NonBlockingLockShared,
+        Use::Changes => FlockOperation::NonBlockingLockExclusive,
+    };
+    match rustix::fs::flock(&file, operation) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(failure(
             "the volume is in use by another process, which has its file locked".into(),
         )),
         Err(error) => Err(failure(format!("it cannot be locked: {error}"))),
     }
+}
+
+/// Bytes of a partition's name that are in the claim's; of a longer one the first.
+const PARTITION: usize = 48;
+
+/// The name of a partition of the drive that is served at a socket. Two long names that begin alike are taken for one,
+/// which refuses too much and never too little.
+fn name(socket: &Path, partition: &str) -> Result<UnixListener, Failure> {
+    let failure = |why: String| Failure::Other(format!("{}: {why}", socket.display()));
+    let there = socket.metadata().map_err(|e| failure(e.to_string()))?;
+    let (device, inode) = (there.dev(), there.ino());
+    let mut name = format!("sluice-volume-{device:x}-{inode:x}-").into_bytes();
+    name.extend(partition.bytes().take(PARTITION));
+    let claimed = SocketAddr::from_abstract_name(name).and_then(|at| UnixListener::bind_addr(&at));
+    claimed.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            failure("the volume is in use by another process, which has claimed it".into())
+        }
+        _ => failure(format!("it cannot be claimed: {error}")),
+    })
 }

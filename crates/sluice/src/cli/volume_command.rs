@@ -118,7 +118,9 @@ fn sheet(report: &store::Report) -> String {
 fn fsck(args: &VolumeFsckArgs) -> Result<(), Failure> {
     let options = FsckOptions { repair: args.repair, clear_owner: args.clear_owner };
     let writes = args.repair || args.clear_owner;
-    let _claim = if writes { Claim::take(&args.on.device)? } else { Claim::none() };
+    let claim = if writes { Claim::take } else { Claim::read };
+    // What others change meanwhile would be taken for damage.
+    let _claim = claim(&args.on.device)?;
     let report = look(&args.on, options)?;
     let mut text = String::new();
     for finding in &report.findings {
@@ -172,7 +174,8 @@ fn opened_session(
     device: &VolumeDevice,
     read_only: bool,
 ) -> Result<Opened<impl FnMut(&mut Queue) -> Nanos>, Failure> {
-    let claim = if read_only { Claim::none() } else { Claim::take(&device.device)? };
+    let claim = if read_only { Claim::read } else { Claim::take };
+    let claim = claim(&device.device)?;
     let boot = hexadecimal("/proc/sys/kernel/random/boot_id")?;
     let owner = Owner { boot, process: std::process::id().into() };
     let mut options = Options { owner, read_only, ..Options::default() };
@@ -200,7 +203,7 @@ fn opened_session(
 }
 
 fn ls(device: &VolumeDevice, path: &str) -> Result<(), Failure> {
-    let Opened { session, .. } = opened_session(device, true)?;
+    let Opened { session, claim: _claim, .. } = opened_session(device, true)?;
     let store = session.store();
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
@@ -220,7 +223,7 @@ fn ls(device: &VolumeDevice, path: &str) -> Result<(), Failure> {
 }
 
 fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), Failure> {
-    let Opened { mut session, .. } = opened_session(device, true)?;
+    let Opened { mut session, claim: _claim, .. } = opened_session(device, true)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = session.store().lookup(Ino::ROOT, path).map_err(wrong)?;
     let mut bytes = vec![0; CHUNK];

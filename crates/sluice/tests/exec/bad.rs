@@ -1,6 +1,7 @@
 //! What cannot be used is refused, with a word on why: volumes of later versions, volumes that others have, names that
 //! are too long.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 
 use crate::stage::{SLUICE, Stage, text};
@@ -119,6 +120,100 @@ fn a_volume_is_used_once_at_a_time() {
     std::fs::write(&scenario, text).unwrap();
     assert!(stage.sluice(&["volume", "format", &scenario]).status.success());
     only_one(&scenario, &stage.path("at"));
+}
+
+/// `sluice serve` with a partition for two volumes' worth of clients.
+struct Server(Child);
+
+impl Server {
+    fn start(stage: &Stage) -> Server {
+        let scenario = stage.path("served.toml");
+        let drive = "[drive]\npreset = \"femu-default\"\ndata = \"memory\"\n\
+            geometry = { channels = 2, pus = 4, chunks = 24, pages = 64 }\n\
+            [[share]]\npartition = \"db\"\nfirst = 0\nsectors = 3500\n\
+            [[share]]\npartition = \"other\"\nfirst = 3500\nsectors = 3500\n";
+        std::fs::write(&scenario, drive).unwrap();
+        let mut command = Command::new(SLUICE);
+        command.args(["serve", &scenario, "--socket", &stage.path("share.sock")]);
+        let server = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut server = Server(server);
+        let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("sharing ")), "it does not start");
+        // Whatever else it says is read, so that it never waits.
+        std::thread::spawn(move || lines.count());
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_partition_of_a_served_drive_is_used_once_at_a_time() {
+    let stage = Stage::new(8 << 20);
+    let _server = Server::start(&stage);
+    let volume = |name: &str| format!("sluice://{}#{name}", stage.path("share.sock"));
+    let (db, other, at) = (volume("db"), volume("other"), stage.path("at"));
+    for device in [&db, &other] {
+        let out = stage.sluice(&["volume", "format", device]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+    }
+    only_one(&db, &at);
+    // Who has one partition keeps nobody off another one.
+    let holder = holding(&db, &at);
+    let touched = format!("{at}/x");
+    let out = stage.sluice(&["exec", "--volume", &other, "--at", &at, "--", "touch", &touched]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    nobody_else(&stage, &db);
+    assert!(holder.wait_with_output().unwrap().status.success());
+    for device in [&db, &other] {
+        let out = stage.sluice(&["volume", "fsck", device]);
+        assert_eq!(text(&out.stdout), "clean\n", "{}", text(&out.stderr));
+    }
+}
+
+/// A program that has the volume, and has said so.
+fn holding(volume: &str, at: &str) -> Child {
+    let mut holder = hold(volume, at);
+    let mut said = [0; 3];
+    holder.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"up\n");
+    holder
+}
+
+/// Whatever else would read all of a volume, or change it, is refused while a program has it.
+fn nobody_else(stage: &Stage, volume: &str) {
+    let file = stage.path("file");
+    std::fs::write(&file, "x").unwrap();
+    let calls: [&[&str]; 6] = [
+        &["fsck", volume],
+        &["fsck", "--repair", "--clear-owner", volume],
+        &["format", "--force", volume],
+        &["ls", volume],
+        &["get", volume, "/file", &file],
+        &["put", volume, &file, "/file"],
+    ];
+    for call in calls {
+        let out = stage.sluice(&[&["volume"], call].concat());
+        assert_eq!(out.status.code(), Some(1), "{call:?}");
+        let said = text(&out.stderr);
+        assert!(said.contains("in use by another process"), "{call:?}: {said}");
+        assert!(out.stdout.is_empty(), "{call:?}: {}", text(&out.stdout));
+    }
+}
+
+#[test]
+fn a_volume_in_use_is_neither_checked_nor_read() {
+    let stage = Stage::new(8 << 20);
+    let volume = stage.path("disk.img");
+    let holder = holding(&volume, &stage.path("at"));
+    nobody_else(&stage, &volume);
+    assert!(holder.wait_with_output().unwrap().status.success());
+    stage.is_clean();
 }
 
 /// The mark of a service that was killed does not keep the next one out, whoever has its number now.

@@ -31,9 +31,6 @@ pub(crate) enum Cut {
     Power,
 }
 
-/// Every kind.
-pub(crate) const ALL: [Cut; 4] = [Cut::Program, Cut::Service, Cut::Server, Cut::Power];
-
 /// A drive whose buffer forgets, with room for a volume, shared as partition `db`.
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath = \"drive.img\"\n\
     geometry = { channels = 2, pus = 4, chunks = 128, pages = 64 }\n\

@@ -120,9 +120,25 @@ fn survives_cuts_of_power() {
 }
 
 #[test]
-#[ignore = "800 cuts: make test-long"]
-fn survives_many_cuts() {
-    for (cut, seed) in crate::bed::ALL.into_iter().zip(35..) {
-        cuts(cut, 200, seed);
-    }
+#[ignore = "200 cuts: make test-long"]
+fn survives_many_kills_of_the_program() {
+    cuts(Cut::Program, 200, 35);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn survives_many_kills_of_the_service() {
+    cuts(Cut::Service, 200, 36);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn survives_many_kills_of_the_drive_s_server() {
+    cuts(Cut::Server, 200, 37);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn survives_many_cuts_of_power() {
+    cuts(Cut::Power, 200, 38);
 }

@@ -226,15 +226,51 @@ fn a_write_ahead_log_survives_cuts_of_power() {
 }
 
 #[test]
-#[ignore = "1600 cuts: make test-long"]
-fn survives_many_cuts() {
-    let mut seed = 20;
-    for journal in [Journal::Rollback, Journal::Wal] {
-        for cut in crate::bed::ALL {
-            cuts(cut, journal, 200, seed);
-            seed += 1;
-        }
-    }
+#[ignore = "200 cuts: make test-long"]
+fn a_rollback_journal_survives_many_kills_of_the_program() {
+    cuts(Cut::Program, Journal::Rollback, 200, 20);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_rollback_journal_survives_many_kills_of_the_service() {
+    cuts(Cut::Service, Journal::Rollback, 200, 21);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_rollback_journal_survives_many_kills_of_the_drive_s_server() {
+    cuts(Cut::Server, Journal::Rollback, 200, 22);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_rollback_journal_survives_many_cuts_of_power() {
+    cuts(Cut::Power, Journal::Rollback, 200, 23);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_write_ahead_log_survives_many_kills_of_the_program() {
+    cuts(Cut::Program, Journal::Wal, 200, 24);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_write_ahead_log_survives_many_kills_of_the_service() {
+    cuts(Cut::Service, Journal::Wal, 200, 25);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_write_ahead_log_survives_many_kills_of_the_drive_s_server() {
+    cuts(Cut::Server, Journal::Wal, 200, 26);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_write_ahead_log_survives_many_cuts_of_power() {
+    cuts(Cut::Power, Journal::Wal, 200, 27);
 }
 
 /// Without cuts: a volume is no other place for a database than a directory of the host.

@@ -1,0 +1,63 @@
+//! [`UnderWay`]: which calls wait for the store. In steady state nothing is allocated for one.
+
+use crate::ends::Then;
+use crate::service::From;
+
+/// Calls that the store has requests for, by the requests' numbers: a place that is free is the next number.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay {
+    places: Vec<Option<(From, Then)>>,
+    free: Vec<u32>,
+}
+
+impl UnderWay {
+    /// The number of the next request.
+    pub(crate) fn next(&self) -> u64 {
+        self.free.last().map_or(self.places.len() as u64, |place| u64::from(*place))
+    }
+
+    /// Notes whose the request with the [`next`](UnderWay::next) number is.
+    pub(crate) fn put(&mut self, id: u64, whose: (From, Then)) {
+        match self.free.pop() {
+            Some(_) => self.places[id as usize] = Some(whose),
+            None => self.places.push(Some(whose)),
+        }
+    }
+
+    /// Whose a request was that has ended.
+    pub(crate) fn take(&mut self, id: u64) -> Option<(From, Then)> {
+        let whose = self.places.get_mut(usize::try_from(id).ok()?)?.take()?;
+        self.free.push(id as u32);
+        Some(whose)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.places.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_taken_once_and_its_number_is_used_again() {
+        let mut calls = UnderWay::default();
+        assert!(calls.is_empty());
+        let whose = |slot| (From { session: 0, slot }, Then::Answer);
+        for slot in 0..3 {
+            assert_eq!(calls.next(), slot as u64);
+            calls.put(calls.next(), whose(slot));
+        }
+        assert_eq!(calls.take(1), Some(whose(1)));
+        assert_eq!((calls.take(1), calls.take(3), calls.take(u64::MAX)), (None, None, None));
+        assert_eq!(calls.next(), 1);
+        calls.put(1, whose(7));
+        assert_eq!(calls.next(), 3);
+        for (id, slot) in [(0, 0), (2, 2), (1, 7)] {
+            assert!(!calls.is_empty());
+            assert_eq!(calls.take(id), Some(whose(slot)));
+        }
+        assert!(calls.is_empty());
+    }
+}

@@ -1,0 +1,210 @@
+//! The service and the library together, without the command: a program runs on a volume in memory, and what it
+//! prints on a directory of the host is what it must print there.
+//!
+//! With `-Zsanitizer=address` in `RUSTFLAGS` (`make test-sanitizer`) the library is made with it, and its runtime is
+//! linked into the program, which is loaded first and so lends it to the library.
+
+#[path = "../../store/tests/common/memory.rs"]
+mod memory;
+
+use std::alloc::{GlobalAlloc, Layout as Size, System};
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Once;
+
+use clock::{Nanos, RealClock};
+use exec::{Address, Counters, Service};
+use memory::Memory;
+use store::{FormatOptions, FsckOptions, Options, Session, format, fsck};
+
+struct Counting;
+
+thread_local! {
+    /// Of this thread alone, on which the service runs.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is the system's allocator's; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, size: Size) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(size) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, size: Size) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(at, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn works(command: &mut Command) -> Output {
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{command:?}: {}{}", text(&out.stdout), text(&out.stderr));
+    out
+}
+
+fn sanitizes() -> bool {
+    std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer=address"))
+}
+
+/// The machine, as compilers call it: named, so that flags are for the library and not for what builds it.
+fn host() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+/// Builds the library once, in the folder of the tests: nothing depends on it, so that nobody else does.
+fn library() -> PathBuf {
+    static BUILD: Once = Once::new();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
+    BUILD.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "sluice-preload", "--target", &host()]);
+        cargo.arg("--target-dir").arg(&target).current_dir(env!("CARGO_MANIFEST_DIR"));
+        works(&mut cargo);
+    });
+    let library = target.join(host()).join("debug/libsluice_preload.so");
+    let bytes = std::fs::read(&library).unwrap();
+    let checks = bytes.windows(13).any(|bytes| bytes == b"__asan_report");
+    assert_eq!(checks, sanitizes(), "whether it is made with the sanitizer");
+    library
+}
+
+/// Compiles a program of the command's tests.
+fn compile(name: &str, dir: &Path) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sluice/tests/exec");
+    compiled(&folder.join(format!("{name}.c")), dir.join(name))
+}
+
+fn compiled(source: &Path, program: PathBuf) -> PathBuf {
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-w", "-pthread", "-D_FILE_OFFSET_BITS=64", "-o"]).arg(&program).arg(source);
+    if sanitizes() {
+        let rustc = works(Command::new("rustc").args(["--print", "target-libdir"]));
+        let libraries = text(&rustc.stdout);
+        let folder = Path::new(libraries.trim()).read_dir().unwrap();
+        let is_runtime = |path: &PathBuf| path.to_string_lossy().ends_with("_rt.asan.a");
+        let runtime = folder.map(|entry| entry.unwrap().path()).find(is_runtime);
+        let runtime = runtime.expect("the toolchain has the runtime of AddressSanitizer");
+        cc.arg("-Wl,--whole-archive").arg(runtime).arg("-Wl,--no-whole-archive");
+        cc.args(["-rdynamic", "-lm", "-ldl", "-lrt"]);
+    }
+    works(&mut cc);
+    program
+}
+
+/// Runs a program on a new volume; what it said, what the service counted, and the volume.
+fn on_a_volume(
+    program: &Path,
+    arguments: &[&str],
+    at: &Path,
+    number: u32,
+) -> (Output, Counters, Memory) {
+    let tick = |_: &mut Memory| Nanos(1);
+    let mut device = Memory::new(16384);
+    format(&mut device, &FormatOptions::default(), tick).unwrap();
+    let store = Session::open(device, Options::default(), tick).unwrap().into_store();
+    let address = Address {
+        name: format!("sluice-exec-test-{}-{number}", std::process::id()),
+        token: "0123456789abcdef".repeat(2),
+    };
+    let service = Service::new(store, &address).unwrap();
+    // Not into what ends it when it takes too long.
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "100", "env"]);
+    command.arg(format!("LD_PRELOAD={}", library().display()));
+    command.arg(format!("{}={}", slots::ENV_AT, at.display()));
+    command.arg(format!("{}={}", slots::ENV_SERVICE, address.environment()));
+    command.arg(program).arg(at).args(arguments);
+    let (stop, clock) = (service.stop(), RealClock::start());
+    std::thread::scope(|scope| {
+        let program = scope.spawn(move || {
+            let out = command.output();
+            stop.stop();
+            out.unwrap()
+        });
+        let (device, counters) = service.run(clock).unwrap();
+        (program.join().unwrap(), counters, device)
+    })
+}
+
+#[test]
+fn a_program_finds_on_a_volume_what_it_finds_on_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, host) = (compile("files", dir.path()), dir.path().join("host"));
+    std::fs::create_dir(&host).unwrap();
+    let wanted = works(Command::new(&program).arg(&host));
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let (got, counters, mut device) = on_a_volume(&program, &[], &at, 0);
+    assert!(got.status.success(), "{}{}", text(&got.stdout), text(&got.stderr));
+    assert_eq!(text(&got.stderr), "", "not a word of anybody");
+    assert_eq!(text(&got.stdout), text(&wanted.stdout));
+    assert!(
+        counters.calls > 1000 && counters.sessions > 1 && counters.refused == 0,
+        "{counters:?}"
+    );
+    let report = fsck(&mut device, FsckOptions::default(), |_| Nanos(1)).unwrap();
+    assert!(report.findings.is_empty() && report.owner().is_none(), "{report:?}");
+}
+
+#[test]
+fn what_is_refused_is_refused_in_words_and_breaks_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("refused", dir.path());
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let (got, _, _) = on_a_volume(&program, &[], &at, 1);
+    let said = text(&got.stderr);
+    assert!(got.status.success(), "{}{said}", text(&got.stdout));
+    assert!(said.lines().all(|line| line.starts_with("sluice exec: ")), "{said}");
+    assert!(said.lines().count() >= 7, "{said}");
+}
+
+/// Writes, syncs and reads a file again and again.
+const AGAIN: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    char path[512], bytes[3000] = "x", back[3000];
+    snprintf(path, sizeof path, "%s/file", argv[1]);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (fd < 0) return 1;
+    for (int i = 0; i < 40; i++) if (write(fd, bytes, 3000) != 3000) return 2;
+    if (fsync(fd)) return 3;
+    for (int i = 0; i < atoi(argv[2]); i++) {
+        if (pwrite(fd, bytes, 3000, i % 30 * 3000L) != 3000) return 4;
+        if (lseek(fd, i % 30 * 3000L, SEEK_SET) < 0 || write(fd, bytes, 100) != 100) return 5;
+        if (fdatasync(fd) || pread(fd, back, 3000, i % 7 * 3000L) != 3000) return 6;
+    }
+    return 0;
+}
+"#;
+
+/// Rule R9, of the service and the store together: what a call more costs is not an allocation.
+#[test]
+fn calls_allocate_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("again.c");
+    std::fs::write(&source, AGAIN).unwrap();
+    let program = compiled(&source, dir.path().join("again"));
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let mut runs = [(300, 0, 0), (3000, 0, 0)];
+    for (number, (rounds, calls, allocations)) in (2..).zip(&mut runs) {
+        let before = ALLOCATIONS.get();
+        let (out, counters, _) = on_a_volume(&program, &[&rounds.to_string()], &at, number);
+        assert!(out.status.success(), "{out:?}");
+        (*calls, *allocations) = (counters.calls, ALLOCATIONS.get() - before);
+    }
+    let [(_, few, before), (_, many, after)] = runs;
+    assert!(many - few >= 5 * 2700, "{runs:?}");
+    // Its journal has a checkpoint now and then, and how calls meet is not the same twice.
+    assert!(after < before + 100, "{runs:?}");
+}

@@ -1,0 +1,276 @@
+//! How a slot goes from a program's thread to the service and back, and how either sleeps meanwhile: the steps on the
+//! words that both share, each with the order that it needs. Who waits does so by `futex(2)` on the word named.
+//!
+//! Guarantees: a call that was posted is taken once, with what was written before it was posted; its answer is seen with
+//! what was written before it was given; no sleep is missed by who should end it. Under `--cfg loom` the atomics are
+//! those of the model checker, which goes through every interleaving (`make test-loom`).
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::{ANSWERED, AWAITED, CLAIMED, FREE, POSTED};
+
+/// A thread takes a slot, if it is free.
+#[inline]
+pub fn claim(state: &AtomicU32) -> bool {
+    state.load(Ordering::Relaxed) == FREE
+        && state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// It gives it back.
+#[inline]
+pub fn free(state: &AtomicU32) {
+    state.store(FREE, Ordering::Release);
+}
+
+/// It hands the slot, with the call in it, to the service. The [bell](ring) comes next.
+#[inline]
+pub fn post(state: &AtomicU32, posted: &AtomicU64, slot: usize) {
+    state.store(POSTED, Ordering::Relaxed);
+    posted.fetch_or(1 << slot, Ordering::AcqRel);
+}
+
+/// Rings; `true` if the service sleeps at the bell and is to be woken.
+#[inline]
+#[must_use]
+pub fn ring(bell: &AtomicU32, asleep: &AtomicU32) -> bool {
+    bell.fetch_add(1, Ordering::AcqRel);
+    // Either the service's flag is seen here, or the bell's new number by its `futex(2)`, which has a fence too.
+    fence(Ordering::SeqCst);
+    asleep.load(Ordering::Relaxed) != 0
+}
+
+/// The bell's number, to be read before the service looks for work, and handed to `futex(2)` if there is none.
+#[inline]
+pub fn listen(bell: &AtomicU32) -> u32 {
+    bell.load(Ordering::Acquire)
+}
+
+/// The service is about to sleep at the bell.
+#[inline]
+pub fn fall_asleep(asleep: &AtomicU32) {
+    asleep.store(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// It is up again.
+#[inline]
+pub fn wake_up(asleep: &AtomicU32) {
+    asleep.store(0, Ordering::Relaxed);
+}
+
+/// The service takes what was posted, as bits.
+#[inline]
+pub fn take(posted: &AtomicU64) -> u64 {
+    if posted.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    posted.swap(0, Ordering::AcqRel)
+}
+
+/// It hands a slot back, with the answer in it; `true` if the thread sleeps at the slot's state and is to be woken.
+#[inline]
+#[must_use]
+pub fn answer(state: &AtomicU32) -> bool {
+    state.swap(ANSWERED, Ordering::AcqRel) == AWAITED
+}
+
+/// Whether the slot is the thread's again.
+#[inline]
+pub fn is_answered(state: &AtomicU32) -> bool {
+    state.load(Ordering::Acquire) == ANSWERED
+}
+
+/// The thread is about to sleep while the state is [`AWAITED`]; `false` if it is answered already.
+#[inline]
+#[must_use]
+pub fn await_answer(state: &AtomicU32) -> bool {
+    state.compare_exchange(POSTED, AWAITED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_goes_round() {
+        let (state, posted) = (AtomicU32::new(FREE), AtomicU64::new(0));
+        assert!(claim(&state) && !claim(&state), "it is one thread's");
+        post(&state, &posted, 5);
+        assert!(!is_answered(&state));
+        assert_eq!((take(&posted), take(&posted)), (1 << 5, 0), "taken once");
+        assert!(await_answer(&state) && answer(&state), "it sleeps, and is to be woken");
+        assert!(is_answered(&state));
+        free(&state);
+        assert!(claim(&state));
+        post(&state, &posted, 5);
+        assert!(!answer(&state), "nobody sleeps");
+        assert!(!await_answer(&state) && is_answered(&state));
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_and_nobody_else() {
+        let (bell, asleep) = (AtomicU32::new(u32::MAX), AtomicU32::new(0));
+        let before = listen(&bell);
+        assert!(!ring(&bell, &asleep));
+        assert_ne!(listen(&bell), before, "it goes on behind its end");
+        fall_asleep(&asleep);
+        assert!(ring(&bell, &asleep));
+        wake_up(&asleep);
+        assert!(!ring(&bell, &asleep));
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test -p sluice-slots --lib loom`.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    use super::*;
+
+    /// `futex(2)` on a word: the look at it and the sleep are one step for who wakes.
+    #[derive(Default)]
+    struct Futex {
+        waiters: Mutex<u32>,
+        woken: Condvar,
+    }
+
+    impl Futex {
+        fn wait(&self, word: &AtomicU32, value: u32) {
+            let mut waiters = self.waiters.lock().unwrap();
+            // As the kernel's look: behind a fence, and nothing else.
+            fence(Ordering::SeqCst);
+            if word.load(Ordering::Relaxed) == value {
+                *waiters += 1;
+                drop(self.woken.wait(waiters).unwrap());
+            }
+        }
+
+        fn wake(&self) {
+            let mut waiters = self.waiters.lock().unwrap();
+            if std::mem::take(&mut *waiters) > 0 {
+                self.woken.notify_all();
+            }
+        }
+    }
+
+    #[derive(Default)]
+    struct Slot {
+        state: AtomicU32,
+        sleeps: Futex,
+        call: AtomicU64,
+        answer: AtomicU64,
+    }
+
+    /// What a program and the service share.
+    struct Shared {
+        bell: AtomicU32,
+        asleep: AtomicU32,
+        sleeps: Futex,
+        posted: AtomicU64,
+        slots: Vec<Slot>,
+    }
+
+    impl Shared {
+        fn new(slots: usize) -> Arc<Shared> {
+            Arc::new(Shared {
+                bell: AtomicU32::default(),
+                asleep: AtomicU32::default(),
+                sleeps: Futex::default(),
+                posted: AtomicU64::default(),
+                slots: (0..slots).map(|_| Slot::default()).collect(),
+            })
+        }
+
+        /// One call, as a thread of a program makes it.
+        fn call(&self, what: u64) -> u64 {
+            let free = || self.slots.iter().position(|slot| claim(&slot.state));
+            let index = loop {
+                match free() {
+                    Some(index) => break index,
+                    None => thread::yield_now(),
+                }
+            };
+            let slot = &self.slots[index];
+            slot.call.store(what, Ordering::Relaxed);
+            post(&slot.state, &self.posted, index);
+            if ring(&self.bell, &self.asleep) {
+                self.sleeps.wake();
+            }
+            if !is_answered(&slot.state) && await_answer(&slot.state) {
+                while !is_answered(&slot.state) {
+                    slot.sleeps.wait(&slot.state, AWAITED);
+                }
+            }
+            let answer = slot.answer.load(Ordering::Relaxed);
+            super::free(&slot.state);
+            answer
+        }
+
+        /// The service, until it has answered so many calls.
+        fn serve(&self, calls: u32) -> u64 {
+            let (mut answered, mut sum) = (0, 0);
+            while answered < calls {
+                let bell = listen(&self.bell);
+                let bits = take(&self.posted);
+                if bits == 0 {
+                    fall_asleep(&self.asleep);
+                    self.sleeps.wait(&self.bell, bell);
+                    wake_up(&self.asleep);
+                }
+                for (index, slot) in self.slots.iter().enumerate() {
+                    if bits & 1 << index == 0 {
+                        continue;
+                    }
+                    let call = slot.call.load(Ordering::Relaxed);
+                    sum += call;
+                    slot.answer.store(call * 10, Ordering::Relaxed);
+                    if answer(&slot.state) {
+                        slot.sleeps.wake();
+                    }
+                    answered += 1;
+                }
+            }
+            sum
+        }
+    }
+
+    /// Every interleaving with so many preemptions: with one more there are minutes of them.
+    fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(model);
+    }
+
+    #[test]
+    fn loom_two_threads_with_a_slot_each_are_answered_and_nobody_sleeps_for_good() {
+        check(2, || {
+            let shared = Shared::new(2);
+            let threads = [1, 2].map(|what| {
+                let shared = shared.clone();
+                thread::spawn(move || assert_eq!(shared.call(what), what * 10))
+            });
+            assert_eq!(shared.serve(2), 3);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn loom_a_slot_is_used_again_for_the_next_call() {
+        check(3, || {
+            let shared = Shared::new(1);
+            let theirs = shared.clone();
+            let thread = thread::spawn(move || {
+                assert_eq!(theirs.call(3), 30);
+                assert_eq!(theirs.call(4), 40);
+            });
+            assert_eq!(shared.serve(2), 7);
+            thread.join().unwrap();
+        });
+    }
+}

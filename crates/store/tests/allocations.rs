@@ -1,0 +1,183 @@
+//! Rule R9: what a program does to files all day asks nothing of the allocator, and no more of the device than it must. A
+//! counting allocator watches.
+
+#[path = "common/memory.rs"]
+mod memory;
+
+use std::alloc::{GlobalAlloc, Layout as Size, System};
+use std::cell::Cell;
+
+use clock::{Component as _, Nanos};
+use memory::Memory;
+use ring::Iova;
+use store::{Buffer, FormatOptions, Ino, Op, Options, Request, Session, Store, Time, format};
+
+struct Counting;
+
+thread_local! {
+    /// Of this thread alone: the test harness's own allocates when it likes.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is the system's allocator's; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, size: Size) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(size) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, size: Size) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(at, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A volume with one file, and memory for its data.
+struct Bed {
+    store: Store<Memory>,
+    ino: Ino,
+    at: Iova,
+    now: Nanos,
+    next: u64,
+}
+
+const BLOCK: u32 = 4096;
+
+impl Bed {
+    fn new() -> Bed {
+        let mut tick = |_: &mut Memory| Nanos(1);
+        let mut device = Memory::new(8192);
+        format(&mut device, &FormatOptions::default(), &mut tick).unwrap();
+        let options = Options { frames: 64, ..Options::default() };
+        let mut session = Session::open(device, options, tick).unwrap();
+        let ino = session.create(Ino::ROOT, "file").unwrap();
+        session.run(Op::SyncAll).unwrap();
+        let store = session.into_store();
+        let (_, at) = store.memory().provide(32 * BLOCK as usize).unwrap();
+        Bed { store, ino, at, now: Nanos(2), next: 0 }
+    }
+
+    fn run(&mut self, op: Op) {
+        self.next += 1;
+        self.now += Nanos::from_micros(1);
+        let request = Request { id: self.next, op, time: Time(self.now.0 as i64) };
+        self.store.submit(self.now, request).unwrap();
+        loop {
+            self.store.poll(self.now);
+            if let Some(done) = self.store.reap() {
+                done.result.unwrap();
+                return;
+            }
+        }
+    }
+
+    fn data(&self, len: u32) -> Buffer {
+        Buffer { at: self.at, len }
+    }
+
+    fn sync(&mut self) {
+        self.run(Op::Sync { ino: self.ino, data_only: true });
+    }
+
+    /// Allocations of each of so many rounds, and requests that had to be durable.
+    fn each(&mut self, rounds: u64, mut round: impl FnMut(&mut Bed, u64)) -> (f64, f64) {
+        (0..rounds).for_each(|i| round(self, i));
+        let (allocations, durable) = (ALLOCATIONS.get(), self.store.device().durable);
+        (rounds..2 * rounds).for_each(|i| round(self, i));
+        let per = |count: u64| count as f64 / rounds as f64;
+        (per(ALLOCATIONS.get() - allocations), per(self.store.device().durable - durable))
+    }
+}
+
+#[test]
+fn writes_in_place_with_a_sync_each_allocate_nothing_and_wait_for_the_device_once() {
+    let mut bed = Bed::new();
+    let (ino, data) = (bed.ino, bed.data(32 * BLOCK));
+    bed.run(Op::Write { ino, offset: 0, data });
+    bed.run(Op::SyncAll);
+    let (allocations, durable) = bed.each(400, |bed, i| {
+        let (offset, data) = (i * 1000 % 120_000, bed.data(3000));
+        bed.run(Op::Write { ino, offset, data });
+        bed.sync();
+    });
+    assert_eq!(allocations, 0.0);
+    assert_eq!(durable, 1.0, "the data");
+}
+
+#[test]
+fn reads_of_what_is_in_memory_and_of_what_is_not_allocate_nothing() {
+    let mut bed = Bed::new();
+    let ino = bed.ino;
+    for i in 0..8u64 {
+        let data = bed.data(32 * BLOCK);
+        bed.run(Op::Write { ino, offset: i * u64::from(32 * BLOCK), data });
+    }
+    bed.run(Op::SyncAll);
+    for (step, end) in [(BLOCK, 1 << 20), (5000, 1_000_000)] {
+        let (allocations, _) = bed.each(1000, |bed, i| {
+            let (offset, data) = (i * u64::from(step) % end, bed.data(BLOCK));
+            bed.run(Op::Read { ino, offset, data });
+        });
+        // What comes into memory and goes has a place in a tree, whose parts come and go with it.
+        assert!(allocations <= if step == BLOCK { 0.0 } else { 0.5 }, "{step}: {allocations}");
+    }
+}
+
+#[test]
+fn an_append_and_its_sync_wait_for_the_device_twice_and_hardly_allocate() {
+    let mut bed = Bed::new();
+    let ino = bed.ino;
+    let (allocations, durable) = bed.each(800, |bed, _| {
+        let data = bed.data(500);
+        bed.run(Op::Append { ino, data });
+        bed.sync();
+    });
+    // One in eight begins a block: it has a frame, and is written beside the last one, at the same time.
+    assert!(allocations < 0.1, "{allocations}");
+    assert!((2.0..2.2).contains(&durable), "{durable}: data, then the transaction");
+}
+
+#[test]
+fn syncs_that_wait_at_once_share_a_transaction() {
+    let mut bed = Bed::new();
+    let mut inos = Vec::new();
+    for i in 0..8u8 {
+        let name = store::Name::new([b'a' + i]).unwrap();
+        let op = Op::Create {
+            dir: Ino::ROOT,
+            name,
+            access: store::Access::default(),
+            exclusive: true,
+            open: false,
+        };
+        bed.run(op);
+        inos.push(bed.store.lookup(Ino::ROOT, [b'a' + i]).unwrap());
+    }
+    bed.run(Op::SyncAll);
+    for round in 0..20 {
+        let before = bed.store.stats();
+        for ino in inos.iter().copied() {
+            let data = bed.data(100);
+            bed.run(Op::Append { ino, data });
+        }
+        for ino in &inos {
+            bed.next += 1;
+            let op = Op::Sync { ino: *ino, data_only: true };
+            let request = Request { id: bed.next, op, time: Time(0) };
+            bed.store.submit(bed.now, request).unwrap();
+        }
+        let mut left = inos.len();
+        while left > 0 {
+            bed.store.poll(bed.now);
+            while let Some(done) = bed.store.reap() {
+                done.result.unwrap();
+                left -= 1;
+            }
+        }
+        let commits = bed.store.stats().commits - before.commits;
+        assert!(commits <= 2, "round {round}: {commits} transactions for 8 syncs");
+    }
+}
