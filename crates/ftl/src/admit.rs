@@ -73,6 +73,7 @@ impl Ftl {
         let old = self.map.set(lba, Location::Buffer(slot));
         if let Location::Flash(psn) = old {
             self.lines.invalidate(psn, Some(self.rings[USER].position() + 1));
+            self.reverse.invalidate(psn);
         }
         let (under, under_sequence) = self.newest_on_media(old);
         let trim = self.trim_before(lba, old);
@@ -196,6 +197,7 @@ impl Ftl {
             at += skip as u32;
             if let Location::Flash(psn) = self.map.set(at, Location::Unmapped) {
                 self.lines.invalidate(psn, None);
+                self.reverse.invalidate(psn);
             }
             self.stats.trimmed += 1;
             self.trimmed += 1;
@@ -223,6 +225,7 @@ impl Ftl {
             || self.collector.reading() > 0
             || self.programs > 0
             || self.fetches.under_way() > 0
+            || self.salvage.is_scanning()
             || !self.journal.is_idle()
             || self.yielding.keeps() && self.reads_under_way() > 0
             || self.drive_map.as_ref().is_some_and(|m| m.is_telling());

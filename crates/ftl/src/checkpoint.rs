@@ -278,6 +278,10 @@ impl Ftl {
                 if self.counting.is_counting() {
                     return false;
                 }
+                // Nor would those that are yet to be brought away from chunks that are going.
+                if self.salvage.doubts() {
+                    return false;
+                }
                 c.fast = std::mem::take(&mut c.asked);
                 c.losses_begun = c.losses;
                 std::mem::swap(&mut c.dirty, &mut c.sweep);

@@ -384,6 +384,7 @@ impl Ftl {
             if self.map.points_at(lba, entry.under) {
                 self.map.set(lba, Location::Buffer(slot));
                 self.lines.moved_away(read.line);
+                self.reverse.invalidate(entry.under);
                 let poison = (lost || self.reverse.poisoned(entry.under))
                     && !self.restore_page(lba, slot, flash);
                 self.rings[GC].entry_mut(slot).poison = poison;
@@ -465,7 +466,7 @@ impl Ftl {
         }
         self.refresher.moved(line);
         // What a lost page of the map said of it is not known.
-        let exact = self.stats.map_pages_lost == 0;
+        let exact = self.stats.map_pages_lost + self.stats.pages_rebuilt == 0;
         debug_assert!(l.valid == 0 || !exact, "line {line} is reclaimed with valid sectors");
         // A drive that keeps the map forgets with the chunk what was in it.
         let trimmed = l.trimmed && self.drive_map.is_none();
@@ -481,6 +482,7 @@ impl Ftl {
     pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
         self.collector.draining -= 1;
         self.stats.lines_reclaimed += 1;
+        self.forget_line(line);
         let chunks = std::mem::take(&mut self.lines.lines[line as usize].chunks);
         for &chunk in &chunks {
             self.lines.emptied(chunk);

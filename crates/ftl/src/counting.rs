@@ -76,6 +76,12 @@ impl Counting {
         self.left > 0 && self.uncounted[page as usize / 64] >> (page % 64) & 1 != 0
     }
 
+    /// Whether all that there is of a page that has not been counted was found by the recovery.
+    #[inline]
+    pub(crate) fn knows_all(&self, page: u32) -> bool {
+        self.all && self.is_uncounted(page)
+    }
+
     /// Sectors of the pages that have not been counted.
     pub(crate) fn sectors_at_most(&self, shape: &Shape) -> u64 {
         u64::from(self.left) * u64::from(MapPage::count(shape))
@@ -177,7 +183,7 @@ impl Ftl {
         let hurries = self.limiter.collects(self.free_sectors()) || self.checkpoint.is_wanted();
         let most = if hurries { BACKGROUND } else { 1 };
         let (mut moved, mut again) = (false, self.counting.next > 0);
-        while self.fetches.under_way() < most {
+        while self.fetches.arriving() < most {
             let Some(page) = self.counting.next_page() else {
                 self.counting.next = 0;
                 if std::mem::take(&mut again) {

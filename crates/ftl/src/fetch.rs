@@ -7,7 +7,8 @@
 //!
 //! # A page that cannot be read
 //!
-//! is tried again, and then given up: its sectors are [`Location::Lost`], reads of them fail, writes
+//! is tried again, and then rebuilt (see `salvage`); its fetch goes on until it has been. If there is nothing
+//! that it can be rebuilt of, it is given up: its sectors are [`Location::Lost`], reads of them fail, writes
 //! heal them; and that is written, so that what garbage collection does not find is not found later.
 
 use std::fmt;
@@ -15,10 +16,13 @@ use std::fmt;
 use clock::Nanos;
 
 use crate::flash::OpKind;
+use crate::line_scan::LineScan;
 use crate::lines::NONE;
 use crate::map::word;
 use crate::map_page::{MapPage, Mapped};
 use crate::read::UserRead;
+use crate::recover::Copy;
+use crate::salvage::Salvage;
 use crate::{Flash, Ftl, Layout, Location, OpId, ReadTarget, Shape};
 
 /// Pages that are read from the media at the same time at most, and how many of those for others than
@@ -61,7 +65,11 @@ pub(crate) enum Want {
 enum State {
     Idle,
     Reading,
-    Ended { failed: bool },
+    /// It waits for the page to be rebuilt.
+    Salvaging,
+    Ended {
+        failed: bool,
+    },
 }
 
 /// A page on its way from the media.
@@ -83,6 +91,8 @@ enum Contents<'a> {
     /// It was never written.
     Empty,
     Page(MapPage<'a>),
+    /// It could not be read, but these copies of its sectors were found.
+    Rebuilt(&'a [Copy]),
     /// It cannot be read.
     Lost,
 }
@@ -93,6 +103,8 @@ enum Source {
     Slot(u32),
     Flash(u32),
     Lost,
+    /// It has been rebuilt.
+    Rebuilt,
 }
 
 /// What is under way between the media and the frames.
@@ -101,6 +113,9 @@ pub(crate) struct Fetches {
     first_slot: u32,
     reading: u32,
     ended: u32,
+    salvaging: u32,
+    /// Slots that lines are read into to rebuild pages.
+    scan_slots: u32,
     /// The page in the frame for look-ups.
     shown: u32,
     /// Bytes of a page that was read.
@@ -132,19 +147,54 @@ impl Fetches {
             first_slot,
             reading: 0,
             ended: 0,
+            salvaging: 0,
+            scan_slots: if fetches == 0 { 0 } else { LineScan::slots(shape.unit) },
             shown: NONE,
             read: vec![0; bytes],
         }
     }
 
-    /// Slots that pages are read into.
+    /// Slots that pages are read into, and what they are rebuilt of.
     pub(crate) fn slots(&self) -> u32 {
-        self.fetches.len() as u32
+        self.fetches.len() as u32 + self.scan_slots
     }
 
     /// Pages on their way.
     pub(crate) fn under_way(&self) -> u32 {
+        self.arriving() + self.salvaging
+    }
+
+    /// Those that are not being rebuilt.
+    pub(crate) fn arriving(&self) -> u32 {
         self.reading + self.ended
+    }
+
+    /// The slot number `i` of those that lines are read into, and what names such a read.
+    pub(crate) fn scan_slot(&self, i: u32) -> u32 {
+        self.first_slot + FETCHES + i
+    }
+
+    pub(crate) fn scan_op(&self, at: u32) -> u32 {
+        FETCHES + at
+    }
+
+    /// Whether somebody waits for a page that is being rebuilt.
+    pub(crate) fn awaits_salvage(&self) -> bool {
+        let waits = |f: &&Fetch| f.first != NONE || f.frame != NONE;
+        let salvaging = self.fetches.iter().filter(|f| f.state == State::Salvaging);
+        self.salvaging > 0 && salvaging.filter(waits).count() > 0
+    }
+
+    /// Ends the fetches of pages that have been rebuilt. Returns whether there are any.
+    pub(crate) fn end_salvaged(&mut self, salvage: &Salvage) -> bool {
+        let before = self.salvaging;
+        for fetch in &mut self.fetches {
+            if fetch.state == State::Salvaging && salvage.has(fetch.page) {
+                fetch.state = State::Ended { failed: true };
+                (self.salvaging, self.ended) = (self.salvaging - 1, self.ended + 1);
+            }
+        }
+        before > self.salvaging
     }
 
     /// A read waits for a fetch.
@@ -201,7 +251,8 @@ impl Ftl {
         }
         let source = self.source_of(page);
         let idle = self.fetches.idle(demand);
-        if matches!(source, Source::Flash(_)) && idle.is_none() {
+        let rebuilds = matches!(source, Source::Lost) && self.may_salvage(page, flash);
+        if (rebuilds || matches!(source, Source::Flash(_))) && idle.is_none() {
             return Want::Nothing;
         }
         let frame = match demand {
@@ -213,11 +264,16 @@ impl Ftl {
             return Want::Nothing;
         }
         let frame = frame.unwrap_or(NONE);
-        if let (Source::Flash(psn), Some(idle)) = (&source, idle) {
+        if let (Source::Flash(_) | Source::Lost, Some(idle)) = (&source, idle)
+            && (rebuilds || matches!(source, Source::Flash(_)))
+        {
             let fetch = &mut self.fetches.fetches[idle as usize];
             (fetch.page, fetch.frame, fetch.tries) = (page, frame, 0);
             (fetch.first, fetch.last) = (NONE, NONE);
-            self.read_page(now, idle, *psn, flash);
+            match source {
+                Source::Flash(psn) => self.read_page(now, idle, psn, flash),
+                _ => self.wait_for_salvage(idle, flash),
+            }
             return Want::Coming(idle);
         }
         self.with_contents(page, &source, flash, |ftl, contents| {
@@ -226,7 +282,23 @@ impl Ftl {
         Want::Resident
     }
 
+    /// A page cannot be read: it is rebuilt.
+    fn wait_for_salvage(&mut self, index: u32, flash: &impl Flash) {
+        let fetch = &mut self.fetches.fetches[index as usize];
+        (fetch.state, fetch.tries) = (State::Salvaging, TRIES);
+        let page = fetch.page;
+        self.fetches.salvaging += 1;
+        self.salvage(page, flash);
+    }
+
     fn source_of(&self, page: u32) -> Source {
+        match self.place_of(page) {
+            Source::Lost if self.salvage.has(page) => Source::Rebuilt,
+            source => source,
+        }
+    }
+
+    fn place_of(&self, page: u32) -> Source {
         match self.map.get(self.layout.logical + page) {
             Location::Unmapped => Source::Nowhere,
             Location::Buffer(slot) if self.entry(slot).poison => Source::Lost,
@@ -248,6 +320,9 @@ impl Ftl {
 
     /// A page has been read. [`kick`](Ftl::kick) afterwards.
     pub(crate) fn map_read_done(&mut self, index: u32, failed: u64, flash: &mut impl Flash) {
+        if let Some(at) = index.checked_sub(FETCHES) {
+            return self.scan_read_done(at, failed, flash);
+        }
         let Some(fetch) = self.fetches.fetches.get_mut(index as usize) else { return };
         if failed == 0 {
             flash.moved(fetch.psn, self.fetches.first_slot + index);
@@ -263,7 +338,7 @@ impl Ftl {
             return false;
         }
         for index in 0..FETCHES {
-            let Fetch { state: State::Ended { failed }, page, tries, .. } =
+            let Fetch { state: State::Ended { failed }, page, psn: read_at, tries, .. } =
                 self.fetches.fetches[index as usize]
             else {
                 continue;
@@ -273,25 +348,31 @@ impl Ftl {
             let read = if failed { Source::Lost } else { Source::Slot(slot) };
             let ended = self.with_contents(page, &read, flash, |ftl, contents| {
                 if matches!(contents, Contents::Lost) {
-                    ftl.stats.map_read_errors += 1;
-                    if tries < TRIES {
-                        return false;
-                    }
+                    return false;
                 }
                 ftl.end_fetch(index, contents);
                 true
             });
             if !ended {
+                let rebuilt = self.salvage.has(page);
+                self.stats.map_read_errors += u64::from(!rebuilt);
                 // It may be somewhere else by now.
-                match self.source_of(page) {
-                    Source::Flash(psn) => {
+                let source = match self.source_of(page) {
+                    Source::Flash(psn) if !rebuilt && (tries < TRIES || psn != read_at) => {
                         self.read_page(now, index, psn, flash);
                         continue;
                     }
-                    source => self.with_contents(page, &source, flash, |ftl, contents| {
-                        ftl.end_fetch(index, contents);
-                    }),
-                }
+                    Source::Flash(_) if rebuilt => Source::Rebuilt,
+                    Source::Flash(_) | Source::Lost if self.may_salvage(page, flash) => {
+                        self.wait_for_salvage(index, flash);
+                        continue;
+                    }
+                    Source::Flash(_) => Source::Lost,
+                    source => source,
+                };
+                self.with_contents(page, &source, flash, |ftl, contents| {
+                    ftl.end_fetch(index, contents);
+                });
             }
             self.go_on_with_waiting(now, index, flash);
         }
@@ -310,6 +391,14 @@ impl Ftl {
             Source::Slot(slot) => *slot,
             Source::Nowhere => return then(self, &Contents::Empty),
             Source::Flash(_) | Source::Lost => return then(self, &Contents::Lost),
+            Source::Rebuilt => {
+                let mut copies = self.salvage.take(page);
+                self.settle_rebuilt(&mut copies);
+                let done = then(self, &Contents::Rebuilt(&copies));
+                // It is forgotten if it is in a frame.
+                self.salvage.give_back(page, copies);
+                return done;
+            }
         };
         let mut bytes = std::mem::take(&mut self.fetches.read);
         flash.load(slot, &mut bytes);
@@ -350,9 +439,9 @@ impl Ftl {
     /// Puts a page into its frame, which nobody holds then; or without one shows it.
     fn put_page(&mut self, page: u32, frame: u32, contents: &Contents<'_>) {
         let Some(frames) = &self.map.frames else { return };
-        let view = frame == NONE;
+        let (view, first) = (frame == NONE, frames.sectors(page).0);
+        let counted = !self.counting.is_uncounted(page);
         self.fill(page, if view { frames.view() } else { frame }, contents);
-        let lost = matches!(contents, Contents::Lost);
         let Some(frames) = &mut self.map.frames else { return };
         if view {
             self.show(page);
@@ -360,9 +449,22 @@ impl Ftl {
         }
         frames.arrived(frame);
         frames.let_go(page);
-        if lost {
-            self.stats.map_pages_lost += 1;
+        if self.salvage.forget(page) {
             self.checkpoint.touch(page);
+        }
+        match contents {
+            Contents::Lost => {
+                self.stats.map_pages_lost += 1;
+                self.checkpoint.touch(page);
+            }
+            Contents::Rebuilt(copies) => {
+                self.stats.pages_rebuilt += 1;
+                self.checkpoint.touch(page);
+                if counted {
+                    self.count_rebuilt(first, copies);
+                }
+            }
+            Contents::Empty | Contents::Page(_) => {}
         }
     }
 
@@ -372,14 +474,25 @@ impl Ftl {
         let Some(frames) = &self.map.frames else { return };
         let ((first, count), at) = (frames.sectors(page), frames.at(frame));
         let view = frame == frames.view();
-        let lost = matches!(contents, Contents::Lost);
+        let lost = matches!(contents, Contents::Lost | Contents::Rebuilt(_));
+        // Of what is not known to be valid it is not known either whether it has been counted.
+        let again = match contents {
+            Contents::Rebuilt(_) => !self.reverse.is_in_memory(),
+            _ => lost,
+        };
         let uncounted = self.counting.is_uncounted(page);
         let low = match contents {
             Contents::Page(page) => Some(page.low),
             Contents::Empty => Some(0),
-            Contents::Lost => None,
+            Contents::Lost | Contents::Rebuilt(_) => None,
         };
         let says = |i| match contents {
+            Contents::Rebuilt(copies) => {
+                copies.get(i as usize).map_or(Mapped { psn: None, poison: false }, |c| Mapped {
+                    psn: Some(c.psn).filter(|p| *p != NONE),
+                    poison: c.poison,
+                })
+            }
             Contents::Page(page) => page.get(i),
             Contents::Empty => Mapped { psn: None, poison: false },
             Contents::Lost => Mapped { psn: None, poison: true },
@@ -394,7 +507,7 @@ impl Ftl {
                 self.counting.needs_frame(page);
             }
         }
-        let mut changed = false;
+        let (mut changed, mut nowhere) = (false, false);
         for i in 0..count {
             let mut mapped = says(i);
             if uncounted {
@@ -412,8 +525,12 @@ impl Ftl {
                 Mapped { psn: None, poison: true } => Location::Lost,
                 Mapped { psn: None, poison: false } => Location::Unmapped,
             };
-            self.map.mapped += u64::from((counts || lost && !view) && to != Location::Unmapped);
+            nowhere |= mapped == Mapped { psn: None, poison: true };
+            self.map.mapped += u64::from((counts || again && !view) && to != Location::Unmapped);
             self.map.put_word(at, i, word(to));
+        }
+        if nowhere {
+            self.salvage.note_lost(page, self.issued.next());
         }
         if counts {
             self.counting.counted(page);

@@ -23,6 +23,7 @@ use crate::paging::Paging;
 use crate::read::UserRead;
 use crate::refresh::Refresher;
 use crate::reverse::Reverse;
+use crate::salvage::Salvage;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::yielding::Yielding;
 use crate::{
@@ -114,6 +115,7 @@ pub struct Ftl {
     /// What is under way between the media and the map's frames, if it has any, and who waits for it.
     pub(crate) fetches: Fetches,
     pub(crate) paging: Paging,
+    pub(crate) salvage: Salvage,
     /// Pages of the map that have not been looked at since the recovery.
     pub(crate) counting: Counting,
 }
@@ -201,9 +203,14 @@ impl Ftl {
         Ok(Ftl {
             fetches: Fetches::new(&shape, &layout, first_slot),
             paging: Paging::new(&shape),
+            salvage: Salvage::default(),
             counting: Counting::default(),
             map,
-            reverse: Reverse::new(shape.total_sectors(), config.reverse_map)?,
+            reverse: Reverse::new(
+                shape.total_sectors(),
+                config.reverse_map,
+                layout.map_frames > 0,
+            )?,
             lines: Lines::new(shape, &layout, &config),
             collector: Collector::new(&layout),
             yielding: Yielding::new(&shape, config.gc_yields),
@@ -329,6 +336,7 @@ impl Ftl {
             && !self.is_checkpointing()
             && self.fetches.under_way() == 0
             && !self.counting.is_counting()
+            && !self.salvage.is_scanning()
     }
 
     /// Takes a request that has ended.
@@ -527,7 +535,7 @@ impl Ftl {
         format!(
             "free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
              user ring durable {} of {}, free {}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
-             journal failed {:?}; {:?}, fetches {:?}, {:?}; lines: {}",
+             journal failed {:?}; {:?}, fetches {:?}, {:?}, {:?}; lines: {}",
             self.free_sectors(),
             self.limiter.share(self.free_sectors()),
             self.lines.free_chunks(),
@@ -544,6 +552,7 @@ impl Ftl {
             self.map_cache(),
             self.fetches,
             self.paging,
+            self.salvage,
             lines.join(", "),
         )
     }

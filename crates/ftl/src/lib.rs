@@ -12,6 +12,8 @@
 //! | `frames` | the memory for pages of a map that does not fit it |
 //! | `fetch` | pages of the map on their way from the media |
 //! | `paging` | who waits for pages of the map, and which go |
+//! | `salvage` | rebuilds pages of the map that cannot be read |
+//! | `line_scan` | reads for that what was written in lines |
 //! | `counting` | counts after a recovery what pages on the media say |
 //! | `reverse` | physical to logical: what was written where |
 //! | `map_page` | a piece of the map as it is on the media |
@@ -75,6 +77,7 @@ mod issued;
 pub mod journal;
 mod limiter;
 mod line_meta;
+mod line_scan;
 mod lines;
 mod loss;
 mod map;
@@ -88,6 +91,7 @@ mod read;
 mod recover;
 mod refresh;
 mod reverse;
+mod salvage;
 mod shape;
 mod snapshot;
 mod stats;

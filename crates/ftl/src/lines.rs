@@ -483,6 +483,8 @@ impl Lines {
         }
         line.state = LineState::Closed;
         line.closed_at = self.closings;
+        // Some may have been counted twice (see `revive`).
+        line.valid = line.valid.min(line.sectors);
         if line.refresh {
             self.refresh.push_back(id);
         }
@@ -531,6 +533,24 @@ impl Lines {
         } else {
             self.policy.invalidated(id, line.weight());
         }
+    }
+
+    /// So many sectors of a line turn out to be valid; some of them may have been counted.
+    pub(crate) fn revive(&mut self, id: u32, sectors: u32) {
+        let Some(line) = self.lines.get_mut(id as usize) else { return };
+        let before = line.valid;
+        line.valid = before.saturating_add(sectors).min(line.sectors.max(before));
+        if line.state != LineState::Closed || line.hurt {
+            return;
+        }
+        let (valid, all, closed_at) = (line.weight(), line.sectors, line.closed_at);
+        if before == 0 {
+            self.empty.retain(|e| *e != id);
+        } else {
+            self.policy.remove(id);
+        }
+        self.policy.worn(id, self.mean_wear(id));
+        self.policy.closed(id, valid, all, closed_at);
     }
 
     /// Takes a closed line without a valid sector that is not being looked through: what is read of it

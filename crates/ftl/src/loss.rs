@@ -51,6 +51,25 @@ impl Ftl {
                 any = true;
             }
         }
+        any | self.doubt_pages_of(chunk)
+    }
+
+    /// Has the pages of a map in frames that are on a chunk, and in none, brought into frames and written
+    /// elsewhere; returns whether there are any.
+    fn doubt_pages_of(&mut self, chunk: u32) -> bool {
+        let first = self.shape.first_psn(chunk);
+        let mut any = false;
+        for page in 0..self.layout.meta {
+            if self.map.has_page(page) {
+                continue;
+            }
+            if let Location::Flash(psn) = self.map.get(self.layout.logical + page)
+                && (first..first + self.shape.sectors).contains(&psn)
+            {
+                self.salvage.doubt(page);
+                any = true;
+            }
+        }
         any
     }
 
@@ -67,8 +86,8 @@ impl Ftl {
         any
     }
 
-    /// A page is to be written again, if what it says is in memory. One that is not in a frame cannot be:
-    /// the checkpoint says where it is, so that it is not the page before that is found.
+    /// A page is to be written again, if what it says is in memory. One that is not in a frame cannot be
+    /// now: the checkpoint says where it is, so that it is not the page before that is found.
     fn rewrite_page(&mut self, page: u32) {
         if self.map.has_page(page) {
             self.checkpoint.touch(page);

@@ -25,8 +25,9 @@
 //!
 //! # What is lost
 //!
-//! When a chunk is going, the pages on it that are in frames are written again, and a checkpoint says
-//! where the others are (see `loss`): so none of an older copy is taken for what there is.
+//! When a chunk is going, the pages on it are written again, those that are in no frame when they have been
+//! brought into one, and a checkpoint says where they are (see `loss`): so none of an older copy is taken for
+//! what there is. One that cannot be read is rebuilt (see `salvage`).
 //!
 //! # Order
 //!
@@ -461,6 +462,7 @@ impl Ftl {
             moved = true;
         }
         self.hide();
-        self.go_on_counting(now, flash) | moved
+        moved |= self.go_on_counting(now, flash);
+        self.go_on_with_salvage(now, flash) | moved
     }
 }

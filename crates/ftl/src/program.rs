@@ -621,11 +621,14 @@ impl Ftl {
             if now == Location::Buffer(first_slot + i as u32) {
                 self.map.set(lba, Location::Flash(first_psn + i as u32));
                 valid += 1;
-            } else if now == Location::Unmapped {
-                self.lines.lines[line as usize].trimmed = true;
             } else {
-                // Overwritten in the buffer: until the new copy is durable this one counts.
-                self.lines.lines[line as usize].after = self.rings[USER].position();
+                self.reverse.invalidate(first_psn + i as u32);
+                let line = &mut self.lines.lines[line as usize];
+                match now {
+                    Location::Unmapped => line.trimmed = true,
+                    // Overwritten in the buffer: until the new copy is durable this one counts.
+                    _ => line.after = self.rings[USER].position(),
+                }
             }
             self.map.let_go(lba);
         }

@@ -75,9 +75,12 @@ impl Ftl {
     fn read_many(&mut self, now: Nanos, tag: u64, lba: u64, sectors: u32, flash: &mut impl Flash) {
         let index = self.begin_read(tag, lba as u32, sectors);
         let read = UserRead { outstanding: 0, next: 0, ..self.reads[index as usize] };
-        if !self.look_up(now, index, read, Demand::Idle, flash) {
+        let looked_up = self.look_up(now, index, read, Demand::Idle, flash);
+        if !looked_up {
             // Room for the page must be made, or it must be waited for.
             self.paging.read_waits(index);
+        }
+        if !looked_up || self.salvage.has_joined() {
             self.kick(now, flash);
         }
     }
@@ -223,6 +226,6 @@ impl Ftl {
         if failed != 0 {
             self.read_failed(read.lba, read.sectors);
         }
-        failed != 0 || self.yielding.keeps()
+        failed != 0 || self.yielding.keeps() || self.salvage.is_busy()
     }
 }

@@ -10,7 +10,9 @@ use ring::Table;
 use crate::ReverseMapKind;
 
 /// The reverse map. It says what was written, not what is valid: a physical sector is valid when its
-/// logical sector points back at it; nothing else says so.
+/// logical sector points back at it; nothing else says so. Of a map in frames it says what is valid, or on
+/// its way from the write buffer, as far as pages have been counted: a page that is lost is made of that
+/// (see `salvage`).
 ///
 /// ```text
 /// word: 0 nothing | logical sector + 1 | bit 31: poison
@@ -23,21 +25,25 @@ pub(crate) struct Reverse {
     lost: BTreeSet<u32>,
     /// Whether anything was ever lost: as long as not, reads need not look here.
     any_poison: bool,
+    /// Whether what is not valid is taken out.
+    only_valid: bool,
 }
 
 const POISON: u32 = 1 << 31;
 
 impl Reverse {
-    /// An empty one; memory is touched only for what is written.
+    /// An empty one, of a map in `frames` or one that is all in memory; memory is touched only for what
+    /// is written.
     ///
     /// # Errors
     /// What `mmap(2)` returns.
-    pub(crate) fn new(physical: u64, kind: ReverseMapKind) -> io::Result<Reverse> {
+    pub(crate) fn new(physical: u64, kind: ReverseMapKind, frames: bool) -> io::Result<Reverse> {
         let words = match kind {
             ReverseMapKind::Memory => Some(Table::zeroed(physical as usize)?),
             ReverseMapKind::Media => None,
         };
-        Ok(Reverse { words, lost: BTreeSet::new(), any_poison: false })
+        let only_valid = frames && words.is_some();
+        Ok(Reverse { words, lost: BTreeSet::new(), any_poison: false, only_valid })
     }
 
     /// Whether it knows what was written where; else the media does.
@@ -70,6 +76,20 @@ impl Reverse {
         }
     }
 
+    /// A physical sector is not valid any more; whether what it held was lost stays.
+    #[inline]
+    pub(crate) fn invalidate(&mut self, psn: u32) {
+        if self.only_valid {
+            self.take_out(psn);
+        }
+    }
+
+    fn take_out(&mut self, psn: u32) {
+        if let Some(words) = &mut self.words {
+            words[psn as usize] &= POISON;
+        }
+    }
+
     /// Whether the data at a physical sector was lost before it came there.
     #[inline]
     pub(crate) fn poisoned(&self, psn: u32) -> bool {
@@ -88,7 +108,7 @@ mod tests {
     #[test]
     fn without_words_only_what_was_lost_is_known() {
         for kind in [ReverseMapKind::Memory, ReverseMapKind::Media] {
-            let mut reverse = Reverse::new(1000, kind).unwrap();
+            let mut reverse = Reverse::new(1000, kind, false).unwrap();
             let in_memory = kind == ReverseMapKind::Memory;
             assert_eq!(reverse.is_in_memory(), in_memory);
             reverse.set(7, Some(3), false);

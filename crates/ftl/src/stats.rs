@@ -74,9 +74,14 @@ pub struct FtlStats {
     pub map_page_writes: u64,
     /// Reads of a page of the map that failed.
     pub map_read_errors: u64,
-    /// Pages of the map given up because they cannot be read: reads of their sectors fail until they
-    /// are written again.
+    /// Pages of the map given up because they can neither be read nor rebuilt: reads of their sectors
+    /// fail until they are written again.
     pub map_pages_lost: u64,
+    /// Pages of the map that could not be read and were rebuilt of what is beside their sectors, and the
+    /// sectors that were read for it.
+    pub pages_rebuilt: u64,
+    /// See `pages_rebuilt`.
+    pub rebuild_reads: u64,
     /// After a recovery that left the map's pages on the media: sectors whose newest copy is lost, as
     /// what those say of them shows.
     pub map_sectors_lost: u64,
@@ -131,6 +136,8 @@ impl FtlStats {
             map_page_writes: self.map_page_writes + other.map_page_writes,
             map_read_errors: self.map_read_errors + other.map_read_errors,
             map_pages_lost: self.map_pages_lost + other.map_pages_lost,
+            pages_rebuilt: self.pages_rebuilt + other.pages_rebuilt,
+            rebuild_reads: self.rebuild_reads + other.rebuild_reads,
             map_sectors_lost: self.map_sectors_lost + other.map_sectors_lost,
             map_contradictions: self.map_contradictions + other.map_contradictions,
         }
@@ -175,6 +182,8 @@ impl FtlStats {
             map_page_writes: self.map_page_writes - earlier.map_page_writes,
             map_read_errors: self.map_read_errors - earlier.map_read_errors,
             map_pages_lost: self.map_pages_lost - earlier.map_pages_lost,
+            pages_rebuilt: self.pages_rebuilt - earlier.pages_rebuilt,
+            rebuild_reads: self.rebuild_reads - earlier.rebuild_reads,
             map_sectors_lost: self.map_sectors_lost - earlier.map_sectors_lost,
             map_contradictions: self.map_contradictions - earlier.map_contradictions,
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Phase, Recovery, RecoveryError, Sightings};
+use super::{Found, Phase, Recovery, RecoveryError, Sightings};
 use crate::checkpoint::Checkpoint;
 use crate::counting::Counting;
 use crate::drive_map::DriveMap;
@@ -66,6 +66,10 @@ impl Recovery {
             names: std::mem::take(&mut self.seen.names),
             unreadable: std::mem::take(&mut self.seen.unreadable),
         };
+        // Of a chunk in no line nobody knows what was in it, if the journal did not say what lines there are.
+        let gone = |f: &Found| *f == Found::Bad;
+        let blind = self.all && seen.found.iter().any(gone);
+        ftl.salvage.begin(seen.unreadable.clone(), ftl.issued.next(), blind);
         let pages = to_count.into_iter();
         ftl.counting = Counting::new(self.layout.meta, pages, copies, self.all, seen);
         ftl.lines.counting = ftl.counting.is_counting();

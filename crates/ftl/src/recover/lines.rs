@@ -117,8 +117,10 @@ impl Recovery {
             let l = &mut ftl.lines.lines[id as usize];
             (l.valid, l.full, l.stream) = (sum, true, line.stream);
             l.newest = line.newest.min(ftl.issued.next());
+            // Of a map in frames what was in a chunk that has gone is known by it, too.
+            let whole = |f: Found| f == Found::Closed(shape.sectors) || counts && f == Found::Bad;
             let full = members.len() == self.layout.active as usize
-                && members.iter().all(|(c, _)| found(c) == Found::Closed(shape.sectors));
+                && members.iter().all(|(c, _)| whole(found(c)));
             if line.last && full && self.layout.line_meta > 0 {
                 ftl.lines.has_last(id);
             }

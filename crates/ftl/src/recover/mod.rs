@@ -35,7 +35,7 @@
 //! if none of it is a layer's.
 //!
 //! Of a map in frames the last step is left to the layer, which looks at the pages when they are needed
-//! (see `counting`); one that cannot be read then, or is known to be lost, loses what is in it, and not more.
+//! (see `counting`); one that cannot be read then, or is known to be lost, is rebuilt (see `salvage`).
 //!
 //! # Why a flushed trim stays trimmed
 //!
@@ -66,7 +66,7 @@ use crate::ftl::{owned, reserved};
 use crate::journal::{ChunkFound, Journal, JournalRecovery};
 use crate::snapshot::{LineEntry, Snapshot};
 use crate::{CapacityError, FtlConfig, Layout, NewFtlError, Oob, Shape};
-pub(crate) use copies::Copies;
+pub(crate) use copies::{Copies, Copy};
 use given::Given;
 use lost::Names;
 pub(crate) use lost::Sightings;

@@ -67,6 +67,10 @@ pub struct TestFlash {
     /// The chance that a sector cannot be read by a recovery.
     pub lost_metadata: f64,
     /// Sectors that cannot be read any more.
+    /// The layer is kicked after a read only if it asks for that, as those do who own a real flash.
+    pub lazy: bool,
+    /// What cannot be read can be when there is a newer copy of what is there.
+    pub heals: bool,
     pub unreadable: BTreeSet<u32>,
     pub recoveries: Vec<RecoveryStats>,
     /// Power cuts, those during a recovery included.
@@ -136,6 +140,8 @@ impl TestFlash {
             programs: 0,
             erases: 0,
             lost_metadata: 0.0,
+            lazy: false,
+            heals: false,
             unreadable: BTreeSet::new(),
             recoveries: Vec::new(),
             cuts: 0,
@@ -194,6 +200,11 @@ impl TestFlash {
         (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(psn, _)| psn).collect()
     }
 
+    /// Whether a power cut has left something that cannot be read.
+    pub fn has_torn(&self) -> bool {
+        self.cells.iter().any(|cell| matches!(cell, Some(Cell::Torn)))
+    }
+
     /// Makes a sector unreadable.
     pub fn lose(&mut self, psn: u32) {
         if let Some(cell) = &mut self.cells[psn as usize] {
@@ -243,6 +254,16 @@ impl TestFlash {
                     assert_eq!(self.written[chunk as usize], sector, "in order");
                     self.programs += 1;
                     self.written[chunk as usize] += self.shape.unit;
+                    if self.heals {
+                        let cells = &self.cells;
+                        let lbas: Vec<_> = sectors.iter().filter_map(|(oob, _)| oob.lba).collect();
+                        self.unreadable.retain(|psn| match &cells[*psn as usize] {
+                            Some(Cell::Written(oob, _)) => {
+                                oob.lba.is_none_or(|l| !lbas.contains(&l))
+                            }
+                            _ => true,
+                        });
+                    }
                     if self.keeps {
                         let first = (chunk * self.shape.sectors + sector) as usize;
                         for (i, (oob, content)) in sectors.into_iter().enumerate() {
@@ -282,8 +303,8 @@ impl TestFlash {
                 }
                 self.reads[read].1 -= 1;
                 let (op, left, failed) = self.reads[read];
-                if left == 0 {
-                    ftl.read_done(op, failed, self);
+                if left > 0 || !ftl.read_done(op, failed, self) && self.lazy {
+                    return;
                 }
             }
             Op::Erase { op, chunk } => {
@@ -295,6 +316,9 @@ impl TestFlash {
                 } else {
                     self.erases += 1;
                     self.written[chunk as usize] = 0;
+                    let first_psn = self.shape.first_psn(chunk);
+                    let again = first_psn..first_psn + self.shape.sectors;
+                    self.unreadable.retain(|psn| !again.contains(psn));
                     if self.keeps {
                         let first = (chunk * self.shape.sectors) as usize;
                         self.cells[first..first + self.shape.sectors as usize].fill(None);

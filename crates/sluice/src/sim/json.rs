@@ -61,6 +61,8 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
                 "map_page_reads": f.map_page_reads,
                 "map_page_writes": f.map_page_writes,
                 "map_pages_lost": f.map_pages_lost,
+                "map_pages_rebuilt": f.pages_rebuilt,
+                "map_rebuild_sectors_read": f.rebuild_reads,
                 "map_sectors_lost": f.map_sectors_lost,
                 "map_read_errors": f.map_read_errors,
                 "programs": f.programs,
