@@ -139,6 +139,8 @@ impl Ftl {
             for i in 0..self.shape.unit {
                 let entry = self.rings[ring].entry_mut(first_slot + i);
                 (entry.under, entry.under_sequence) = (first_psn + i, sequence);
+                // Valid is what is on its way.
+                self.reverse.invalidate(first_psn + i);
             }
             self.write_again(name, chunk);
             let unit = self.unit_mut(name);
