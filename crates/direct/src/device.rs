@@ -9,8 +9,8 @@ use block::{Device as BlockDevice, Features, Limits, Raw};
 use clock::{Nanos, RealClock};
 use driver::pci::OpenedController;
 use driver::{
-    Controller, DataPointers, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null,
-    Passthrough, QueuePair, Uring, UringConfig, UringQueue,
+    Controller, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null, Passthrough,
+    QueuePair, Uring, UringConfig, UringQueue,
 };
 use lightnvm::vector::VectorQueue;
 use nvme::ChunkDescriptor;
@@ -299,7 +299,6 @@ impl Device {
     pub fn memory_alignment(&self) -> u32 {
         match &self.opened.way {
             Way::File(uring) => uring.memory_alignment(),
-            Way::Drive(way) if way.info.data == DataPointers::Prp => 4,
             Way::Null(_) | Way::Passthrough(_) | Way::Drive(_) | Way::Target(_) => 1,
         }
     }
@@ -309,6 +308,14 @@ impl Device {
         match &self.opened.way {
             Way::Drive(way) => Some(&way.info),
             Way::Passthrough(namespace) => Some(namespace.info()),
+            _ => None,
+        }
+    }
+
+    /// Whether the queues of a drive have their doorbells in memory; `None` where somebody else rings.
+    pub fn has_shadow_doorbells(&self) -> Option<bool> {
+        match &self.opened.way {
+            Way::Drive(way) => Some(lock(&way.controller).has_shadow_doorbells()),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use nvme::{
     AdminCommand, ChunkDescriptor, ChunkNotification, FeatureSelect, LbaStatusDescriptor, MapLog,
     Sqe, Status, feature, log_page,
 };
-use ring::{CompletionDrive, Iova, SubmissionDrive};
+use ring::{CompletionDrive, Iova, ShadowDoorbells, SubmissionDrive};
 
 use crate::access::Rights;
 use crate::drive::{Drive, Personality};
@@ -117,8 +117,11 @@ impl Drive {
                 }
                 let depth = u16::try_from(entries).map_err(|_| Status::INVALID_QUEUE_SIZE)?;
                 let host = &self.queues.ports[port].port;
-                let ring = CompletionDrive::open(host, qid, Iova(at), depth, vector)
+                let mut ring = CompletionDrive::open(host, qid, Iova(at), depth, vector)
                     .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                if let Some(shadows) = &self.queues.ports[port].shadows {
+                    ring.shadow(shadows);
+                }
                 self.queues.add_completion(ring, port, qid);
                 Ok(Some(0))
             }
@@ -131,9 +134,23 @@ impl Drive {
                     self.queues.find_completion(port, cqid).ok_or(Status::INVALID_CQ)?;
                 let depth = u16::try_from(entries).map_err(|_| Status::INVALID_QUEUE_SIZE)?;
                 let host = &self.queues.ports[port].port;
-                let ring = SubmissionDrive::open(host, qid, Iova(at), depth)
+                let mut ring = SubmissionDrive::open(host, qid, Iova(at), depth)
                     .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                if let Some(shadows) = &self.queues.ports[port].shadows {
+                    ring.shadow(shadows);
+                }
                 self.queues.add_submission(ring, port, completion, priority);
+                Ok(Some(0))
+            }
+            AdminCommand::DoorbellBuffer { values, events } => {
+                if !self.admin_of(queue).facts().doorbell_buffer {
+                    return Err(Status::INVALID_OPCODE);
+                }
+                let host = &self.queues.ports[port].port;
+                let pages = (Iova(values), Iova(events));
+                let shadows = ShadowDoorbells::open(host.memory(), pages, host.shadow_stride())
+                    .map_err(|_| Status::INVALID_FIELD)?;
+                self.queues.shadow(port, shadows);
                 Ok(Some(0))
             }
             AdminCommand::DeleteSq { qid } => self.delete_submission(port, qid, (queue, cid)),

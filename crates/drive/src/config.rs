@@ -80,6 +80,8 @@ pub struct ControllerConfig {
     pub arbitration: Arbitration,
     /// Memory of the drive that hosts reach into.
     pub cmb: Option<CmbConfig>,
+    /// Whether it offers doorbells in memory (Doorbell Buffer Config), as emulators of controllers do.
+    pub doorbell_buffer: bool,
     /// Reads of its own, by which a drive that manages its flash finds data that has aged.
     pub patrol: Option<PatrolConfig>,
 }
@@ -123,6 +125,7 @@ impl Default for ControllerConfig {
             queue_depth: 4096,
             arbitration: Arbitration::RoundRobin { burst: 8 },
             cmb: None,
+            doorbell_buffer: false,
             patrol: None,
         }
     }

@@ -76,6 +76,7 @@ pub(crate) fn of(config: &DriveConfig, personality: &Personality, cmb: Option<&C
         extensions: extensions(personality),
         protected_cmb: cmb.is_some_and(Cmb::is_protected),
         write_protected: false,
+        doorbell_buffer: config.controller.doorbell_buffer,
         arbitration,
     }
 }

@@ -9,7 +9,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ring::{CompletionDrive, Port, SubmissionDrive};
+use ring::{CompletionDrive, Port, ShadowDoorbells, SubmissionDrive};
 
 use crate::access::{Access, AttachError, PortStats, Rights};
 use crate::drive::Drive;
@@ -32,12 +32,14 @@ pub(crate) struct PortState {
     pub(crate) rights: Option<Box<Rights>>,
     pub(crate) presence: Presence,
     pub(crate) stats: PortStats,
+    /// Its doorbells in memory, if it has set them up.
+    pub(crate) shadows: Option<ShadowDoorbells>,
 }
 
 impl PortState {
     pub(crate) fn none(nobody: Arc<Port>) -> PortState {
         let stats = PortStats::default();
-        PortState { port: nobody, rights: None, presence: Presence::Gone, stats }
+        PortState { port: nobody, rights: None, presence: Presence::Gone, stats, shadows: None }
     }
 }
 
@@ -90,7 +92,8 @@ impl Drive {
         }
         self.events.open(index, rights.is_none());
         let stats = PortStats::default();
-        let state = PortState { port, rights, presence: Presence::Attached, stats };
+        let presence = Presence::Attached;
+        let state = PortState { port, rights, presence, stats, shadows: None };
         match self.queues.ports.get_mut(index) {
             Some(place) => *place = state,
             None => self.queues.ports.push(state),

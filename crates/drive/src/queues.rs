@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use nvme::{Cqe, QueuePriority, Sqe, Status};
-use ring::{CompletionDrive, Port, SubmissionDrive};
+use ring::{CompletionDrive, Port, ShadowDoorbells, SubmissionDrive};
 
 use crate::Arbitration;
 use crate::access::Rights;
@@ -200,6 +200,17 @@ impl Queues {
         let index = put(&mut self.submissions, queue);
         self.classify();
         index
+    }
+
+    /// A host has set up doorbells in memory: of the queues that it has, and of those that it will make.
+    pub(crate) fn shadow(&mut self, port: usize, shadows: ShadowDoorbells) {
+        for queue in self.submissions.iter_mut().flatten().filter(|q| q.port == port) {
+            queue.ring.shadow(&shadows);
+        }
+        for queue in self.completions.iter_mut().flatten().filter(|q| q.port == port) {
+            queue.ring.shadow(&shadows);
+        }
+        self.ports[port].shadows = Some(shadows);
     }
 
     pub(crate) fn find_submission(&self, port: usize, qid: u16) -> Option<usize> {

@@ -11,7 +11,7 @@ use nvme::{
     HealthLog, IdentifyController, IdentifyNamespace, MapLog, NamespaceList, Ppa, QueuePriority,
     Status, cns, log_page,
 };
-use ring::{Iova, Port};
+use ring::{Iova, PAGE, Port, ShadowDoorbells};
 
 use crate::admin::{AdminQueue, Pump};
 use crate::bring_up;
@@ -20,7 +20,7 @@ use crate::events::EventWatch;
 use crate::memory::{QueueMemory, RangeMemory};
 use crate::recovery::{Lives, Recovery};
 use crate::{
-    Cmb, Completed, DataPointers, DriveInfo, DriverError, MediaEvent, OpenChannel, QueuePair,
+    Cmb, Completed, DataPointers, DriveInfo, DriverError, Event, MediaEvent, OpenChannel, QueuePair,
 };
 
 /// How long a real controller may leave an admin command unanswered.
@@ -41,6 +41,18 @@ pub struct AttachOptions {
     /// I/O queue pairs to ask for; `None` for as many as the connection has doorbells and
     /// interrupt vectors for.
     pub queues: Option<u16>,
+    /// Where its queues have their doorbells.
+    pub doorbells: DoorbellUse,
+}
+
+/// Where the doorbells of a drive's I/O queues are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoorbellUse {
+    /// In memory, if the drive offers that (NVMe section 5.7); else as `Registers`.
+    #[default]
+    Memory,
+    /// In the drive's registers.
+    Registers,
 }
 
 /// A drive that has been brought up. It owns the admin queue of its port: one controller per port.
@@ -67,6 +79,8 @@ pub struct Controller {
     unsure: Vec<u16>,
     spare_ranges: Vec<RangeMemory>,
     spare_lists: Vec<PrpLists>,
+    /// Doorbells in memory, if they are used, and where their two pages are.
+    shadows: Option<(ShadowDoorbells, Iova)>,
     /// Entries of a queue at most.
     max_entries: u32,
     /// A reset under way.
@@ -122,6 +136,11 @@ impl Controller {
         };
         let most = port.most_queues().min(options.queues.unwrap_or(u16::MAX));
         let io_queues = agree_on_queues(&mut admin, most, pump)?;
+        let offered = controller.oacs.get() & IdentifyController::OACS_DOORBELL_BUFFER != 0;
+        let shadows = match options.doorbells {
+            DoorbellUse::Memory if offered => set_up_shadows(&port, &mut admin, pump)?,
+            DoorbellUse::Memory | DoorbellUse::Registers => None,
+        };
         let how = (data, !port.is_device());
         let info =
             DriveInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues, how)?;
@@ -139,6 +158,7 @@ impl Controller {
             unsure: Vec::new(),
             spare_ranges: Vec::new(),
             spare_lists: Vec::new(),
+            shadows,
             max_entries: MAX_ENTRIES,
             recovery: None,
             agreed: true,
@@ -190,6 +210,11 @@ impl Controller {
         self.cmb.clone()
     }
 
+    /// Whether its I/O queues have their doorbells in memory.
+    pub fn has_shadow_doorbells(&self) -> bool {
+        self.shadows.is_some()
+    }
+
     /// The connection to the drive.
     pub fn port(&self) -> &Arc<Port> {
         &self.port
@@ -225,6 +250,9 @@ impl Controller {
             }
             None => QueueMemory::new(&self.port, depth)?,
         };
+        if let Some((shadows, _)) = &self.shadows {
+            shadows.clear_queue(qid);
+        }
         let made = self.announce(qid, &memory, vector, pump);
         if let Err(error) = made {
             match error.is_unresponsive() {
@@ -238,7 +266,10 @@ impl Controller {
             return Err(error);
         }
         let rings = (memory.submission(), memory.completion());
-        let pair = QueuePair::open(&self.port, qid, rings, depth, vector)?;
+        let mut pair = QueuePair::open(&self.port, qid, rings, depth, vector)?;
+        if let Some((shadows, _)) = &self.shadows {
+            pair.shadow(shadows);
+        }
         self.queues[slot] = Some(memory);
         Ok(pair)
     }
@@ -262,22 +293,26 @@ impl Controller {
     }
 
     /// Memory for lists of pages of a queue with `tags` tags, if the drive needs them.
-    pub(crate) fn take_lists(&mut self, tags: u16) -> Result<Option<PrpLists>, DriverError> {
+    pub(crate) fn take_lists(&mut self, tags: u16) -> Result<Option<Box<PrpLists>>, DriverError> {
         let most = self.info.max_transfer_bytes();
         match self.info.data {
             DataPointers::Sgl => Ok(None),
             DataPointers::Prp | DataPointers::SglAndPrp => {
                 match self.spare_lists.iter().position(|l| l.suits(tags, most)) {
-                    Some(i) => Ok(Some(self.spare_lists.swap_remove(i))),
-                    None => PrpLists::new(&self.port, tags, most).map(Some),
+                    Some(i) => {
+                        let mut lists = self.spare_lists.swap_remove(i);
+                        lists.renew();
+                        Ok(Some(lists.into()))
+                    }
+                    None => PrpLists::new(&self.port, tags, most).map(|lists| Some(lists.into())),
                 }
             }
         }
     }
 
     /// The same, of a queue that the drive has let go of.
-    pub(crate) fn put_lists(&mut self, lists: Option<PrpLists>) {
-        self.spare_lists.extend(lists);
+    pub(crate) fn put_lists(&mut self, lists: Option<Box<PrpLists>>) {
+        self.spare_lists.extend(lists.map(|lists| *lists));
     }
 
     /// The commands that delete queue `qid` and make it again on the same memory, in order; `None`
@@ -290,9 +325,12 @@ impl Controller {
         Some([delete_sq, delete_cq, create_cq, create_sq])
     }
 
-    /// Zeroes the rings of queue `qid` and returns where they are.
+    /// Zeroes the rings of queue `qid`, and its doorbells in memory, and returns where they are.
     pub(crate) fn cleared(&self, qid: u16) -> Option<(Iova, Iova)> {
         let memory = self.memory_of(qid)?;
+        if let Some((shadows, _)) = &self.shadows {
+            shadows.clear_queue(qid);
+        }
         memory.zero();
         Some((memory.submission(), memory.completion()))
     }
@@ -310,6 +348,12 @@ impl Controller {
     /// The admin queue begins anew, on a controller that has been stopped.
     pub(crate) fn renew_admin(&mut self) -> Result<(), DriverError> {
         self.admin.renew(&self.port)
+    }
+
+    /// The command by which a controller that was reset has its doorbells in memory again, if it had.
+    /// Each queue clears its own when it is made.
+    pub(crate) fn shadowing(&self) -> Option<AdminCommand> {
+        self.shadows.as_ref().map(|(_, at)| shadow_command(*at))
     }
 
     /// What was asked to be told of before a reset is asked again.
@@ -350,7 +394,18 @@ impl Controller {
     /// not answer.
     pub fn delete_queue_pair(
         &mut self,
+        pair: QueuePair,
+        back: &mut dyn FnMut(Completed),
+        pump: &mut dyn FnMut(),
+    ) -> Result<(), DriverError> {
+        self.delete_watched(pair, &mut |_| {}, back, pump)
+    }
+
+    /// The same; `ended` sees the drive's answers before they are given back.
+    pub(crate) fn delete_watched(
+        &mut self,
         mut pair: QueuePair,
+        ended: &mut dyn FnMut(&Event),
         back: &mut dyn FnMut(Completed),
         pump: &mut dyn FnMut(),
     ) -> Result<(), DriverError> {
@@ -362,8 +417,9 @@ impl Controller {
         } else {
             Err(DriverError::ForeignQueue { queue: qid })
         };
-        while let Some(completed) = pair.reap() {
-            back(completed);
+        while let Some(event) = pair.fetch() {
+            ended(&event);
+            pair.taken_back(event).map(&mut *back);
         }
         while let Some(completed) = pair.abandon(Status::ABORTED_SQ_DELETED) {
             back(completed);
@@ -646,6 +702,27 @@ fn creation(qid: u16, memory: &QueueMemory, vector: Option<u16>) -> [AdminComman
         AdminCommand::CreateCq { qid, entries, at: cq_at, vector },
         AdminCommand::CreateSq { qid, entries, at, cqid: qid, priority },
     ]
+}
+
+/// Doorbells in memory: the page of event indices follows that of values.
+fn shadow_command(at: Iova) -> AdminCommand {
+    AdminCommand::DoorbellBuffer { values: at.0, events: at.offset(PAGE as u64).0 }
+}
+
+/// Sets up doorbells in memory. A drive that offers them and then refuses goes without.
+fn set_up_shadows(
+    port: &Port,
+    admin: &mut AdminQueue,
+    pump: Pump<'_>,
+) -> Result<Option<(ShadowDoorbells, Iova)>, DriverError> {
+    let (_, at) = port.memory().provide(2 * PAGE)?;
+    let pages = (at, at.offset(PAGE as u64));
+    let shadows = ShadowDoorbells::open(port.memory(), pages, port.shadow_stride())?;
+    match admin.run(shadow_command(at), 0, pump) {
+        Ok(_) => Ok(Some((shadows, at))),
+        Err(DriverError::Command { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// How commands say where their data is: as was asked for, if the drive understands that.

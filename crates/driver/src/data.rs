@@ -3,7 +3,8 @@
 //!
 //! A drive that takes SGLs gets them: one descriptor says any range of memory, in pieces or not at
 //! all (a bit bucket, if the drive knows those). All others get PRP entries: one per page, the first from any dword on. What
-//! a bit bucket would swallow goes to one page of scratch memory there, again and again.
+//! a bit bucket would swallow goes to one page of scratch memory there, again and again; what no list of
+//! pages can name goes through memory that can ([`crate::bounce`]).
 //!
 //! Guarantee: the list of a tag is written before its command is given to the drive, and not again
 //! before the tag is bound anew; nothing is allocated per command.
@@ -12,9 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nvme::{SglDescriptor, Sqe, Status};
-use ring::{Iova, PAGE, Port, Region};
+use ring::{AddressSpace, Iova, PAGE, Port, Region};
 
-use crate::{DriverError, Payload, Segment};
+use crate::bounce::{self, Bounce, BounceStats, Shape};
+use crate::{BindError, DriverError, Payload, Segment};
 
 /// How commands say where their data is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,9 +24,10 @@ pub enum DataPointers {
     /// Scatter-gather lists: any alignment, many pieces, bit buckets among them.
     #[default]
     Sgl,
-    /// The same without bit buckets: one piece, at any alignment; PRPs for what goes nowhere.
+    /// The same without bit buckets: pieces at any alignment; PRPs for what goes nowhere, as a whole
+    /// or in part.
     SglAndPrp,
-    /// Physical region pages: one piece, from a dword's address on.
+    /// Physical region pages: whole pages, from a dword's address on. All else is copied.
     Prp,
 }
 
@@ -44,6 +47,16 @@ pub(crate) struct PrpLists {
     tags: usize,
     /// Pages of a tag's list.
     pages: usize,
+    bounce: Bounce,
+}
+
+/// Data that a command transfers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) data: Payload,
+    pub(crate) bytes: u32,
+    /// Whether the drive writes to it.
+    pub(crate) reads: bool,
 }
 
 /// Pages of a list for transfers of `bytes` bytes that may start anywhere in a page: all but the
@@ -62,32 +75,55 @@ impl PrpLists {
     pub(crate) fn new(port: &Port, tags: u16, max_bytes: u64) -> Result<PrpLists, DriverError> {
         let (tags, pages) = (usize::from(tags.max(1)), list_pages(max_bytes));
         let (region, at) = port.memory().provide((tags * pages + 1) * PAGE)?;
-        Ok(PrpLists { region, at, tags, pages })
+        let bounce = Bounce::new(port, tags, max_bytes)?;
+        Ok(PrpLists { region, at, tags, pages, bounce })
+    }
+
+    /// What was copied, since the lists are the queue's.
+    pub(crate) fn bounced(&self) -> BounceStats {
+        self.bounce.stats()
+    }
+
+    /// They become another queue's, which has nothing outstanding.
+    pub(crate) fn renew(&mut self) {
+        self.bounce.renew();
+    }
+
+    /// The drive has forgotten every command.
+    pub(crate) fn forgotten(&mut self) {
+        self.bounce.clear();
+    }
+
+    /// The command of `tag` has ended, or was not sent.
+    #[inline]
+    pub(crate) fn ended(&mut self, memory: &AddressSpace, tag: u16, successful: bool) {
+        self.bounce.end(memory, tag, successful);
     }
 
     /// Whether a queue of `tags` tags and transfers of `max_bytes` at most can use it.
     pub(crate) fn suits(&self, tags: u16, max_bytes: u64) -> bool {
-        self.tags >= usize::from(tags) && self.pages >= list_pages(max_bytes)
+        self.tags >= usize::from(tags)
+            && self.pages >= list_pages(max_bytes)
+            && self.bounce.suits(max_bytes)
     }
 
     /// The two entries of a command that transfers `bytes` bytes in one piece; writes the tag's
-    /// list if there are more.
+    /// list if there are more. The address is a dword's.
     ///
     /// # Errors
-    /// [`Status::PRP_OFFSET_INVALID`] for an address that is not a dword's,
     /// [`Status::INVALID_FIELD`] for more bytes than the list is for.
     #[inline]
     fn entries(&self, tag: u16, at: Iova, bytes: u32) -> Result<(u64, u64), Status> {
-        if !at.0.is_multiple_of(4) {
-            return Err(Status::PRP_OFFSET_INVALID);
-        }
         let head = PAGE64 - at.0 % PAGE64;
         let rest = u64::from(bytes).saturating_sub(head);
         let next = at.0 - at.0 % PAGE64 + PAGE64;
         match rest.div_ceil(PAGE64) {
             0 => Ok((at.0, 0)),
             1 => Ok((at.0, next)),
-            pages => Ok((at.0, self.list(tag, next, PAGE64, pages as usize)?)),
+            pages => {
+                let entries = (0..pages).map(|page| next + page * PAGE64);
+                Ok((at.0, self.list(tag, pages as usize, entries)?))
+            }
         }
     }
 
@@ -98,20 +134,43 @@ impl PrpLists {
         match u64::from(bytes).div_ceil(PAGE64) {
             0 | 1 => Ok((page, 0)),
             2 => Ok((page, page)),
-            pages => Ok((page, self.list(tag, page, 0, pages as usize - 1)?)),
+            pages => {
+                let pages = pages as usize - 1;
+                Ok((page, self.list(tag, pages, std::iter::repeat_n(page, pages))?))
+            }
         }
     }
 
-    /// Writes a list of `pages` entries, `step` bytes apart from `first` on, and returns where it
-    /// is.
-    fn list(&self, tag: u16, first: u64, step: u64, pages: usize) -> Result<u64, Status> {
+    /// The same for `count` pages, whichever they are; the first from any dword on.
+    fn named(
+        &self,
+        tag: u16,
+        count: usize,
+        mut pages: impl Iterator<Item = u64>,
+    ) -> Result<(u64, u64), Status> {
+        let first = pages.next().ok_or(Status::INVALID_FIELD)?;
+        match count {
+            1 => Ok((first, 0)),
+            2 => Ok((first, pages.next().ok_or(Status::INVALID_FIELD)?)),
+            count => Ok((first, self.list(tag, count - 1, pages)?)),
+        }
+    }
+
+    /// Writes a list of `count` pages, and returns where it is.
+    #[inline]
+    fn list(
+        &self,
+        tag: u16,
+        count: usize,
+        pages: impl Iterator<Item = u64>,
+    ) -> Result<u64, Status> {
         let base = usize::from(tag) * self.pages * PAGE;
         let room = self.pages * (ENTRIES - 1) + 1;
-        if usize::from(tag) >= self.tags || pages > room {
+        if usize::from(tag) >= self.tags || count > room {
             return Err(Status::INVALID_FIELD);
         }
-        let (mut slot, mut entry) = (0, first);
-        for left in (1..=pages).rev() {
+        let (mut slot, mut left) = (0, count);
+        for entry in pages.take(count) {
             if slot % ENTRIES == ENTRIES - 1 && left > 1 {
                 let following = self.at.0 + (base + (slot + 1) * 8) as u64;
                 self.region.word(base + slot * 8).store(following, Ordering::Relaxed);
@@ -119,31 +178,64 @@ impl PrpLists {
             }
             self.region.word(base + slot * 8).store(entry, Ordering::Relaxed);
             slot += 1;
-            entry = entry.wrapping_add(step);
+            left -= 1;
         }
-        Ok(self.at.0 + base as u64)
+        if left > 0 { Err(Status::INVALID_FIELD) } else { Ok(self.at.0 + base as u64) }
     }
 
-    /// Sets the data pointer of the command of `tag`, which transfers `bytes` bytes.
+    /// Sets the data pointer of the command of `tag`, which is not under way. `sgls`: the drive takes
+    /// SGLs, though not with bit buckets.
     ///
     /// # Errors
-    /// How the command would end: [`Status::PRP_OFFSET_INVALID`] for memory at an odd address,
-    /// [`Status::INVALID_FIELD`] for memory in pieces or too many bytes.
+    /// [`BindError::Busy`] when there is no memory now for what must be copied; else how the command
+    /// would end, such as [`Status::INVALID_FIELD`] for too many bytes.
     #[inline]
     pub(crate) fn point(
-        &self,
+        &mut self,
         sqe: &mut Sqe,
         tag: u16,
-        data: Payload,
-        bytes: u32,
-    ) -> Result<(), Status> {
+        transfer: Transfer,
+        (memory, sgls): (&AddressSpace, bool),
+    ) -> Result<(), BindError> {
+        let Transfer { data, bytes, .. } = transfer;
         let (first, second) = match data {
-            Payload::At(at) => self.entries(tag, at, bytes)?,
-            Payload::BitBucket => self.scratch(tag, bytes)?,
-            Payload::Scattered { .. } => return Err(Status::INVALID_FIELD),
-        };
+            Payload::At(_) if sgls => {
+                point_sgl(sqe, data, bytes);
+                return Ok(());
+            }
+            Payload::At(at) if at.0.is_multiple_of(4) => self.entries(tag, at, bytes),
+            Payload::BitBucket => self.scratch(tag, bytes),
+            Payload::Scattered { table, segments } => {
+                match bounce::shape(memory, table, segments, bytes).map_err(BindError::Refused)? {
+                    Shape::Pages(_) | Shape::Memory if sgls => {
+                        point_sgl(sqe, data, bytes);
+                        return Ok(());
+                    }
+                    Shape::Pages(count) => {
+                        self.named(tag, count, bounce::pages_of(memory, table, segments))
+                    }
+                    Shape::Memory | Shape::Holes => self.copied(tag, transfer, memory)?,
+                }
+            }
+            Payload::At(_) => self.copied(tag, transfer, memory)?,
+        }
+        .map_err(BindError::Refused)?;
         sqe.set_prp(first, second);
         Ok(())
+    }
+
+    /// The two entries of a command whose data is copied.
+    #[cold]
+    fn copied(
+        &mut self,
+        tag: u16,
+        Transfer { data, bytes, reads }: Transfer,
+        memory: &AddressSpace,
+    ) -> Result<Result<(u64, u64), Status>, BindError> {
+        let taken = self.bounce.take(memory, tag, (data, bytes), reads);
+        taken.map_err(BindError::Refused)?.ok_or(BindError::Busy)?;
+        let count = (bytes as usize).div_ceil(PAGE);
+        Ok(self.named(tag, count, self.bounce.pages(tag)))
     }
 }
 
@@ -166,6 +258,10 @@ mod tests {
     use rng::Rng;
 
     use super::*;
+
+    fn read(data: Payload, bytes: u32) -> Transfer {
+        Transfer { data, bytes, reads: true }
+    }
 
     /// The pages that a controller would go to, by the specification: first bytes, then whole pages.
     fn walk(port: &Port, sqe: &Sqe, bytes: u64) -> Vec<(u64, u64)> {
@@ -199,7 +295,8 @@ mod tests {
     fn lists_cover_transfers_of_every_length_and_place() {
         let port = Port::new().unwrap();
         let (_, data) = port.memory().provide(5 << 20).unwrap();
-        let lists = PrpLists::new(&port, 3, MOST_PRP_BYTES).unwrap();
+        let mut lists = PrpLists::new(&port, 3, MOST_PRP_BYTES).unwrap();
+        let memory = (port.memory(), false);
         let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(7);
         println!("SLUICE_SEED={seed}");
         let mut rng = Rng::new(seed);
@@ -215,14 +312,14 @@ mod tests {
         for (bytes, offset) in edges.into_iter().chain(more).chain(random.collect::<Vec<_>>()) {
             let at = data.offset(offset);
             let mut sqe = Sqe::read(1, 0, 1);
-            lists.point(&mut sqe, 2, Payload::At(at), bytes).unwrap();
+            lists.point(&mut sqe, 2, read(Payload::At(at), bytes), memory).unwrap();
             let mut next = at.0;
             for (address, len) in walk(&port, &sqe, bytes.into()) {
                 assert_eq!(address, next, "{bytes} bytes from {offset} on");
                 next += len;
             }
             assert_eq!(next, at.0 + u64::from(bytes));
-            lists.point(&mut sqe, 1, Payload::BitBucket, bytes).unwrap();
+            lists.point(&mut sqe, 1, read(Payload::BitBucket, bytes), memory).unwrap();
             let pages = walk(&port, &sqe, bytes.into());
             assert!(pages.iter().all(|p| p.0 == pages[0].0), "one page of scratch memory");
             assert!(port.memory().find(Iova(pages[0].0), PAGE64).is_ok());
@@ -230,22 +327,47 @@ mod tests {
     }
 
     #[test]
-    fn what_entries_cannot_say_is_refused() {
+    fn what_entries_cannot_say_is_copied_or_refused() {
         let port = Port::new().unwrap();
         let (_, data) = port.memory().provide(1 << 20).unwrap();
-        let lists = PrpLists::new(&port, 2, 64 << 10).unwrap();
+        let (tables, table) = port.memory().provide(PAGE).unwrap();
+        let mut lists = PrpLists::new(&port, 2, 64 << 10).unwrap();
+        let memory = (port.memory(), false);
         let mut sqe = Sqe::read(1, 0, 1);
-        let odd = lists.point(&mut sqe, 0, Payload::At(data.offset(2)), 512);
-        assert_eq!(odd, Err(Status::PRP_OFFSET_INVALID));
-        let pieces = Payload::Scattered { table: data, segments: 2 };
-        assert_eq!(lists.point(&mut sqe, 0, pieces, 512), Err(Status::INVALID_FIELD));
-        let long = lists.point(&mut sqe, 0, Payload::At(data), 4 << 20);
-        assert_eq!(long, Err(Status::INVALID_FIELD));
-        assert_eq!(
-            lists.point(&mut sqe, 2, Payload::At(data), 1 << 14),
-            Err(Status::INVALID_FIELD)
-        );
-        assert!(lists.suits(2, 64 << 10) && lists.suits(1, 2 << 20));
+        let odd = read(Payload::At(data.offset(2)), 16 << 10);
+        lists.point(&mut sqe, 0, odd, memory).unwrap();
+        let pages = walk(&port, &sqe, 16 << 10);
+        assert_eq!(pages.len(), 4);
+        assert!(pages.iter().all(|(at, _)| *at < data.0 || *at > data.0 + (1 << 20)), "copied");
+        // Pieces that are pages are named as they are, wherever they are.
+        let segments = [(0x3000, 8192), (0x1000, 4096), (0x8000, 512)];
+        for (i, (offset, bytes)) in segments.into_iter().enumerate() {
+            let words = Segment { at: Some(data.offset(offset)), bytes }.encode();
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            tables.write(16 * i, &bytes);
+        }
+        let pieces = Payload::Scattered { table, segments: 3 };
+        lists.point(&mut sqe, 1, read(pieces, 12800), memory).unwrap();
+        let named: Vec<u64> = walk(&port, &sqe, 12800).iter().map(|(at, _)| at - data.0).collect();
+        assert_eq!(named, [0x3000, 0x4000, 0x1000, 0x8000]);
+        assert_eq!(lists.bounced().commands, 1);
+        // More than there are pages for now, and then.
+        let second = read(Payload::At(data.offset(1)), 64 << 10);
+        assert_eq!(lists.point(&mut sqe, 1, second, memory), Err(BindError::Busy));
+        lists.ended(port.memory(), 0, true);
+        lists.point(&mut sqe, 1, second, memory).unwrap();
+        let refused = |status| Err(BindError::Refused(status));
+        let long = lists.point(&mut sqe, 0, read(Payload::At(data), 4 << 20), memory);
+        assert_eq!(long, refused(Status::INVALID_FIELD));
+        let tag = lists.point(&mut sqe, 2, read(Payload::At(data), 1 << 14), memory);
+        assert_eq!(tag, refused(Status::INVALID_FIELD));
+        let short = lists.point(&mut sqe, 0, read(pieces, 512), memory);
+        assert_eq!(short, refused(Status::SGL_LENGTH_INVALID));
+        // With SGLs only what has holes needs pages.
+        let sgls = (port.memory(), true);
+        lists.point(&mut sqe, 0, read(pieces, 12800), sgls).unwrap();
+        assert!(matches!(sqe.data(), DataPointer::Sgl(SglDescriptor::Segment { .. })));
+        assert!(lists.suits(2, 64 << 10) && lists.suits(1, 64 << 10));
         assert!(!lists.suits(3, 512) && !lists.suits(1, 4 << 20));
     }
 }

@@ -21,9 +21,10 @@ use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, Sqe, Status};
 use ring::{AddressSpace, Port};
 
 use crate::admin::Ticket;
+use crate::bounce::BounceStats;
 use crate::bring_up;
 use crate::command::command;
-use crate::data::{PrpLists, point_sgl};
+use crate::data::{PrpLists, Transfer, point_sgl};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 use crate::memory::RangeMemory;
 use crate::recovery::{Health, Lives};
@@ -140,7 +141,7 @@ pub struct EmulatedQueue {
     nsid: u32,
     ranges: RangeMemory,
     /// For a drive that does not take all kinds of SGLs.
-    lists: Option<PrpLists>,
+    lists: Option<Box<PrpLists>>,
     /// Whether it takes SGLs at all.
     sgls: bool,
     /// For aborts and resets; a queue without can only be given up.
@@ -189,6 +190,13 @@ fn goes_on(command: &AdminCommand, answer: &Result<u64, DriverError>) -> bool {
     }
 }
 
+/// Only Extents has a result; it cannot be more than what fits.
+#[inline]
+fn bounded(mut event: Event) -> Event {
+    event.result = event.result.min(Request::extent_capacity() as u64);
+    event
+}
+
 impl EmulatedQueue {
     /// The queue `pair` of the drive that `info` describes and `port` leads to; it must have nothing
     /// outstanding.
@@ -207,7 +215,7 @@ impl EmulatedQueue {
         let lists = match info.data {
             DataPointers::Sgl => None,
             DataPointers::Prp | DataPointers::SglAndPrp => {
-                Some(PrpLists::new(&port, pair.capacity(), info.max_transfer_bytes())?)
+                Some(PrpLists::new(&port, pair.capacity(), info.max_transfer_bytes())?.into())
             }
         };
         Ok(EmulatedQueue {
@@ -294,7 +302,13 @@ impl EmulatedQueue {
             return Err(DriverError::ForeignQueue { queue: self.pair.qid() });
         };
         let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
-        controller.delete_queue_pair(self.pair, back, pump)?;
+        let (lists, memory) = (&mut self.lists, self.port.memory());
+        let ended = &mut |event: &Event| {
+            if let Some(lists) = lists {
+                lists.ended(memory, event.tag.0, event.status.is_success());
+            }
+        };
+        controller.delete_watched(self.pair, ended, back, pump)?;
         // Only now the drive is sure to look at no range or list any more.
         controller.put_ranges(self.ranges);
         controller.put_lists(self.lists);
@@ -321,52 +335,82 @@ impl EmulatedQueue {
         self.pair
     }
 
-    #[inline]
-    fn command(&self, tag: Tag, request: &Request) -> Result<Sqe, Status> {
-        let Request { op, sectors, data, .. } = *request;
-        match op {
-            Op::Read | Op::Write => {}
-            _ => return self.command_without_data(tag, request),
-        }
-        let mut sqe = command(self.nsid, request)?;
-        let length = sectors.checked_mul(self.limits.sector_bytes).ok_or(Status::INVALID_FIELD)?;
-        self.point(&mut sqe, tag, data, length)?;
-        Ok(sqe)
+    /// What had to be copied, because lists of pages could not name it.
+    pub fn bounced(&self) -> BounceStats {
+        self.lists.as_ref().map_or(BounceStats::default(), |lists| lists.bounced())
     }
 
-    /// Says in the command of `tag` where its data is, in the way that the drive understands.
+    /// The command of a read or a write without data pointer, and how many bytes that is to be of.
     #[inline]
-    fn point(&self, sqe: &mut Sqe, tag: Tag, data: Payload, bytes: u32) -> Result<(), Status> {
-        match (&self.lists, data) {
-            (None, _) => point_sgl(sqe, data, bytes),
-            (Some(_), Payload::At(_)) if self.sgls => point_sgl(sqe, data, bytes),
-            (Some(lists), _) => lists.point(sqe, tag.0, data, bytes)?,
-        }
-        Ok(())
+    fn transfer(&self, request: &Request) -> Result<(Sqe, u32), Status> {
+        let sqe = command(self.nsid, request)?;
+        let bytes = request.sectors.checked_mul(self.limits.sector_bytes);
+        Ok((sqe, bytes.ok_or(Status::INVALID_FIELD)?))
     }
 
-    /// Everything but reads and writes.
-    fn command_without_data(&self, tag: Tag, request: &Request) -> Result<Sqe, Status> {
+    /// Everything but reads and writes, without data pointer, and what that is to be of.
+    fn command_without_data(
+        &self,
+        tag: Tag,
+        request: &Request,
+    ) -> Result<(Sqe, Option<Transfer>), Status> {
         let Request { op, lba, sectors, data, .. } = *request;
         match op {
             Op::Discard => {
-                let mut sqe = command(self.nsid, request)?;
+                let sqe = command(self.nsid, request)?;
                 let at = self.ranges.put(tag.0, &DsmRange::new(lba, sectors));
-                self.point(&mut sqe, tag, Payload::At(at), DsmRange::BYTES as u32)?;
-                Ok(sqe)
+                let (data, bytes) = (Payload::At(at), DsmRange::BYTES as u32);
+                Ok((sqe, Some(Transfer { data, bytes, reads: false })))
             }
             Op::Extents => {
-                let Payload::At(at) = data else {
+                if !matches!(data, Payload::At(_)) {
                     return Err(Status::INVALID_FIELD);
-                };
+                }
                 let count = Request::extent_capacity();
-                let mut sqe = Sqe::lba_status(self.nsid, lba, sectors, count as u32);
-                let length = (count * LbaStatusDescriptor::BYTES) as u32;
-                self.point(&mut sqe, tag, Payload::At(at), length)?;
-                Ok(sqe)
+                let sqe = Sqe::lba_status(self.nsid, lba, sectors, count as u32);
+                let bytes = (count * LbaStatusDescriptor::BYTES) as u32;
+                Ok((sqe, Some(Transfer { data, bytes, reads: true })))
             }
-            _ => command(self.nsid, request),
+            _ => Ok((command(self.nsid, request)?, None)),
         }
+    }
+
+    /// Binds any request to any drive. Reads and writes of a drive that takes all kinds of SGLs do not
+    /// come here: theirs is one straight way, on which a command is made in registers.
+    #[inline(never)]
+    fn bind_other(&mut self, tag: Tag, request: &Request, now: Nanos) -> Result<(), BindError> {
+        let Request { op, data, .. } = *request;
+        let made = match op {
+            Op::Read | Op::Write => self
+                .transfer(request)
+                .map(|(sqe, bytes)| (sqe, Some(Transfer { data, bytes, reads: op == Op::Read }))),
+            _ => self.command_without_data(tag, request),
+        };
+        let (mut sqe, transfer) = made.map_err(BindError::Refused)?;
+        let memory = self.port.memory();
+        match (&mut self.lists, transfer) {
+            (_, None) => {}
+            (None, Some(Transfer { data, bytes, .. })) => point_sgl(&mut sqe, data, bytes),
+            (Some(lists), Some(transfer)) => {
+                lists.point(&mut sqe, tag.0, transfer, (memory, self.sgls))?;
+            }
+        }
+        self.pair.push(tag, sqe, request.tag, now).map_err(|_| {
+            if let Some(lists) = &mut self.lists {
+                lists.ended(memory, tag.0, false);
+            }
+            BindError::Busy
+        })
+    }
+
+    /// The next event of a queue with lists, after what its command has read was taken in.
+    #[inline(never)]
+    fn fetch_listed(&mut self) -> Option<Event> {
+        let event = self.pair.fetch()?;
+        if let Some(lists) = &mut self.lists {
+            lists.ended(self.port.memory(), event.tag.0, event.status.is_success());
+        }
+        Some(bounded(event))
     }
 
     /// Whether commands are taken, and complete.
@@ -395,6 +439,10 @@ impl EmulatedQueue {
             // Queues follow when they are polled, and find it dead when it has stopped.
             self.removed = controller.reset(now).is_err();
         } else {
+            // What was not heard by way of memory: emulators have looked away too soon before.
+            if self.pair.outstanding() > 0 {
+                self.pair.ring_again();
+            }
             return false;
         }
         true
@@ -460,6 +508,9 @@ impl EmulatedQueue {
                 // again.
                 let reopened = if matches!(command, AdminCommand::CreateCq { .. }) {
                     let rings = controller.cleared(self.pair.qid());
+                    if let Some(lists) = &mut self.lists {
+                        lists.forgotten();
+                    }
                     rings.is_some_and(|rings| self.pair.reopen(&self.port, rings).is_ok())
                 } else {
                     true
@@ -500,7 +551,11 @@ impl HardwareQueue for EmulatedQueue {
         if !self.is_ready() {
             return Err(BindError::Busy);
         }
-        let sqe = self.command(tag, command).map_err(BindError::Refused)?;
+        if self.lists.is_some() || !matches!(command.op, Op::Read | Op::Write) {
+            return self.bind_other(tag, command, now);
+        }
+        let (mut sqe, bytes) = self.transfer(command).map_err(BindError::Refused)?;
+        point_sgl(&mut sqe, command.data, bytes);
         // There is a place for every tag; a drive that misreports how far it has read makes it wait.
         self.pair.push(tag, sqe, command.tag, now).map_err(|_| BindError::Busy)
     }
@@ -520,10 +575,10 @@ impl HardwareQueue for EmulatedQueue {
         if !self.is_ready() {
             return None;
         }
-        let mut event = self.pair.fetch()?;
-        // Only Extents has a result; it cannot be more than what fits.
-        event.result = event.result.min(Request::extent_capacity() as u64);
-        Some(event)
+        if self.lists.is_some() {
+            return self.fetch_listed();
+        }
+        self.pair.fetch().map(bounded)
     }
 
     fn abort_tag(&mut self, tag: Tag, _now: Nanos) -> Result<(), TagError> {

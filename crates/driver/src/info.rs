@@ -137,7 +137,7 @@ impl DriveInfo {
             max_outstanding: controller.maxcmd.get(),
             data,
             features: Features {
-                segments: if data == DataPointers::Sgl { SEGMENTS } else { 0 },
+                segments: SEGMENTS,
                 fua: true,
                 discard: controller.supports(IdentifyController::ONCS_DATASET_MANAGEMENT),
                 write_zeroes: controller.supports(IdentifyController::ONCS_WRITE_ZEROES),

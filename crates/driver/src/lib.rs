@@ -23,6 +23,7 @@
 //! | `admin` | the admin queue, one command at a time |
 //! | [`data`](DataPointers) | how commands say where their data is: SGLs, or lists of pages |
 //! | [`events`](MediaEvent) | what the drive tells of its media unasked |
+//! | [`bounce`](BounceStats) | memory through which payloads go that lists of pages cannot name |
 //! | [`cmb`](Cmb) | memory of the drive that the host reaches into |
 //! | [`info`](DriveInfo) | what a drive says about itself, checked |
 //! | [`queue_pair`](QueuePair) | submit many, ring once, reap many; owned, without lock or allocation |
@@ -36,6 +37,7 @@
 
 mod admin;
 mod ahci;
+mod bounce;
 mod bring_up;
 mod cmb;
 mod command;
@@ -57,8 +59,9 @@ mod tag;
 mod uring;
 
 pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
+pub use bounce::BounceStats;
 pub use cmb::{Cmb, OutsideCmb};
-pub use controller::{AttachOptions, Controller};
+pub use controller::{AttachOptions, Controller, DoorbellUse};
 pub use data::DataPointers;
 pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use nvme::{Cqe, Sqe, Status};
-use ring::{CompletionHost, Iova, Port, SubmissionHost, Unregistered};
+use ring::{
+    CompletionHost, DoorbellCounts, Iova, Port, ShadowDoorbells, SubmissionHost, Unregistered,
+};
 
 use crate::{Event, Tag, TagSet, TagState};
 
@@ -81,10 +83,31 @@ impl QueuePair {
         port: &Arc<Port>,
         (submission, completion): (Iova, Iova),
     ) -> Result<(), Unregistered> {
-        self.sq = SubmissionHost::open(port, self.qid, submission, self.depth)?;
-        self.cq = CompletionHost::open(port, self.qid, completion, self.depth)?;
+        let mut sq = SubmissionHost::open(port, self.qid, submission, self.depth)?;
+        let mut cq = CompletionHost::open(port, self.qid, completion, self.depth)?;
+        sq.inherit(&mut self.sq);
+        cq.inherit(&mut self.cq);
+        (self.sq, self.cq) = (sq, cq);
         self.pushed = 0;
         Ok(())
+    }
+
+    /// The queue has doorbells in memory, which the drive knows of; nothing was submitted yet.
+    pub(crate) fn shadow(&mut self, shadows: &ShadowDoorbells) {
+        self.sq.shadow(shadows);
+        self.cq.shadow(shadows);
+    }
+
+    /// How often doorbells were rung, if they are in memory.
+    pub fn doorbells(&self) -> Option<DoorbellCounts> {
+        Some(self.sq.doorbells()?.and(self.cq.doorbells()?))
+    }
+
+    /// Tells a drive of everything by its registers that was told by memory.
+    #[cold]
+    pub(crate) fn ring_again(&mut self) {
+        self.cq.ring_again();
+        self.sq.ring_again();
     }
 
     /// The queue's identifier.
@@ -146,7 +169,8 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`QueueFull`], also when the tag was not taken; nothing has changed.
-    #[inline]
+    // A command that is made where it is pushed goes to the ring from registers.
+    #[inline(always)]
     pub(crate) fn push(
         &mut self,
         tag: Tag,
@@ -189,6 +213,12 @@ impl QueuePair {
     pub fn reap(&mut self) -> Option<Completed> {
         let event = self.fetch()?;
         // The event is that of a bound tag.
+        let user = self.tags.free_bound(event.tag).ok()?.user;
+        Some(Completed { user, result: event.result, status: event.status })
+    }
+
+    /// Takes the command back that an event of this pair was about.
+    pub(crate) fn taken_back(&mut self, event: Event) -> Option<Completed> {
         let user = self.tags.free_bound(event.tag).ok()?.user;
         Some(Completed { user, result: event.result, status: event.status })
     }

@@ -44,6 +44,8 @@ enum Step {
     Stopping,
     Starting,
     Agreeing(Ticket),
+    /// On its doorbells in memory.
+    Shadowing(Ticket),
 }
 
 /// How a controller is, as far as resets go.
@@ -114,7 +116,7 @@ impl Controller {
                 return Health::Dead;
             }
         }
-        if let Some(Recovery { step: Step::Agreeing(_), .. }) = self.recovery
+        if let Some(Recovery { step: Step::Agreeing(_) | Step::Shadowing(_), .. }) = self.recovery
             && self.agreed
         {
             self.recovery = None;
@@ -161,9 +163,24 @@ impl Controller {
                     let what = "that it has fewer queues than before".into();
                     return Err(DriverError::Implausible { what });
                 }
-                self.agreed = true;
                 // What was asked to be told of is asked again.
                 self.listen_again()?;
+                let give_up = now + ANSWER;
+                Ok(Some(match self.shadowing() {
+                    Some(command) => {
+                        let step = Step::Shadowing(self.admin().ask(command, 0)?);
+                        Recovery { step, give_up }
+                    }
+                    None => {
+                        self.agreed = true;
+                        Recovery { step, give_up }
+                    }
+                }))
+            }
+            Step::Shadowing(ticket) => {
+                let Some(answer) = self.admin().answer(ticket) else { return Ok(None) };
+                answer?;
+                self.agreed = true;
                 Ok(Some(Recovery { step, give_up: now + ANSWER }))
             }
         }

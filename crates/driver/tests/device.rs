@@ -14,8 +14,8 @@ use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS};
 use nvme::{Capabilities, Configuration, ControllerStatus, IdentifyController, Status};
 use ring::{Bus, BusWindow, Doorbells, Iova, Port, Region, RegisterError};
 use sluice_driver::{
-    AttachOptions, Controller, DataPointers, DriverError, EmulatedError, EmulatedQueue,
-    HardwareQueue, Payload, QueueState, Request, Tag,
+    AttachOptions, Controller, DataPointers, DoorbellUse, DriverError, EmulatedError,
+    EmulatedQueue, HardwareQueue, Payload, QueueState, Request, Tag,
 };
 
 /// What one pump stands for.
@@ -72,6 +72,7 @@ struct Model {
     waited: u32,
     fails_to_start: bool,
     ignores: Option<u8>,
+    refuses: Option<(u8, Status)>,
     starts: u32,
     shut_down: bool,
     identify: IdentifyController,
@@ -106,6 +107,7 @@ impl Model {
             waited: 0,
             fails_to_start: false,
             ignores: None,
+            refuses: None,
             starts: 0,
             shut_down: false,
         };
@@ -162,6 +164,7 @@ impl Model {
         }
         let Some(drive) = &mut self.drive else { return };
         drive.faults.ignore_admin = self.ignores;
+        drive.faults.refuse_admin = self.refuses;
         drive.pump();
         if wanted.shut_down {
             self.shut_down = true;
@@ -255,6 +258,77 @@ fn a_controller_comes_up_whatever_its_stride() {
         let parker = clock::Parker::new().unwrap();
         all[1].set_waker(parker.waker());
         assert_eq!(*model.bus.connected.lock().unwrap(), [2]);
+    }
+}
+
+/// Doorbells in memory, whatever their stride: used where they are offered, set up again by a reset of
+/// the controller; what it has missed it is told again.
+#[test]
+fn doorbells_in_memory_outlive_a_reset() {
+    for doorbell_stride in [0, 4] {
+        let mut model = Model::new(Capabilities { doorbell_stride, ..capabilities() });
+        model.identify.oacs = IdentifyController::OACS_DOORBELL_BUFFER.into();
+        let (controller, mut all) = queues(&mut model, 2);
+        assert!(controller.lock().unwrap().has_shadow_doorbells());
+        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        let mut now = Nanos(1);
+        for round in 1..4 {
+            for queue in &mut all {
+                for _ in 0..3 {
+                    start(queue, &region, at, 5, now);
+                    finish(&mut model, queue, 5);
+                }
+                // Two, one after the other: of the second the controller need not be told.
+                start(queue, &region, at, 1, now);
+                start(queue, &region, at, 1, now);
+                finish(&mut model, queue, 2);
+                let counts = queue.pair().doorbells().unwrap();
+                assert!(counts.saved >= round && counts.written >= 4 * round, "{counts:?}");
+            }
+            // It does not hear that it is told; half a second later it is told again.
+            let (queue, register) = (&mut all[0], 0x1000 + 2 * (4 << doorbell_stride));
+            start(queue, &region, at, 3, now);
+            model.set(register, u32::MAX);
+            finish(&mut model, queue, 0);
+            now += Nanos::from_millis(1_000);
+            queue.poll(now);
+            assert_eq!(queue.pair().doorbells().unwrap().again, round);
+            finish(&mut model, queue, 3);
+            // The controller forgets everything.
+            controller.lock().unwrap().reset(now).unwrap();
+            for _ in 0..400 {
+                model.pump();
+                now += Nanos::from_millis(5);
+                for queue in &mut all {
+                    queue.poll(now);
+                }
+            }
+            assert!(all.iter().all(|queue| queue.state() == QueueState::Ready));
+            assert!(model.drive.as_ref().unwrap().shadows.is_some(), "set up again");
+        }
+    }
+}
+
+#[test]
+fn doorbells_are_registers_where_memory_is_not_wanted_not_offered_or_refused() {
+    let offered = IdentifyController::OACS_DOORBELL_BUFFER;
+    for (oacs, doorbells, refuses) in [
+        (0, DoorbellUse::Memory, false),
+        (offered, DoorbellUse::Registers, false),
+        (offered, DoorbellUse::Memory, true),
+    ] {
+        let mut model = Model::new(capabilities());
+        model.identify.oacs = oacs.into();
+        model.refuses = refuses.then_some((admin::DOORBELL_BUFFER, Status::INTERNAL));
+        let options = AttachOptions { doorbells, ..AttachOptions::default() };
+        let controller = Arc::new(Mutex::new(model.attach(options).unwrap()));
+        assert!(!controller.lock().unwrap().has_shadow_doorbells());
+        let mut queue = EmulatedQueue::open(&controller, 8, None, &mut || model.pump()).unwrap();
+        assert!(model.drive.as_ref().unwrap().shadows.is_none());
+        let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+        start(&mut queue, &region, at, 5, Nanos(1));
+        finish(&mut model, &mut queue, 5);
+        assert!(queue.pair().doorbells().is_none());
     }
 }
 

@@ -140,6 +140,13 @@ pub enum AdminCommand {
         /// Bytes of the buffer, a multiple of 4.
         bytes: u64,
     },
+    /// Doorbell Buffer Config (NVMe section 5.7): doorbells in memory, from now to the next reset.
+    DoorbellBuffer {
+        /// I/O virtual address of the page with the doorbells' values.
+        values: u64,
+        /// That of the page with their event indices.
+        events: u64,
+    },
     /// Geometry of an open-channel drive (OC section 3.1).
     Geometry {
         /// The namespace.
@@ -248,6 +255,13 @@ impl AdminCommand {
                 nlb: sqe.cdw13.get() as u16,
                 bytes: (u64::from(sqe.cdw12.get()) + 1) * 4,
             },
+            admin::DOORBELL_BUFFER => {
+                let [values, events] = sqe.dptr.map(|entry| entry.get());
+                if (values | events) & 0xfff != 0 || values == 0 || events == 0 {
+                    return Err(Status::INVALID_FIELD);
+                }
+                AdminCommand::DoorbellBuffer { values, events }
+            }
             admin::GEOMETRY => AdminCommand::Geometry { nsid: sqe.nsid.get() },
             _ => return Err(Status::INVALID_OPCODE),
         })
@@ -309,6 +323,11 @@ impl AdminCommand {
                 sqe.cdw13 = u32::from(nlb).into();
                 sqe
             }
+            AdminCommand::DoorbellBuffer { values, events } => {
+                let mut sqe = Sqe::admin(admin::DOORBELL_BUFFER, 0, 0, 0);
+                sqe.set_prp(values, events);
+                sqe
+            }
             AdminCommand::Geometry { nsid } => Sqe::admin(admin::GEOMETRY, nsid, 0, 0),
         }
     }
@@ -327,6 +346,7 @@ impl AdminCommand {
             AdminCommand::GetFeatures { .. } => "Get Features",
             AdminCommand::AsyncEventRequest => "Asynchronous Event Request",
             AdminCommand::GetLbaStatus { .. } => "Get LBA Status",
+            AdminCommand::DoorbellBuffer { .. } => "Doorbell Buffer Config",
             AdminCommand::Geometry { .. } => "Geometry",
         }
     }

@@ -206,6 +206,8 @@ impl IdentifyController {
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// Write Zeroes is supported, in `oncs`.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
+    /// Doorbell Buffer Config is supported, in `oacs`.
+    pub const OACS_DOORBELL_BUFFER: u16 = 1 << 8;
     /// Get LBA Status is supported, in `oacs`.
     pub const OACS_GET_LBA_STATUS: u16 = 1 << 9;
     /// Log pages can be read in pieces, in `lpa`.

@@ -22,6 +22,8 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     /// Asynchronous Event Request.
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
+    /// Doorbell Buffer Config.
+    pub const DOORBELL_BUFFER: u8 = 0x7c;
     /// Get LBA Status.
     pub const GET_LBA_STATUS: u8 = 0x86;
     /// Geometry (OC section 3.1).

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use nvme::Cqe;
 
 use crate::entries::Entries;
+use crate::shadow::{DoorbellCounts, ShadowDoorbell, ShadowDoorbells};
 use crate::{InvalidDoorbell, Iova, Port, Unregistered};
 
 const ENTRY: usize = 16;
@@ -24,6 +25,8 @@ pub struct CompletionDrive {
     phase: bool,
     vector: Option<u16>,
     posted: bool,
+    /// The head doorbell, if it is in memory.
+    shadow: Option<Box<ShadowDoorbell>>,
 }
 
 /// The host has not reaped: the drive keeps the completion and tries again.
@@ -46,7 +49,16 @@ impl CompletionDrive {
     ) -> Result<Self, Unregistered> {
         let ring = Ring::open(port, qid, at, depth)?;
         port.doorbells().half_word(port.cq_doorbell(qid)).store(0, Ordering::Relaxed);
-        Ok(CompletionDrive { ring, tail: 0, head: 0, phase: true, vector, posted: false })
+        let (phase, posted, shadow) = (true, false, None);
+        Ok(CompletionDrive { ring, tail: 0, head: 0, phase, vector, posted, shadow })
+    }
+
+    /// The doorbell is in memory from now on.
+    pub fn shadow(&mut self, shadows: &ShadowDoorbells) {
+        self.shadow = shadows.completion(self.ring.qid).map(Box::new);
+        if let Some(shadow) = &self.shadow {
+            shadow.begin(self.head);
+        }
     }
 
     /// Posts a completion.
@@ -83,6 +95,14 @@ impl CompletionDrive {
     }
 
     fn look(&mut self) -> Result<u16, InvalidDoorbell> {
+        if let Some(shadow) = &self.shadow {
+            self.head = self.ring.index(shadow.get())?;
+            if self.head == self.ring.next(self.tail) {
+                // Full: the host is asked to say when it is not any more.
+                self.head = self.ring.index(shadow.ask(self.head))?;
+            }
+            return Ok(self.head);
+        }
         self.head = self.ring.doorbell(self.ring.cq_doorbell())?;
         Ok(self.head)
     }
@@ -95,6 +115,8 @@ pub struct CompletionHost {
     head: u16,
     phase: bool,
     reaped: bool,
+    /// The head doorbell, if it is in memory.
+    shadow: Option<Box<ShadowDoorbell>>,
 }
 
 impl CompletionHost {
@@ -104,7 +126,42 @@ impl CompletionHost {
     /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, Unregistered> {
         let ring = Ring::open(port, qid, at, depth)?;
-        Ok(CompletionHost { ring, head: 0, phase: true, reaped: false })
+        Ok(CompletionHost { ring, head: 0, phase: true, reaped: false, shadow: None })
+    }
+
+    /// The doorbell is in memory, too, from now on; nothing was reaped yet. A queue that has none there
+    /// keeps to its register.
+    pub fn shadow(&mut self, shadows: &ShadowDoorbells) {
+        self.shadow = shadows.completion(self.ring.qid).map(Box::new);
+    }
+
+    /// Takes over what another end of the same queue had, which the drive has forgotten.
+    pub fn inherit(&mut self, from: &mut CompletionHost) {
+        self.shadow = from.shadow.take();
+        if let Some(shadow) = &mut self.shadow {
+            shadow.renew();
+        }
+    }
+
+    /// How often the doorbell was rung, if it is in memory.
+    pub fn doorbells(&self) -> Option<DoorbellCounts> {
+        self.shadow.as_ref().map(|shadow| shadow.counts)
+    }
+
+    /// Writes the register of a doorbell in memory once more, as that of the submission ring.
+    pub fn ring_again(&mut self) {
+        if let Some(shadow) = &self.shadow {
+            let doorbells = self.ring.port.doorbells();
+            let register = doorbells.half_word(self.ring.cq_doorbell());
+            register.store(shadow.last.into(), Ordering::Release);
+        }
+    }
+
+    /// Whether the register must be written.
+    #[inline(never)]
+    fn set_shadow(&mut self) -> bool {
+        let head = self.head;
+        self.shadow.as_mut().is_none_or(|shadow| shadow.set(head))
     }
 
     /// Whether [`pop`](CompletionHost::pop) would find a completion.
@@ -149,8 +206,10 @@ impl CompletionHost {
         if !std::mem::replace(&mut self.reaped, false) {
             return false;
         }
-        let doorbells = self.ring.port.doorbells();
-        doorbells.half_word(self.ring.cq_doorbell()).store(self.head.into(), Ordering::Release);
+        if self.shadow.is_none() || self.set_shadow() {
+            let doorbells = self.ring.port.doorbells();
+            doorbells.half_word(self.ring.cq_doorbell()).store(self.head.into(), Ordering::Release);
+        }
         true
     }
 }

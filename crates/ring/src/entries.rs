@@ -66,7 +66,15 @@ impl<const SIZE: usize> Entries<SIZE> {
     /// [`InvalidDoorbell`] for a value outside of the ring.
     #[inline]
     pub(crate) fn doorbell(&self, offset: usize) -> Result<u16, InvalidDoorbell> {
-        let value = self.port.doorbells().half_word(offset).load(Ordering::Acquire);
+        self.index(self.port.doorbells().half_word(offset).load(Ordering::Acquire))
+    }
+
+    /// The same of a value that was read.
+    ///
+    /// # Errors
+    /// [`InvalidDoorbell`].
+    #[inline]
+    pub(crate) fn index(&self, value: u32) -> Result<u16, InvalidDoorbell> {
         match u16::try_from(value) {
             Ok(index) if index < self.depth => Ok(index),
             _ => Err(InvalidDoorbell { qid: self.qid, value, depth: self.depth }),

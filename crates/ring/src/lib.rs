@@ -10,6 +10,7 @@
 //! | [`iova`](AddressSpace) | the memory a drive may touch, by I/O virtual address |
 //! | [`submission`](SubmissionHost) | the submission ring, host's end and drive's end |
 //! | [`completion`](CompletionHost) | the completion ring, drive's end and host's end |
+//! | [`shadow`](ShadowDoorbells) | doorbells in memory, and when their registers must be written all the same |
 //! | `entries` | the memory of one ring, and its doorbell |
 //! | [`function`](PciFunction) | a device with registers and an interrupt line |
 //! | [`port`](Port) | one host's connection to a drive: address space, doorbells, interrupt vectors |
@@ -32,6 +33,7 @@ mod iova;
 mod parts;
 mod port;
 mod region;
+mod shadow;
 mod shared;
 mod submission;
 mod table;
@@ -46,6 +48,7 @@ pub use iova::{AddressSpace, Buffer, HandOver, Iova, RegisterError, Unregistered
 pub use parts::{JoinError, Parts};
 pub use port::{DOORBELL_STRIDE, MAX_QUEUES, Port};
 pub use region::Region;
+pub use shadow::{DoorbellCounts, ShadowDoorbells};
 pub use shared::SharedMemoryError;
 pub use submission::{InvalidDoorbell, SubmissionDrive, SubmissionFull, SubmissionHost};
 pub use table::Table;

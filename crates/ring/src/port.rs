@@ -402,6 +402,11 @@ impl Port {
         }
     }
 
+    /// How far apart doorbells in memory are: as a real controller's registers, or four bytes.
+    pub fn shadow_stride(&self) -> usize {
+        if self.is_device() { self.bells.stride } else { 4 }
+    }
+
     /// Offset of a submission queue's tail doorbell.
     pub(crate) fn sq_doorbell(&self, qid: u16) -> usize {
         self.bells.submission(qid)

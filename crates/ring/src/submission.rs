@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use nvme::Sqe;
 
 use crate::entries::Entries;
+use crate::shadow::{DoorbellCounts, SEEN, ShadowDoorbell, ShadowDoorbells};
 use crate::{Iova, Port, Unregistered};
 
 const ENTRY: usize = size_of::<Sqe>();
@@ -19,6 +20,8 @@ pub struct SubmissionHost {
     tail: u16,
     /// As far as the drive has said that it fetched.
     head: u16,
+    /// The tail doorbell, if it is in memory.
+    shadow: Option<Box<ShadowDoorbell>>,
 }
 
 /// The ring has no free entry: reap completions, they carry the drive's progress.
@@ -32,7 +35,55 @@ impl SubmissionHost {
     /// # Errors
     /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, Unregistered> {
-        Ok(SubmissionHost { ring: Ring::open(port, qid, at, depth)?, tail: 0, head: 0 })
+        Ok(SubmissionHost {
+            ring: Ring::open(port, qid, at, depth)?,
+            tail: 0,
+            head: 0,
+            shadow: None,
+        })
+    }
+
+    /// The doorbell is in memory, too, from now on; nothing was pushed yet. A queue that has none there
+    /// keeps to its register.
+    pub fn shadow(&mut self, shadows: &ShadowDoorbells) {
+        self.shadow = shadows.submission(self.ring.qid).map(Box::new);
+    }
+
+    /// Takes over what another end of the same queue had, which the drive has forgotten.
+    pub fn inherit(&mut self, from: &mut SubmissionHost) {
+        self.shadow = from.shadow.take();
+        if let Some(shadow) = &mut self.shadow {
+            shadow.renew();
+        }
+    }
+
+    /// How often the doorbell was rung, if it is in memory.
+    pub fn doorbells(&self) -> Option<DoorbellCounts> {
+        self.shadow.as_ref().map(|shadow| shadow.counts)
+    }
+
+    /// Writes the register of a doorbell in memory once more: a controller that was told of everything
+    /// may have missed it all the same.
+    pub fn ring_again(&mut self) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.counts.again += 1;
+            let last = shadow.last;
+            self.ring_register(last);
+        }
+    }
+
+    #[inline]
+    fn ring_register(&self, tail: u16) {
+        let doorbells = self.ring.port.doorbells();
+        doorbells.half_word(self.ring.sq_doorbell()).store(tail.into(), Ordering::Release);
+    }
+
+    #[inline(never)]
+    fn ring_shadow(&mut self) {
+        let tail = self.tail;
+        if self.shadow.as_mut().is_none_or(|shadow| shadow.set(tail)) {
+            self.ring_register(tail);
+        }
     }
 
     /// Entries that can be pushed before the ring is full.
@@ -67,9 +118,11 @@ impl SubmissionHost {
 
     /// Rings the doorbell: everything pushed so far is the drive's. Wakes a parked drive.
     #[inline]
-    pub fn ring(&self) {
-        let doorbells = self.ring.port.doorbells();
-        doorbells.half_word(self.ring.sq_doorbell()).store(self.tail.into(), Ordering::Release);
+    pub fn ring(&mut self) {
+        match self.shadow {
+            None => self.ring_register(self.tail),
+            Some(_) => self.ring_shadow(),
+        }
         self.ring.port.wake_drive();
     }
 
@@ -88,6 +141,8 @@ pub struct SubmissionDrive {
     ring: Ring,
     head: u16,
     tail: u16,
+    /// The tail doorbell, if it is in memory.
+    shadow: Option<Box<ShadowDoorbell>>,
 }
 
 /// The host wrote a tail that is outside of the ring (NVMe section 5.2: an error event of type
@@ -111,7 +166,39 @@ impl SubmissionDrive {
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, Unregistered> {
         let doorbell = port.doorbells().half_word(port.sq_doorbell(qid));
         doorbell.store(0, Ordering::Relaxed);
-        Ok(SubmissionDrive { ring: Ring::open(port, qid, at, depth)?, head: 0, tail: 0 })
+        let ring = Ring::open(port, qid, at, depth)?;
+        Ok(SubmissionDrive { ring, head: 0, tail: 0, shadow: None })
+    }
+
+    /// The doorbell is in memory from now on, and its register only says that there is something: it is
+    /// looked at again when the host was asked to write it and has done so.
+    pub fn shadow(&mut self, shadows: &ShadowDoorbells) {
+        self.shadow = shadows.submission(self.ring.qid).map(Box::new);
+        if let Some(shadow) = &self.shadow {
+            shadow.begin(self.tail);
+        }
+    }
+
+    /// The doorbell of a queue that has it in memory. Without a word from the host it is looked at until
+    /// nothing is left, and then not before the register is written.
+    #[inline(never)]
+    fn look_shadow(&mut self) -> Result<u16, InvalidDoorbell> {
+        let Some(shadow) = &mut self.shadow else { return Ok(self.waiting()) };
+        let register = self.ring.port.doorbells().half_word(self.ring.sq_doorbell());
+        if register.load(Ordering::Acquire) != SEEN {
+            register.swap(SEEN, Ordering::AcqRel);
+            shadow.active = true;
+        }
+        if !shadow.active {
+            return Ok(0);
+        }
+        let mut value = shadow.get();
+        if value == u32::from(self.head) {
+            value = shadow.ask(self.head);
+            shadow.active = value != u32::from(self.head);
+        }
+        self.tail = self.ring.index(value)?;
+        Ok(self.waiting())
     }
 
     /// The queue's identifier.
@@ -125,6 +212,9 @@ impl SubmissionDrive {
     /// [`InvalidDoorbell`].
     #[inline]
     pub fn look(&mut self) -> Result<u16, InvalidDoorbell> {
+        if self.shadow.is_some() {
+            return self.look_shadow();
+        }
         self.tail = self.ring.doorbell(self.ring.sq_doorbell())?;
         Ok(self.waiting())
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use driver::DoorbellUse;
 use sluice::direct::{Device, DeviceKind, Handle, IoError, Payload, QueueConfig, Request, Wait};
 use sluice::open::{FileOptions, OpenError, OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
@@ -163,9 +164,11 @@ fn options_that_cannot_be_honoured_are_refused() {
     for (what, options, option) in [
         ("null", OpenOptions { read_only: true, ..plain.clone() }, "read_only"),
         ("null", OpenOptions { drive_core: Some(0), ..plain.clone() }, "drive_core"),
+        ("null", OpenOptions { doorbells: DoorbellUse::Registers, ..plain.clone() }, "doorbells"),
         ("null", OpenOptions { depth: Some(0), ..plain.clone() }, "depth"),
         ("sluice:///x", OpenOptions { read_only: true, ..plain.clone() }, "read_only"),
         (&block, OpenOptions { read_only: true, ..plain.clone() }, "read_only"),
+        (&block, OpenOptions { doorbells: DoorbellUse::Registers, ..plain.clone() }, "doorbells"),
         (&block, OpenOptions { queues: Some(0), ..plain.clone() }, "queues"),
         (&block, OpenOptions { queues: Some(u16::MAX), ..plain.clone() }, "queues"),
         (&block, OpenOptions { depth: Some(0), ..plain.clone() }, "depth"),

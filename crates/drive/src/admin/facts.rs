@@ -47,6 +47,8 @@ pub(crate) struct DriveFacts {
     pub(crate) protected_cmb: bool,
     /// Whether this host may not write.
     pub(crate) write_protected: bool,
+    /// Whether doorbells in memory are offered.
+    pub(crate) doorbell_buffer: bool,
     /// How queues are served at first.
     pub(crate) arbitration: feature::Arbitration,
 }
@@ -105,6 +107,9 @@ impl DriveFacts {
         (c.sqes, c.cqes) = (0x66, 0x44);
         c.maxcmd = self.queue_depth.into();
         c.nn = NSID.into();
+        if self.doorbell_buffer {
+            c.oacs = IdentifyController::OACS_DOORBELL_BUFFER.into();
+        }
         let oncs = IdentifyController::ONCS_DATASET_MANAGEMENT;
         c.oncs = match self.personality {
             PersonalityKind::OpenChannel => oncs,

@@ -28,6 +28,7 @@ pub(crate) fn facts() -> DriveFacts {
         extensions: Extensions::default(),
         protected_cmb: false,
         write_protected: false,
+        doorbell_buffer: false,
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
 }

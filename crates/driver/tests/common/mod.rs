@@ -12,7 +12,7 @@ use nvme::{
     Geometry, GeometryPage, HealthLog, IdentifyController, IdentifyNamespace, IoCommand,
     LbaStatusDescriptor, MediaTiming, NamespaceList, SglDescriptor, Sqe, Status, cns, log_page,
 };
-use ring::{CompletionDrive, Iova, PAGE, Port, SubmissionDrive};
+use ring::{CompletionDrive, Iova, PAGE, Port, ShadowDoorbells, SubmissionDrive};
 
 pub const SECTOR: usize = 4096;
 
@@ -55,6 +55,8 @@ pub struct MockDrive {
     /// The chunk notification log.
     pub notifications: Vec<ChunkNotification>,
     features: BTreeMap<u8, u32>,
+    /// Doorbells in memory, if the host has set them up.
+    pub shadows: Option<ShadowDoorbells>,
 }
 
 impl MockDrive {
@@ -99,6 +101,7 @@ impl MockDrive {
             requests: Vec::new(),
             notifications: Vec::new(),
             features: BTreeMap::new(),
+            shadows: None,
         }
     }
 
@@ -237,16 +240,29 @@ impl MockDrive {
             AdminCommand::GetLogPage { .. } => Err(Status::INVALID_LOG_PAGE),
             AdminCommand::CreateCq { qid, entries, at, vector } => {
                 let depth = entries as u16;
-                let cq = CompletionDrive::open(&self.port, qid, Iova(at), depth, vector)
+                let mut cq = CompletionDrive::open(&self.port, qid, Iova(at), depth, vector)
                     .map_err(|_| Status::INVALID_FIELD)?;
+                if let Some(shadows) = &self.shadows {
+                    cq.shadow(shadows);
+                }
                 self.completions.insert(qid, cq);
                 Ok(0)
             }
             AdminCommand::CreateSq { qid, entries, at, cqid, .. } => {
                 assert_eq!(qid, cqid);
-                let sq = SubmissionDrive::open(&self.port, qid, Iova(at), entries as u16)
+                let mut sq = SubmissionDrive::open(&self.port, qid, Iova(at), entries as u16)
                     .map_err(|_| Status::INVALID_FIELD)?;
+                if let Some(shadows) = &self.shadows {
+                    sq.shadow(shadows);
+                }
                 self.submissions.insert(qid, sq);
+                Ok(0)
+            }
+            AdminCommand::DoorbellBuffer { values, events } => {
+                let pages = (Iova(values), Iova(events));
+                let stride = self.port.shadow_stride();
+                let shadows = ShadowDoorbells::open(self.port.memory(), pages, stride);
+                self.shadows = Some(shadows.map_err(|_| Status::INVALID_FIELD)?);
                 Ok(0)
             }
             AdminCommand::DeleteSq { qid } => {

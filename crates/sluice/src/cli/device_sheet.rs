@@ -100,6 +100,11 @@ pub(super) fn describe(what: &str, device: &Device) -> Result<Value, DirectError
             "firmware": info.firmware,
             "namespace": info.nsid,
             "io_queues": info.io_queues,
+            "doorbells": match device.has_shadow_doorbells() {
+                None => "the kernel's",
+                Some(true) => "memory",
+                Some(false) => "registers",
+            },
             "data_pointers": match device.kind() {
                 DeviceKind::Passthrough => "the kernel's",
                 _ => pointers(info.data),

@@ -19,7 +19,8 @@ pub(super) fn open(
     let what = format!("the controller at {address}");
     options.refuse_read_only(&what)?;
     options.refuse_drive_core(&what)?;
-    let attach = AttachOptions { nsid, data: None, queues: options.queues };
+    let (queues, doorbells) = (options.queues, options.doorbells);
+    let attach = AttachOptions { nsid, data: None, queues, doorbells };
     let opened = open_controller(&PciSystem::default(), address, attach)?;
     let granted = opened.controller.info().io_queues;
     if let Some(queues) = options.queues

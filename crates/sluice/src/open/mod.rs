@@ -82,6 +82,7 @@ pub fn open_target(target: &Target, options: &OpenOptions) -> Result<Device, Ope
 fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<Device, OpenError> {
     options.refuse_read_only("the null device")?;
     options.refuse_drive_core("the null device")?;
+    options.refuse_doorbells("the null device")?;
     options.refuse_timeout("the null device")?;
     let plain = driver::LowLevelDriver::limits(&driver::Null::default());
     let sectors = bytes.map_or(plain.sectors, |bytes| bytes / u64::from(plain.sector_bytes));
@@ -96,6 +97,7 @@ fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<Device, OpenError> 
 fn file(path: &Path, options: &OpenOptions) -> Result<Device, OpenError> {
     exists(path)?;
     options.refuse_drive_core("a file")?;
+    options.refuse_doorbells("a file")?;
     options.refuse_timeout("a file")?;
     let FileOptions {
         sector_bytes,

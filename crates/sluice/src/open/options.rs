@@ -4,7 +4,7 @@
 use std::sync::mpsc::Sender;
 
 use clock::Nanos;
-use driver::{Polling, SubmissionThread, TaskWork};
+use driver::{DoorbellUse, Polling, SubmissionThread, TaskWork};
 
 use super::{CloseError, OpenError};
 
@@ -28,6 +28,8 @@ pub struct OpenOptions {
     /// How long the server of a drive may take for an answer (`direct::ServedConfig`); `None` for 5 seconds.
     /// Of served drives.
     pub timeout: Option<Nanos>,
+    /// Where the queues of a real controller have their doorbells; nothing else is asked.
+    pub doorbells: DoorbellUse,
     /// Where it is said that a drive of a scenario could not be closed in order; without, nobody hears of
     /// it, as of a file that is dropped.
     pub closed: Option<Sender<CloseError>>,
@@ -96,6 +98,18 @@ impl OpenOptions {
                 value: format!("{} ns", timeout.0),
                 what: what.into(),
                 allowed: "only the server of a drive is waited for".into(),
+            }),
+        }
+    }
+
+    pub(super) fn refuse_doorbells(&self, what: &str) -> Result<(), OpenError> {
+        match self.doorbells {
+            DoorbellUse::Memory => Ok(()),
+            DoorbellUse::Registers => Err(OpenError::Option {
+                option: "doorbells",
+                value: "registers".into(),
+                what: what.into(),
+                allowed: "only a real controller has a choice of doorbells".into(),
             }),
         }
     }

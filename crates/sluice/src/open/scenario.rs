@@ -38,6 +38,7 @@ pub fn open_scenario(
 ) -> Result<(Device, DriveView), OpenError> {
     options.refuse_read_only("a drive of a scenario")?;
     options.refuse_timeout("a drive of a scenario")?;
+    options.refuse_doorbells("a drive of a scenario")?;
     let index = which(scenario, drive)?;
     if scenario.path.layer.is_some() {
         return Err(OpenError::BlockLayer { file: scenario.file.clone() });

@@ -20,6 +20,7 @@ pub(super) fn connect(
 ) -> Result<Device, OpenError> {
     options.refuse_read_only("a served drive")?;
     options.refuse_drive_core("a served drive")?;
+    options.refuse_doorbells("a served drive")?;
     let config = partition.map_or(Ok(ServedConfig::default()), ServedConfig::of);
     let config = config.map_err(DirectError::Served)?;
     let timeout = options.timeout.unwrap_or(config.timeout);

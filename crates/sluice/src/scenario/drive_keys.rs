@@ -237,6 +237,7 @@ impl DriveDraft {
         s.set("dma_in", &mut c.dma_in_bytes_per_sec, |v| v.bandwidth())?;
         s.set("io_queues", &mut c.io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
+        s.set("doorbell_buffer", &mut c.doorbell_buffer, |v| v.boolean())?;
         s.set("patrol", &mut self.patrol, OwnPatrol::read)?;
         if let Some(value) = s.get("arbitration") {
             c.arbitration = read_arbitration(&value)?;

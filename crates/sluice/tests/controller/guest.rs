@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clock::{Component, Nanos};
 use driver::pci::{PciError, PciSystem, open_controller};
-use driver::{AttachOptions, DataPointers, DriverError, Payload, Request};
+use driver::{AttachOptions, DataPointers, DoorbellUse, DriverError, Payload, Request};
 use nvme::{AsyncEvent, FeatureSelect, Status, feature, log_page};
 use sluice::block::Device as _;
 use sluice::direct::{DeviceKind, Handle, QueueConfig, Wait};
@@ -14,14 +14,17 @@ use sluice::open::{OpenError, OpenOptions};
 use crate::rig::Rig;
 use crate::suite;
 
-/// Both namespaces, and commands with lists of pages as well as SGLs.
+/// Both namespaces, commands with lists of pages as well as SGLs, and doorbells in memory and not.
 fn ways() -> [AttachOptions; 4] {
-    let way = |nsid, data| AttachOptions { nsid: Some(nsid), data: Some(data), queues: None };
+    let way = |nsid, data, doorbells| {
+        let (nsid, data) = (Some(nsid), Some(data));
+        AttachOptions { nsid, data, queues: None, doorbells }
+    };
     [
-        way(1, DataPointers::Prp),
-        way(2, DataPointers::Prp),
-        way(1, DataPointers::SglAndPrp),
-        way(2, DataPointers::SglAndPrp),
+        way(1, DataPointers::Prp, DoorbellUse::Memory),
+        way(2, DataPointers::Prp, DoorbellUse::Registers),
+        way(1, DataPointers::SglAndPrp, DoorbellUse::Registers),
+        way(2, DataPointers::SglAndPrp, DoorbellUse::Memory),
     ]
 }
 
@@ -42,9 +45,11 @@ macro_rules! on_the_controller {
 on_the_controller! {
     guest_data: data_is_what_was_written_at_every_size_and_place
     guest_bit_bucket: what_is_thrown_away_goes_nowhere
-    guest_refusals: memory_that_entries_cannot_name_is_refused
+    guest_copies: memory_that_entries_cannot_name_is_copied
+    guest_copies_push_back: copies_push_back
     guest_queues: queues_are_granted_up_to_a_number
     guest_health: the_health_log_counts
+    guest_doorbells: doorbells_in_memory_save_registers
     guest_reset: a_queue_is_reset_under_load
     guest_close: a_queue_is_closed_under_load
 }
@@ -108,6 +113,11 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
     let four = OpenOptions { queues: Some(4), ..OpenOptions::default() };
     let device = sluice::open(&target(), &four).unwrap();
     assert_eq!(device.drive_info().unwrap().io_queues, 4);
+    assert_eq!(device.has_shadow_doorbells(), Some(true));
+    drop(device);
+    let registers = OpenOptions { doorbells: DoorbellUse::Registers, ..OpenOptions::default() };
+    let device = sluice::open(&target(), &registers).unwrap();
+    assert_eq!(device.has_shadow_doorbells(), Some(false));
 }
 
 #[test]

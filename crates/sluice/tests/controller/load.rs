@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use block::Device;
 use clock::{Component, Nanos};
-use driver::{Features, Op, Payload, Request};
+use driver::{Features, Op, Payload, Request, Segment};
 use ring::{AddressSpace, Iova, Region};
 use rng::Rng;
 
@@ -16,6 +16,11 @@ const SLOTS: usize = 6;
 const MOST: u64 = 4 << 20;
 /// Bytes of memory of a slot: the longest request, anywhere in a page.
 const SLOT_BYTES: usize = (4 << 20) + 4096;
+
+/// Tables of pieces of a slot: for so many of its commands.
+const TABLES: usize = 16;
+/// Pieces of a table.
+const PIECES: usize = 16;
 
 /// What has queues: a controller with its port, or whatever was opened by its name.
 pub(crate) trait Place {
@@ -47,6 +52,8 @@ pub(crate) struct Facts {
     pub(crate) features: Features,
     /// Memory begins on a multiple of so many bytes.
     pub(crate) alignment: u32,
+    /// Payloads come in pieces of any length, too.
+    pub(crate) scattered: bool,
     /// What was discarded reads as zeros: drives may do otherwise (NVMe section 5.15.2.1, DLFEAT).
     pub(crate) discards_are_zeros: bool,
 }
@@ -81,6 +88,7 @@ pub(crate) struct Load<P: Place> {
     rng: Rng,
     queues: Vec<P::Queue>,
     slots: Vec<(Arc<Region>, Iova, Option<Flight>)>,
+    tables: (Arc<Region>, Iova),
     held: Vec<Held>,
     sector_bytes: usize,
     stamps: u32,
@@ -109,6 +117,7 @@ impl<P: Place> Load<P> {
             (region, at, None)
         };
         let slots = (0..SLOTS).map(slot).collect();
+        let tables = memory.provide(SLOTS * TABLES * PIECES * Segment::BYTES).unwrap();
         let sector_bytes = facts.sector_bytes as usize;
         // Three of the longest requests, and not all of them aligned.
         let sectors = (3 * MOST as usize / sector_bytes).min(facts.sectors as usize);
@@ -118,6 +127,7 @@ impl<P: Place> Load<P> {
             rng: Rng::new(seed),
             queues,
             slots,
+            tables,
             held: vec![Held::Unknown; sectors],
             sector_bytes,
             stamps: 0,
@@ -198,37 +208,60 @@ impl<P: Place> Load<P> {
         true
     }
 
+    /// Cuts `bytes` bytes at `at` into pieces, as the payload of a slot's command; sometimes at the ends
+    /// of pages.
+    fn scatter(&mut self, slot: usize, command: usize, at: Iova, bytes: u64) -> Payload {
+        let table = (slot * TABLES + command) * PIECES * Segment::BYTES;
+        let pages = self.rng.below(2) == 0;
+        let mut cuts: Vec<u64> = (1..1 + self.rng.below(PIECES as u64))
+            .map(|_| 1 + self.rng.below(bytes - 1))
+            .map(|cut| if pages { cut.saturating_sub((at.0 + cut) % 4096) } else { cut })
+            .chain([0, bytes])
+            .collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        for (i, ends) in cuts.windows(2).enumerate() {
+            let (at, bytes) = (at.offset(ends[0]), (ends[1] - ends[0]) as u32);
+            for (j, word) in (Segment { at: Some(at), bytes }).encode().iter().enumerate() {
+                let offset = table + i * Segment::BYTES + 8 * j;
+                self.tables.0.write(offset, &word.to_le_bytes());
+            }
+        }
+        let table = self.tables.1.offset(table as u64);
+        Payload::Scattered { table, segments: cuts.len() as u16 - 1 }
+    }
+
     /// Submits as many commands of a slot's request as its queue takes.
     fn submit(&mut self, slot: usize) {
         let (most, bytes) = (self.facts.max_sectors, self.sector_bytes as u64);
-        let (_, at, flight) = &mut self.slots[slot];
-        let Some(flight) = flight else { return };
+        let scattered = self.facts.scattered && slot % 2 == 1;
         let now = clock::Nanos::ZERO;
-        while flight.next < flight.sectors.max(1) {
+        while let (_, at, Some(flight)) = &self.slots[slot]
+            && flight.next < flight.sectors.max(1)
+        {
             let sectors = match flight.op {
                 Op::Read | Op::Write => (flight.sectors - flight.next).min(most),
                 _ => flight.sectors,
             };
             let lba = flight.lba + u64::from(flight.next);
             let data = at.offset(flight.offset as u64 + u64::from(flight.next) * bytes);
-            let data = match flight.op {
+            let fua = self.facts.features.fua && flight.op == Op::Write && flight.stamp % 8 == 0;
+            let (op, stamp, queue) = (flight.op, flight.stamp, flight.queue);
+            let command = (flight.next / most) as usize;
+            let data = match op {
+                Op::Read | Op::Write if scattered && command < TABLES => {
+                    self.scatter(slot, command, data, u64::from(sectors) * bytes)
+                }
                 Op::Read | Op::Write => Payload::At(data),
                 _ => Payload::BitBucket,
             };
-            let fua = self.facts.features.fua && flight.op == Op::Write && flight.stamp % 8 == 0;
-            let request = Request {
-                op: flight.op,
-                lba,
-                sectors,
-                data,
-                fua,
-                may_unmap: flight.stamp % 2 == 0,
-                tag: slot as u64,
-            };
-            if self.queues[flight.queue].submit(now, request).is_err() {
+            let (may_unmap, tag) = (stamp % 2 == 0, slot as u64);
+            let request = Request { op, lba, sectors, data, fua, may_unmap, tag };
+            if self.queues[queue].submit(now, request).is_err() {
                 return;
             }
             self.commands += 1;
+            let Some(flight) = &mut self.slots[slot].2 else { return };
             flight.next += sectors.max(1);
             flight.left += 1;
         }

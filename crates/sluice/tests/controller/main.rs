@@ -8,25 +8,26 @@ mod paths;
 mod rig;
 mod suite;
 
-use driver::{AttachOptions, DataPointers};
+use driver::{AttachOptions, DataPointers, DoorbellUse};
 use rig::Rig;
 
-fn emulated(sector_bytes: u32, data: DataPointers) -> Rig {
-    Rig::emulated(sector_bytes, AttachOptions { data: Some(data), ..AttachOptions::default() })
+fn emulated(sector_bytes: u32, data: DataPointers, doorbells: DoorbellUse) -> Rig {
+    let options = AttachOptions { data: Some(data), doorbells, ..AttachOptions::default() };
+    Rig::emulated(sector_bytes, options)
 }
 
 macro_rules! on_emulated_drives {
     ($($test:ident)*) => {$(
         #[test]
         fn $test() {
-            for (sector_bytes, data) in [
-                (512, DataPointers::Prp),
-                (4096, DataPointers::Prp),
-                (512, DataPointers::SglAndPrp),
-                (512, DataPointers::Sgl),
-                (4096, DataPointers::Sgl),
+            for (sector_bytes, data, doorbells) in [
+                (512, DataPointers::Prp, DoorbellUse::Memory),
+                (4096, DataPointers::Prp, DoorbellUse::Registers),
+                (512, DataPointers::SglAndPrp, DoorbellUse::Memory),
+                (512, DataPointers::Sgl, DoorbellUse::Registers),
+                (4096, DataPointers::Sgl, DoorbellUse::Memory),
             ] {
-                suite::$test(&mut emulated(sector_bytes, data));
+                suite::$test(&mut emulated(sector_bytes, data, doorbells));
             }
         }
     )*};
@@ -35,9 +36,11 @@ macro_rules! on_emulated_drives {
 on_emulated_drives! {
     data_is_what_was_written_at_every_size_and_place
     what_is_thrown_away_goes_nowhere
-    memory_that_entries_cannot_name_is_refused
+    memory_that_entries_cannot_name_is_copied
+    copies_push_back
     queues_are_granted_up_to_a_number
     the_health_log_counts
+    doorbells_in_memory_save_registers
     a_queue_is_reset_under_load
     other_namespaces_are_refused
     a_queue_is_closed_under_load

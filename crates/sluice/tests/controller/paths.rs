@@ -47,6 +47,8 @@ impl Place for Opened {
             max_sectors: limits.max_sectors,
             features: self.device.features(),
             alignment: self.device.memory_alignment(),
+            // Kernels want whole sectors.
+            scattered: matches!(self.device.kind(), DeviceKind::Drive | DeviceKind::Controller),
             discards_are_zeros: self.discards_are_zeros,
         }
     }
@@ -259,6 +261,127 @@ fn kernel_passed_commands() {
 fn kernel_block_devices() {
     for node in nodes(DeviceKind::File) {
         suite(&node, DeviceKind::File, 40);
+    }
+}
+
+/// Requests that go round on a queue until it says that it is gone; how many ended well, and badly.
+struct Round {
+    queue: Queue,
+    data: sluice::direct::Buffer,
+    /// Which tags are outstanding.
+    under_way: [bool; 8],
+    good: u64,
+    bad: Vec<Status>,
+}
+
+impl Round {
+    fn new(device: &Device) -> Round {
+        let queue = device.create_queue(QueueConfig::default()).unwrap();
+        let data = device.buffer(8 * 4096).unwrap();
+        Round { queue, data, under_way: [false; 8], good: 0, bad: Vec::new() }
+    }
+
+    /// Submits what is not under way, unless something has ended badly, and takes what has ended.
+    fn turn(&mut self, device: &Device) {
+        let now = device.clock().now();
+        let sectors = 4096 / device.limits().sector_bytes;
+        for tag in 0..8 {
+            if self.under_way[tag] || !self.bad.is_empty() {
+                continue;
+            }
+            let at = Payload::At(self.data.at().offset(tag as u64 * 4096));
+            let lba = tag as u64 * u64::from(sectors);
+            let request = match (tag + self.good as usize) % 2 {
+                0 => Request::read(lba, sectors, at, tag as u64),
+                _ => Request::write(lba, sectors, at, tag as u64),
+            };
+            self.under_way[tag] = self.queue.submit(now, request).is_ok();
+        }
+        self.queue.poll(now);
+        while let Some(ended) = self.queue.reap() {
+            assert!(std::mem::take(&mut self.under_way[ended.tag as usize]), "once");
+            match ended.status {
+                Status::SUCCESS => self.good += 1,
+                status => self.bad.push(status),
+            }
+        }
+    }
+}
+
+/// The kernel's driver is taken from the controller while both its nodes are in use: every request ends
+/// once, those after it end with an error, and when the driver is back a generic node serves requests again.
+#[test]
+#[ignore = "needs a controller under the kernel's driver (make test-guest)"]
+fn kernel_driver_goes_under_load() {
+    let address = std::env::var("SLUICE_TAKEN").expect("SLUICE_TAKEN");
+    let (passed, blocks) = (nodes(DeviceKind::Passthrough), nodes(DeviceKind::File));
+    // Of one namespace the generic device, which holds the block device, and of the other that.
+    let (first, second) = (passed[0].clone(), blocks[1].clone());
+    let devices =
+        [&first, &second].map(|node| sluice::open(node, &OpenOptions::default()).unwrap());
+    let mut rounds = devices.each_ref().map(Round::new);
+    let clock = devices[0].clock();
+    while rounds.iter().any(|round| round.good < 200) {
+        rounds.iter_mut().zip(&devices).for_each(|(round, device)| round.turn(device));
+    }
+    let unbinding = {
+        let address = address.clone();
+        std::thread::spawn(move || std::fs::write("/sys/bus/pci/drivers/nvme/unbind", address))
+    };
+    let begun = clock.now();
+    let over = |round: &Round| !round.bad.is_empty() && round.under_way == [false; 8];
+    while !rounds.iter().all(over) {
+        rounds.iter_mut().zip(&devices).for_each(|(round, device)| round.turn(device));
+        let now = clock.now();
+        let (one, other) = (&rounds[0].bad, &rounds[1].bad);
+        assert!(now.since(begun) < Nanos::from_millis(60_000), "nobody noticed: {one:?} {other:?}");
+        std::thread::yield_now();
+    }
+    for (round, node) in rounds.iter().zip([&first, &second]) {
+        println!("{node}: {} well, then {:?}", round.good, round.bad);
+    }
+    // Later ones are refused, or end with an error, too.
+    for (round, device) in rounds.iter_mut().zip(&devices) {
+        let mut ended = 0;
+        for tag in 0..3 {
+            let now = device.clock().now();
+            let read = Request::read(0, 1, Payload::At(round.data.at()), tag);
+            if round.queue.submit(now, read).is_err() {
+                continue;
+            }
+            let done = loop {
+                round.queue.poll(device.clock().now());
+                if let Some(done) = round.queue.reap() {
+                    break done;
+                }
+                assert!(device.clock().now().since(now) < Nanos::from_millis(20_000));
+                std::thread::yield_now();
+            };
+            assert!(!done.status.is_success() && done.tag == tag);
+            ended += 1;
+        }
+        println!("{ended} more ended");
+    }
+    drop(rounds);
+    drop(devices);
+    unbinding.join().unwrap().unwrap();
+    std::fs::write("/sys/bus/pci/drivers/nvme/bind", &address).unwrap();
+    // The kernel looks for namespaces in its own time, and may number them anew.
+    let begun = clock.now();
+    let there = || std::fs::read_dir(format!("/sys/bus/pci/devices/{address}/nvme")).ok();
+    loop {
+        let name = there().and_then(|mut all| all.next()?.ok()?.file_name().into_string().ok());
+        let node = name.map(|name| format!("/dev/{}n1", name.replace("nvme", "ng")));
+        if let Some(device) = node.and_then(|n| sluice::open(&n, &OpenOptions::default()).ok()) {
+            let mut round = Round::new(&device);
+            while round.good < 20 {
+                round.turn(&device);
+                assert!(round.bad.is_empty(), "{:?}", round.bad);
+            }
+            break;
+        }
+        assert!(clock.now().since(begun) < Nanos::from_millis(30_000), "it does not come back");
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
 }
 

@@ -9,7 +9,7 @@ use drive::{
     Transfers, WriteBuffer,
 };
 use driver::pci::{self, ControllerKeeper, PciSystem};
-use driver::{AttachOptions, Controller, DataPointers, DriveInfo, EmulatedQueue};
+use driver::{AttachOptions, Controller, DriveInfo, EmulatedQueue};
 use ftl::FtlConfig;
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use ring::AddressSpace;
@@ -90,7 +90,7 @@ fn config(sector_bytes: u32) -> DriveConfig {
         name: "suite".into(),
         personality: PersonalityKind::Block,
         media: MediaConfig::Nand(nand),
-        controller: ControllerConfig::default(),
+        controller: ControllerConfig { doorbell_buffer: true, ..ControllerConfig::default() },
         pu_policy: PuPolicy::Fifo,
         page_register: false,
         cache_program: true,
@@ -165,8 +165,8 @@ impl Place for Rig {
             sectors: self.info.sectors,
             max_sectors: self.info.max_sectors,
             features: self.info.features,
-            // Lists of pages begin at any dword, SGLs at any byte.
-            alignment: if self.info.data == DataPointers::Prp { 4 } else { 1 },
+            alignment: 1,
+            scattered: true,
             discards_are_zeros: !self.world.is_real(),
         }
     }

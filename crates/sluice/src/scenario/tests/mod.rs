@@ -144,6 +144,7 @@ fetch = "500ns"
 dma = "3.2GB/s"
 dma_in = "3GB/s"
 io_queues = 8
+doorbell_buffer = true
 arbitration = { kind = "weighted", high = 3 }
 [drive.ftl]
 over_provisioning = 0.28
@@ -171,7 +172,7 @@ hot_cold = false
     assert_eq!((suspend.suspend, suspend.max_per_operation), (Nanos(20_000), 3));
     assert_eq!(c.write_buffer, WriteBuffer::PowerLossProtected { bytes: 4 << 20 });
     assert_eq!(c.controller.fetch, Nanos(500));
-    assert_eq!(c.controller.io_queues, 8);
+    assert_eq!((c.controller.io_queues, c.controller.doorbell_buffer), (8, true));
     assert!(matches!(c.controller.arbitration, Arbitration::Weighted { high: 3, low: 1, .. }));
     assert_eq!((c.ftl.victim_policy, c.ftl.hot_cold), (VictimPolicyKind::Fifo, false));
 }

@@ -1,0 +1,538 @@
+//! [`Bounce`]: registered memory through which payloads go that lists of pages cannot name (NVMe
+//! section 4.3: an entry after the first is a page's address, the first a dword's).
+//!
+//! A transfer takes as many pages as it has bytes for, whichever are free. Guarantees: there are
+//! pages enough for the longest transfer, so that a queue with nothing outstanding takes any; memory
+//! is bounded, and who finds too little of it is told to come again, which he can as soon as another
+//! command has ended; pages are given to nobody else before the drive has let go of them; nothing is
+//! allocated per command.
+
+use std::sync::Arc;
+
+use nvme::Status;
+use ring::{AddressSpace, Iova, PAGE, Port, Region};
+
+use crate::{DriverError, Payload, Segment};
+
+/// Pages at least, whatever the longest transfer is: 64 KiB.
+const LEAST_PAGES: usize = 16;
+/// The end of a list of pages.
+const NONE: u16 = u16::MAX;
+
+/// What has gone through a queue's [`Bounce`] memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BounceStats {
+    /// Commands whose data was copied.
+    pub commands: u64,
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// Commands that were sent away because too few pages were free.
+    pub busy: u64,
+}
+
+/// What a command holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    first: u16,
+    data: Payload,
+    bytes: u32,
+    /// Whether the drive writes to the pages.
+    reads: bool,
+}
+
+/// The memory of one queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounce {
+    region: Arc<Region>,
+    at: Iova,
+    /// The first free page, and of each page the one that follows it in its list.
+    free: u16,
+    left: usize,
+    next: Box<[u16]>,
+    held: Box<[Option<Held>]>,
+    stats: BounceStats,
+}
+
+/// Pages of memory for transfers of `max_bytes` at most.
+fn pages_for(max_bytes: u64) -> usize {
+    max_bytes.div_ceil(PAGE as u64).clamp(LEAST_PAGES as u64, u64::from(NONE)) as usize
+}
+
+/// The pieces of a payload in memory, in order.
+struct Pieces<'a> {
+    memory: &'a AddressSpace,
+    /// Where the next entry of the table is.
+    table: Iova,
+    left: u16,
+    /// Of a payload in one piece.
+    single: Option<Segment>,
+}
+
+impl<'a> Pieces<'a> {
+    fn of(memory: &'a AddressSpace, data: Payload, bytes: u32) -> Pieces<'a> {
+        let (table, left, single) = match data {
+            Payload::At(at) => (Iova(0), 0, Some(Segment { at: Some(at), bytes })),
+            Payload::BitBucket => (Iova(0), 0, Some(Segment { at: None, bytes })),
+            Payload::Scattered { table, segments } => (table, segments, None),
+        };
+        Pieces { memory, table, left, single }
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Result<Segment, Status>;
+
+    fn next(&mut self) -> Option<Result<Segment, Status>> {
+        if let Some(single) = self.single.take() {
+            return Some(Ok(single));
+        }
+        self.left = self.left.checked_sub(1)?;
+        let mut entry = [0; Segment::BYTES];
+        if self.memory.read(self.table, &mut entry).is_err() {
+            self.left = 0;
+            return Some(Err(Status::DATA_TRANSFER_ERROR));
+        }
+        self.table = self.table.offset(Segment::BYTES as u64);
+        let ([low, high], _) = entry.as_chunks::<8>() else {
+            return Some(Err(Status::SGL_TYPE_INVALID));
+        };
+        let words = [u64::from_le_bytes(*low), u64::from_le_bytes(*high)];
+        Some(Segment::decode(words).ok_or(Status::SGL_TYPE_INVALID))
+    }
+}
+
+/// How a scattered payload can be named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// By a list of so many pages: each piece but the first begins with a page, each but the last
+    /// ends with one.
+    Pages(usize),
+    /// By a table of pieces that are all memory.
+    Memory,
+    /// Neither: some bytes of it go nowhere.
+    Holes,
+}
+
+/// Checks a scattered payload of `bytes` bytes and says what shape it has.
+///
+/// # Errors
+/// How a drive that reads the table would end the command: [`Status::DATA_TRANSFER_ERROR`] for what is
+/// not registered, [`Status::SGL_LENGTH_INVALID`] for more or fewer bytes, [`Status::SGL_TYPE_INVALID`].
+pub(crate) fn shape(
+    memory: &AddressSpace,
+    table: Iova,
+    segments: u16,
+    bytes: u32,
+) -> Result<Shape, Status> {
+    let page = PAGE as u64;
+    let (mut done, mut pages) = (0u64, Some(0u64));
+    let (mut holes, mut first) = (false, true);
+    for piece in Pieces::of(memory, Payload::Scattered { table, segments }, bytes) {
+        let Segment { at, bytes: len } = piece?;
+        let len = u64::from(len);
+        done += len;
+        let Some(at) = at else {
+            (holes, pages, first) = (true, None, false);
+            continue;
+        };
+        memory.find(at, len).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        let begins = if first { at.0.is_multiple_of(4) } else { at.0.is_multiple_of(page) };
+        let ends = done == u64::from(bytes) || (at.0 + len).is_multiple_of(page);
+        pages = pages
+            .filter(|_| begins && ends && len > 0)
+            .map(|count| count + (at.0 % page + len).div_ceil(page));
+        first = false;
+    }
+    if done != u64::from(bytes) {
+        return Err(Status::SGL_LENGTH_INVALID);
+    }
+    Ok(match (pages, holes) {
+        (Some(pages), _) => Shape::Pages(pages as usize),
+        (None, false) => Shape::Memory,
+        (None, true) => Shape::Holes,
+    })
+}
+
+/// The pages of a payload of the [shape](Shape::Pages) of pages: the first from where it begins.
+pub(crate) fn pages_of(
+    memory: &AddressSpace,
+    table: Iova,
+    segments: u16,
+) -> impl Iterator<Item = u64> {
+    let page = PAGE as u64;
+    let pieces = Pieces::of(memory, Payload::Scattered { table, segments }, 0).flatten();
+    pieces.filter_map(|piece| Some((piece.at?.0, u64::from(piece.bytes)))).flat_map(
+        move |(at, len)| {
+            let begin = at - at % page;
+            (0..(at % page + len).div_ceil(page)).map(move |i| at.max(begin + i * page))
+        },
+    )
+}
+
+impl Bounce {
+    /// Memory for transfers of `max_bytes` at most, registered with `port`, for `tags` tags.
+    ///
+    /// # Errors
+    /// [`DriverError::Register`].
+    pub(crate) fn new(port: &Port, tags: usize, max_bytes: u64) -> Result<Bounce, DriverError> {
+        let pages = pages_for(max_bytes);
+        let (region, at) = port.memory().provide(pages * PAGE)?;
+        let mut bounce = Bounce {
+            region,
+            at,
+            free: NONE,
+            left: 0,
+            next: vec![NONE; pages].into(),
+            held: vec![None; tags].into(),
+            stats: BounceStats::default(),
+        };
+        bounce.clear();
+        Ok(bounce)
+    }
+
+    /// Whether there are pages for transfers of `max_bytes`.
+    pub(crate) fn suits(&self, max_bytes: u64) -> bool {
+        self.next.len() >= pages_for(max_bytes)
+    }
+
+    /// What has gone through it.
+    pub(crate) fn stats(&self) -> BounceStats {
+        self.stats
+    }
+
+    /// All pages are free: the drive has forgotten every command.
+    pub(crate) fn clear(&mut self) {
+        let pages = self.next.len();
+        for (page, next) in self.next.iter_mut().enumerate() {
+            *next = if page + 1 < pages { page as u16 + 1 } else { NONE };
+        }
+        (self.free, self.left) = (0, pages);
+        self.held.fill(None);
+    }
+
+    /// Becomes another queue's, with nothing counted.
+    pub(crate) fn renew(&mut self) {
+        self.clear();
+        self.stats = BounceStats::default();
+    }
+
+    fn page_at(&self, page: u16) -> u64 {
+        self.at.0 + u64::from(page) * PAGE as u64
+    }
+
+    /// Takes pages for the command of `tag`, which transfers `bytes` bytes, and copies what it
+    /// writes. `None` when too few are free.
+    ///
+    /// # Errors
+    /// How the command would end: memory that is not registered, a table that says something else
+    /// than `bytes`.
+    pub(crate) fn take(
+        &mut self,
+        memory: &AddressSpace,
+        tag: u16,
+        (data, bytes): (Payload, u32),
+        reads: bool,
+    ) -> Result<Option<()>, Status> {
+        let pages = (bytes as usize).div_ceil(PAGE);
+        match data {
+            Payload::At(at) => {
+                memory.find(at, bytes.into()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+            }
+            Payload::Scattered { table, segments } => {
+                shape(memory, table, segments, bytes)?;
+            }
+            Payload::BitBucket => {}
+        }
+        if usize::from(tag) >= self.held.len() || pages == 0 || pages > self.next.len() {
+            return Err(Status::INVALID_FIELD);
+        }
+        // One that the owner has taken back.
+        self.give_back(tag);
+        if pages > self.left {
+            self.stats.busy += 1;
+            return Ok(None);
+        }
+        let first = self.free;
+        let mut last = first;
+        for _ in 1..pages {
+            last = self.next[usize::from(last)];
+        }
+        self.free = std::mem::replace(&mut self.next[usize::from(last)], NONE);
+        self.left -= pages;
+        let held = Held { first, data, bytes, reads };
+        self.held[usize::from(tag)] = Some(held);
+        if !reads {
+            self.copy(memory, held);
+        }
+        self.stats.commands += 1;
+        self.stats.bytes += u64::from(bytes);
+        Ok(Some(()))
+    }
+
+    /// The pages of a command, in order.
+    pub(crate) fn pages(&self, tag: u16) -> impl Iterator<Item = u64> {
+        let held = self.held.get(usize::from(tag)).and_then(Option::as_ref);
+        let first = held.map(|held| held.first);
+        std::iter::successors(first, |page| {
+            Some(self.next[usize::from(*page)]).filter(|next| *next != NONE)
+        })
+        .map(|page| self.page_at(page))
+    }
+
+    /// The command of `tag` has ended, or was not sent: what it has read is copied if it was
+    /// successful, and its pages are free.
+    pub(crate) fn end(&mut self, memory: &AddressSpace, tag: u16, successful: bool) {
+        if let Some(held) = self.held.get(usize::from(tag)).copied().flatten() {
+            if held.reads && successful {
+                self.copy(memory, held);
+            }
+            self.give_back(tag);
+        }
+    }
+
+    fn give_back(&mut self, tag: u16) {
+        let Some(held) = self.held[usize::from(tag)].take() else { return };
+        let (mut last, mut pages) = (held.first, 1);
+        while self.next[usize::from(last)] != NONE {
+            last = self.next[usize::from(last)];
+            pages += 1;
+        }
+        self.next[usize::from(last)] = self.free;
+        self.free = held.first;
+        self.left += pages;
+    }
+
+    /// Copies between a command's pages and its payload. What of the payload is not what it was when
+    /// the command was bound is left out.
+    fn copy(&self, memory: &AddressSpace, Held { first, data, bytes, reads }: Held) {
+        let (mut page, mut within, mut left) = (first, 0, bytes as usize);
+        for piece in Pieces::of(memory, data, bytes) {
+            let Ok(Segment { at, bytes: len }) = piece else { return };
+            let mut len = (len as usize).min(left);
+            left -= len;
+            let mut place = match at.map(|at| memory.find(at, len as u64)) {
+                None => None,
+                Some(Ok(buffer)) => Some((buffer.region, buffer.offset)),
+                Some(Err(_)) => return,
+            };
+            while len > 0 {
+                if within == PAGE {
+                    page = self.next[usize::from(page)];
+                    if page == NONE {
+                        return;
+                    }
+                    within = 0;
+                }
+                let now = len.min(PAGE - within);
+                let ours = usize::from(page) * PAGE + within;
+                if let Some((region, offset)) = &mut place {
+                    match reads {
+                        true => Region::copy(&self.region, ours, region, *offset, now),
+                        false => Region::copy(region, *offset, &self.region, ours, now),
+                    }
+                    *offset += now;
+                }
+                within += now;
+                len -= now;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rng::Rng;
+
+    use super::*;
+
+    fn seed(default: u64) -> u64 {
+        let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok());
+        let seed = seed.unwrap_or(default);
+        println!("SLUICE_SEED={seed}");
+        seed
+    }
+
+    fn put(port: &Port, table: Iova, pieces: &[Segment]) -> Payload {
+        for (i, piece) in pieces.iter().enumerate() {
+            let bytes: Vec<u8> = piece.encode().iter().flat_map(|w| w.to_le_bytes()).collect();
+            let found = port.memory().find(table.offset(16 * i as u64), 16).unwrap();
+            found.region.write(found.offset, &bytes);
+        }
+        Payload::Scattered { table, segments: pieces.len() as u16 }
+    }
+
+    fn piece(at: Iova, bytes: u32) -> Segment {
+        Segment { at: Some(at), bytes }
+    }
+
+    #[test]
+    fn shapes_are_told_apart() {
+        let port = Port::new().unwrap();
+        let (_, data) = port.memory().provide(1 << 20).unwrap();
+        let (_, table) = port.memory().provide(PAGE).unwrap();
+        let say = |pieces: &[Segment], bytes| {
+            let Payload::Scattered { table, segments } = put(&port, table, pieces) else {
+                panic!("scattered")
+            };
+            shape(port.memory(), table, segments, bytes)
+        };
+        let hole = |bytes| Segment { at: None, bytes };
+        let (a, b, c) = (data.offset(512), data.offset(0x3000), data.offset(0x9000));
+        assert_eq!(
+            say(&[piece(a, 3584), piece(b, 8192), piece(c, 512)], 12288),
+            Ok(Shape::Pages(4))
+        );
+        assert_eq!(say(&[piece(a, 512)], 512), Ok(Shape::Pages(1)));
+        assert_eq!(say(&[piece(data.offset(2), 510)], 510), Ok(Shape::Memory), "no dword");
+        assert_eq!(say(&[piece(a, 512), piece(b, 512)], 1024), Ok(Shape::Memory), "ends early");
+        assert_eq!(say(&[piece(b, 4096), piece(a, 512)], 4608), Ok(Shape::Memory), "begins late");
+        assert_eq!(say(&[piece(b, 0), piece(b, 512)], 512), Ok(Shape::Memory), "an empty piece");
+        assert_eq!(say(&[piece(b, 4096), hole(512)], 4608), Ok(Shape::Holes));
+        assert_eq!(say(&[piece(b, 4096)], 4608), Err(Status::SGL_LENGTH_INVALID));
+        assert_eq!(say(&[piece(b, 4096)], 512), Err(Status::SGL_LENGTH_INVALID));
+        assert_eq!(say(&[piece(Iova(1 << 50), 512)], 512), Err(Status::DATA_TRANSFER_ERROR));
+        assert_eq!(
+            shape(port.memory(), Iova(1 << 50), 1, 512),
+            Err(Status::DATA_TRANSFER_ERROR),
+            "no table"
+        );
+        let found = port.memory().find(table, 16).unwrap();
+        found.region.write(found.offset, &[0xff; 16]);
+        assert_eq!(shape(port.memory(), table, 1, 512), Err(Status::SGL_TYPE_INVALID));
+        let Payload::Scattered { table, segments } =
+            put(&port, table, &[piece(a, 3584), piece(b, 8192)])
+        else {
+            panic!("scattered")
+        };
+        let pages: Vec<u64> = pages_of(port.memory(), table, segments).collect();
+        assert_eq!(pages, [a.0, b.0, b.0 + 4096]);
+    }
+
+    /// Random commands take pages, end well or badly or are forgotten; every byte is where it belongs,
+    /// no page is two commands', and none is lost.
+    #[test]
+    fn bytes_go_where_they_belong_and_pages_come_back() {
+        const TAGS: usize = 6;
+        const MOST: u64 = 96 << 10;
+        let seed = seed(31);
+        let mut rng = Rng::new(seed);
+        let port = Port::new().unwrap();
+        let memory = port.memory();
+        let (data, data_at) = memory.provide(TAGS * (128 << 10)).unwrap();
+        let (_, tables) = memory.provide(TAGS * PAGE).unwrap();
+        let mut bounce = Bounce::new(&port, TAGS, MOST).unwrap();
+        let mut under_way: Vec<Option<(Vec<Segment>, u32, bool)>> = vec![None; TAGS];
+        let mut busy = 0;
+        for round in 0..20_000u32 {
+            let tag = rng.below(TAGS as u64) as usize;
+            if let Some((pieces, bytes, reads)) = under_way[tag].take() {
+                let pages: Vec<u64> = bounce.pages(tag as u16).collect();
+                assert_eq!(pages.len(), (bytes as usize).div_ceil(PAGE), "seed {seed}");
+                // What the drive does: it finds what was written, or leaves something.
+                let byte = round as u8;
+                let mut left = bytes as usize;
+                let mut seen = Vec::new();
+                for page in &pages {
+                    let found = memory.find(Iova(*page), PAGE as u64).unwrap();
+                    let now = left.min(PAGE);
+                    let mut bytes = vec![byte; now];
+                    match reads {
+                        true => found.region.write(found.offset, &bytes),
+                        false => found.region.read(found.offset, &mut bytes),
+                    }
+                    seen.extend(bytes);
+                    left -= now;
+                }
+                let good = rng.below(4) > 0;
+                bounce.end(memory, tag as u16, good);
+                let mut at = 0;
+                for piece in pieces {
+                    let mut bytes = vec![0; piece.bytes as usize];
+                    if let Some(place) = piece.at {
+                        memory.read(place, &mut bytes).unwrap();
+                        let wanted = match (reads, good) {
+                            (true, true) => vec![byte; bytes.len()],
+                            (true, false) => vec![tag as u8 ^ 0x80; bytes.len()],
+                            (false, _) => seen[at..at + bytes.len()].to_vec(),
+                        };
+                        assert!(bytes == wanted, "seed {seed}, round {round}");
+                    }
+                    at += bytes.len();
+                }
+                continue;
+            }
+            if rng.below(200) == 0 {
+                bounce.clear();
+                under_way.fill(None);
+                continue;
+            }
+            let base = tag * (128 << 10);
+            data.fill(base, 128 << 10, tag as u8 ^ 0x80);
+            let (mut pieces, mut bytes, mut offset) = (Vec::new(), 0u32, base as u64);
+            let most = 1 + rng.below(MOST);
+            let one = rng.below(3) == 0;
+            while u64::from(bytes) < most && pieces.len() < 32 {
+                let len =
+                    if one { most } else { (1 + rng.below(9000)).min(most - u64::from(bytes)) };
+                offset += rng.below(60);
+                let hole = !one && rng.below(6) == 0;
+                pieces.push(Segment {
+                    at: (!hole).then(|| data_at.offset(offset)),
+                    bytes: len as u32,
+                });
+                offset += len;
+                bytes += len as u32;
+            }
+            let reads = rng.below(2) == 0;
+            if !reads {
+                // Bytes that tell where they are.
+                for i in (0..128 << 10).step_by(512) {
+                    data.write(base + i, &rng.below(u64::MAX).to_le_bytes());
+                }
+            }
+            let payload = match one {
+                true => Payload::At(pieces[0].at.unwrap()),
+                false => put(&port, tables.offset((tag * PAGE) as u64), &pieces),
+            };
+            let free = bounce.left;
+            match bounce.take(memory, tag as u16, (payload, bytes), reads).unwrap() {
+                Some(()) => under_way[tag] = Some((pieces, bytes, reads)),
+                None => {
+                    assert!((bytes as usize).div_ceil(PAGE) > free, "seed {seed}");
+                    assert!(under_way.iter().any(Option::is_some), "seed {seed}: alone, and busy");
+                    busy += 1;
+                }
+            }
+            let all: Vec<u64> =
+                (0..TAGS as u16).flat_map(|t| bounce.pages(t).collect::<Vec<_>>()).collect();
+            let mut once = all.clone();
+            once.sort_unstable();
+            once.dedup();
+            assert_eq!(once.len(), all.len(), "seed {seed}: a page of two");
+            assert_eq!(all.len() + bounce.left, bounce.next.len(), "seed {seed}");
+        }
+        assert!(busy > 100, "{busy}");
+        assert_eq!(bounce.stats().busy, busy);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let port = Port::new().unwrap();
+        let (_, at) = port.memory().provide(1 << 16).unwrap();
+        let mut bounce = Bounce::new(&port, 2, 512).unwrap();
+        assert!(bounce.suits(64 << 10) && !bounce.suits((64 << 10) + 1));
+        let mut take = |tag, data, bytes| bounce.take(port.memory(), tag, (data, bytes), false);
+        let nowhere = Payload::At(Iova(1 << 50));
+        assert_eq!(take(0, nowhere, 512), Err(Status::DATA_TRANSFER_ERROR));
+        assert_eq!(take(0, Payload::At(at), 0), Err(Status::INVALID_FIELD));
+        assert_eq!(take(2, Payload::At(at), 512), Err(Status::INVALID_FIELD), "no such tag");
+        assert_eq!(take(0, Payload::BitBucket, 1 << 20), Err(Status::INVALID_FIELD), "too long");
+        assert_eq!(take(0, Payload::At(at.offset(1)), 512), Ok(Some(())));
+        assert_eq!(bounce.stats(), BounceStats { commands: 1, bytes: 512, busy: 0 });
+        // A tag that its owner took back begins anew.
+        assert_eq!(bounce.take(port.memory(), 0, (Payload::At(at), 1 << 16), true), Ok(Some(())));
+        bounce.end(port.memory(), 0, false);
+        bounce.end(port.memory(), 0, true);
+        assert_eq!(bounce.left, 16);
+    }
+}
