@@ -19,7 +19,7 @@ const LEAST_PAGES: usize = 16;
 /// The end of a list of pages.
 const NONE: u16 = u16::MAX;
 
-/// What has gone through a queue's [`Bounce`] memory.
+/// What has gone through a queue's bounce memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BounceStats {
     /// Commands whose data was copied.
