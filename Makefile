@@ -42,10 +42,9 @@ fio-engine: capi ## build libfio_sluice.so against the source package of the fio
 test: test-packages ## install what the tests need, and run them
 	$(CARGO) test --workspace
 
-# The cuts under programs alone are 3,200: an hour or two on two cores.
 test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, and 15,000 of the translation layer (hours)
-	$(CARGO) test --workspace --release -- --include-ignored
-	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --release --package sluice-ftl --test oracle
+	$(CARGO) test --workspace --profile long -- --include-ignored
+	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --profile long --package sluice-ftl --test oracle
 
 test-fio: test-packages ## fio on the library, through the engine built for it
 	$(CARGO) test --package sluice-capi --test fio -- --include-ignored

@@ -44,6 +44,9 @@ fn the_same_run_has_the_same_bytes_and_shards_add_up() {
         assert_eq!(first["sluice"]["failures"].as_array().map(Vec::len), Some(0));
         let each = drive["shards"].as_array().unwrap();
         assert_eq!(each.len(), shards as usize);
+        let labels: Vec<bool> = each.iter().map(|shard| shard["label"].is_object()).collect();
+        let first_alone: Vec<bool> = (0..shards).map(|shard| shard == 0).collect();
+        assert_eq!(labels, first_alone, "one of {shards} looks after the label");
         let sum = |key: &str| each.iter().map(|s| number(&s[key])).sum::<u64>();
         for key in ["user_sectors_written", "user_sectors_read", "padding_sectors", "flushes"] {
             assert_eq!(sum(key), number(&drive["ftl"][key]), "{shards} shards, {key}");

@@ -1,6 +1,7 @@
 //! An outcome as JSON: fio's result format, with Sluice's own section beside it.
 
 use drive::{CareStats, DriveStats, HintStats, NotificationStats};
+use lightnvm::LabelHealth;
 use serde_json::{Map, Value, json};
 use workload::RunResult;
 
@@ -197,6 +198,22 @@ fn shard(s: &ShardCounts) -> Value {
         },
         "media_events": health.events,
         "lines_moved_for_events": health.moves,
+        "label": s.label.as_ref().map(label),
+    })
+}
+
+/// What the shard that looks after the label of all of them found and did.
+fn label(l: &LabelHealth) -> Value {
+    json!({
+        "generation": l.generation,
+        "copies": l.copies,
+        "copies_lost": l.lost,
+        "rounds": l.rounds,
+        "sectors_read": l.reads,
+        "renewals": l.renewals,
+        "renewals_without_room": l.stuck,
+        "erases": l.erases,
+        "failures": l.failures,
     })
 }
 

@@ -10,7 +10,7 @@ use clock::{Component, Nanos, Waker};
 use driver::{Controller, DriverError};
 use ftl::FtlStats;
 use lightnvm::core::ScrubConfig;
-use lightnvm::{PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError};
+use lightnvm::{LabelHealth, PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError};
 use ring::AddressSpace;
 use workload::job_of_tag;
 
@@ -25,6 +25,8 @@ pub struct ShardCounts {
     pub core: ShardStats,
     /// What was heard of its media, and done about it.
     pub health: PblkHealth,
+    /// How the label of the device is, of the shard that looks after it.
+    pub label: Option<LabelHealth>,
 }
 
 impl ShardCounts {
@@ -35,11 +37,12 @@ impl ShardCounts {
             free_lines: ftl.free_lines(),
             core: *handle.stats(),
             health: handle.health(),
+            label: handle.label_health(),
         }
     }
 
-    /// What happened since an earlier reading; `free_lines` is that of now, and `health` what there was
-    /// since the device was opened.
+    /// What happened since an earlier reading; `free_lines` is that of now, `health` and `label` what
+    /// there was since the device was opened.
     #[must_use]
     pub fn since(&self, earlier: &ShardCounts) -> ShardCounts {
         let (now, then) = (self.core, earlier.core);

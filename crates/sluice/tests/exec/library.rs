@@ -1,6 +1,5 @@
 //! The library that goes into programs, built for the tests.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::Once;
 
@@ -16,12 +15,11 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 pub(crate) fn build() {
     static BUILD: Once = Once::new();
     BUILD.call_once(|| {
-        let target = Path::new(SLUICE).parent().and_then(Path::parent).unwrap();
+        let (target, profile) = SLUICE.strip_suffix("/sluice").unwrap().rsplit_once('/').unwrap();
+        let profile = if profile == "debug" { "dev" } else { profile };
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "sluice-preload", "--target-dir"]).arg(target);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
+        cargo.args(["build", "--quiet", "--package", "sluice-preload"]);
+        cargo.args(["--target-dir", target, "--profile", profile]);
         let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
         assert!(built.status.success(), "{}", text(&built.stderr));
     });

@@ -11,7 +11,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rng::Rng;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper,
+    waitpgid,
+};
 
 use crate::library::{SLUICE, build, text};
 
@@ -77,6 +80,8 @@ impl Bed {
     /// With a new volume.
     pub(crate) fn new(cut: Cut) -> Bed {
         build();
+        // Whoever loses its parent is waited for here, at once; who knows when the machine's first process would.
+        set_child_subreaper(Some(getpid())).unwrap();
         let mut bed = Bed { cut, dir: directory(), at: tempfile::tempdir().unwrap(), server: None };
         if cut == Cut::Service {
             File::create(bed.path("disk.img")).unwrap().set_len(160 << 20).unwrap();
@@ -263,8 +268,11 @@ impl Running<'_> {
     pub(crate) fn ends(mut self) {
         let begun = Instant::now();
         let group = Pid::from_child(&self.child);
+        let orphan_ends =
+            || waitpgid(group, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some());
         // The service first, so that its number is nobody else's group meanwhile.
         while self.child.try_wait().unwrap().is_none()
+            || orphan_ends()
             || rustix::process::test_kill_process_group(group).is_ok()
         {
             let hangs = begun.elapsed() > PATIENCE;
