@@ -4,7 +4,7 @@ use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use slots::Op;
 
 use crate::session::{Slot, call};
-use crate::{Errno, count, fail, real, status, table};
+use crate::{Errno, count, fail, real, status, streams, table};
 
 /// Bytes of one call at most, as on Linux.
 const BYTES_MAX: usize = 0x7fff_f000;
@@ -230,7 +230,10 @@ interpose! {
     fn [lseek lseek64] (fd: c_int, to: off_t, whence: c_int) -> off_t {
         match table::handle(fd) {
             None => real::lseek()(fd, to, whence),
-            Some(handle) => count(call(Op::Seek, handle, [to as u64, whence as u64, 0, 0])) as off_t,
+            Some(handle) => {
+                streams::moved(fd);
+                count(call(Op::Seek, handle, [to as u64, whence as u64, 0, 0])) as off_t
+            }
         }
     }
     fn [fsync] (fd: c_int) -> c_int {

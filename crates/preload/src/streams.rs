@@ -2,7 +2,7 @@
 //! and `fileno` is answered here.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use slots::Op;
@@ -19,6 +19,10 @@ const STREAMS: usize = 1024;
 static FILES: [AtomicPtr<FILE>; STREAMS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; STREAMS];
 static DESCRIPTORS: [AtomicI32; STREAMS] = [const { AtomicI32::new(-1) }; STREAMS];
+/// Where the open file of a stream that is read from is, or [`UNKNOWN`]: `ftell` asks each time, and programs ask `ftell` for
+/// every line. The C library's own streams remember it as well.
+static OFFSETS: [AtomicI64; STREAMS] = [const { AtomicI64::new(UNKNOWN) }; STREAMS];
+const UNKNOWN: i64 = -1;
 /// The place is taken, without a descriptor.
 const GONE: c_int = -2;
 /// Places that were ever used.
@@ -43,11 +47,20 @@ fn handle(cookie: *mut c_void) -> Result<u64, Errno> {
 
 unsafe extern "C" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> ssize_t {
     let parts = std::iter::once((to.cast(), len));
-    count(handle(cookie).and_then(|handle| read_into(handle, parts, From::Here)))
+    let read = handle(cookie).and_then(|handle| read_into(handle, parts, From::Here));
+    let offset = &OFFSETS[cookie as usize];
+    match (offset.load(Ordering::Relaxed), &read) {
+        (UNKNOWN, _) => {}
+        (at, Ok(len)) => offset.store(at + len, Ordering::Relaxed),
+        (_, Err(_)) => offset.store(UNKNOWN, Ordering::Relaxed),
+    }
+    count(read)
 }
 
 unsafe extern "C" fn write(cookie: *mut c_void, bytes: *const c_char, len: size_t) -> ssize_t {
     let parts = std::iter::once((bytes.cast(), len));
+    // It may go to the end, wherever that is.
+    OFFSETS[cookie as usize].store(UNKNOWN, Ordering::Relaxed);
     match handle(cookie).and_then(|handle| write_from(handle, parts, From::Here)) {
         Ok(done) => done as ssize_t,
         // The C library takes 0 for an error here, and a negative number for a count.
@@ -59,10 +72,18 @@ unsafe extern "C" fn write(cookie: *mut c_void, bytes: *const c_char, len: size_
 }
 
 unsafe extern "C" fn seek(cookie: *mut c_void, to: *mut off64_t, whence: c_int) -> c_int {
+    let offset = &OFFSETS[cookie as usize];
+    let known = offset.load(Ordering::Relaxed);
+    if (*to, whence) == (0, libc::SEEK_CUR) && known != UNKNOWN {
+        *to = known;
+        return 0;
+    }
+    offset.store(UNKNOWN, Ordering::Relaxed);
     let sought =
         handle(cookie).and_then(|handle| call(Op::Seek, handle, [*to as u64, whence as u64, 0, 0]));
     match sought {
         Ok(at) => {
+            offset.store(at, Ordering::Relaxed);
             *to = at;
             0
         }
@@ -91,6 +112,15 @@ fn flags(mode: &[u8]) -> Result<c_int, Errno> {
     Ok(more.iter().filter(|(c, _)| mode.contains(c)).fold(flags, |all, (_, flag)| all | flag))
 }
 
+/// The open file was moved beside its streams.
+pub(crate) fn moved(fd: c_int) {
+    for (offset, of) in OFFSETS.iter().zip(&DESCRIPTORS).take(USED.load(Ordering::Acquire)) {
+        if of.load(Ordering::Relaxed) == fd {
+            offset.store(UNKNOWN, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A stream over a descriptor of the volume.
 unsafe fn stream(fd: c_int, mode: *const c_char) -> Result<*mut FILE, Errno> {
     let free = |i: &usize| {
@@ -99,6 +129,7 @@ unsafe fn stream(fd: c_int, mode: *const c_char) -> Result<*mut FILE, Errno> {
     };
     let index = (0..STREAMS).find(free).ok_or(libc::EMFILE)?;
     USED.fetch_max(index + 1, Ordering::AcqRel);
+    OFFSETS[index].store(UNKNOWN, Ordering::Relaxed);
     let functions =
         Functions { read: Some(read), write: Some(write), seek: Some(seek), close: Some(close) };
     let file = fopencookie(index as *mut c_void, mode, functions);

@@ -10,7 +10,9 @@ use clock::{Component, Nanos, Waker};
 use driver::{Controller, DriverError};
 use ftl::FtlStats;
 use lightnvm::core::ScrubConfig;
-use lightnvm::{LabelHealth, PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError};
+use lightnvm::{
+    LabelHealth, PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError,
+};
 use ring::AddressSpace;
 use workload::job_of_tag;
 

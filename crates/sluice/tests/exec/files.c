@@ -287,6 +287,26 @@ static void streams(void) {
     SHOW(fileno(f) == fd);
     SHOW(fclose(f));
     SHOW(close(fd));
+    f = fopen(in("stream"), "r+");
+    long at = 0, wrong = 0;
+    while (fgets(line, 100, f)) wrong += ftell(f) != (at += strlen(line));
+    SHOW(wrong);
+    SHOW(at);
+    SHOW(fseek(f, 100, SEEK_SET));
+    SHOW(ftell(f));
+    SHOW(fread(line, 1, 10, f));
+    SHOW(fflush(f));
+    SHOW(lseek(fileno(f), 0, SEEK_CUR));
+    SHOW(lseek(fileno(f), 500, SEEK_SET));
+    SHOW(ftell(f));
+    SHOW(fgetc(f));
+    SHOW(ftell(f));
+    SHOW(fseek(f, 0, SEEK_END));
+    SHOW(fputs("more", f) >= 0);
+    SHOW(ftell(f));
+    SHOW(fflush(f));
+    SHOW(ftell(f));
+    SHOW(fclose(f));
 }
 
 static void maps(void) {

@@ -35,6 +35,23 @@ fn every_call_is_as_on_the_host() {
 }
 
 #[test]
+fn a_stream_knows_where_it_is() {
+    let stage = Stage::new(16 << 20);
+    let (program, file) = (stage.compile("lines"), stage.path("at") + "/lines");
+    let out = stage.exec(&["sh", "-c", &format!("seq 100000 199999 > {file}")]);
+    assert!(out.status.success(), "{}", stage::text(&out.stderr));
+    let (disk, at) = (stage.path("disk.img"), stage.path("at"));
+    let out =
+        stage.sluice(&["exec", "--stats", "--volume", &disk, "--at", &at, "--", &program, &file]);
+    assert_eq!(stage::text(&out.stdout), "100000 lines, 700000 bytes\n");
+    let said = stage::text(&out.stderr);
+    let calls = said.split_once("sluice exec: ").and_then(|(_, rest)| rest.split_once(" calls"));
+    let calls: u64 = calls.expect(&said).0.parse().unwrap();
+    // Of 4 KiB each, not one for each line.
+    assert!(calls < 300, "{said}");
+}
+
+#[test]
 fn what_a_volume_does_not_have_is_refused_with_a_line() {
     let stage = Stage::new(16 << 20);
     let program = stage.compile("refused");
