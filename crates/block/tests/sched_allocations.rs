@@ -1,52 +1,10 @@
 //! What schedulers ask of the allocator: nothing in steady state, and little after a spike.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use clock::Nanos;
 use sluice_block::sched::{
     DirectionLimits, GroupLimits, LimitsConfig, Rate, Scheduler, SchedulerConfig, Scheduling,
 };
 use sluice_block::{Group, Op, Payload, Request, Staged, Submitter};
-
-/// The system's allocator, counting what each thread asks for.
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-    static BYTES: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(bytes: i64, calls: u64) {
-    // A thread that is ending has no counters any more, and nobody looks at them.
-    let _ = CALLS.try_with(|c| c.set(c.get() + calls));
-    let _ = BYTES.try_with(|b| b.set(b.get() + bytes));
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing, because
-// the counters are constants without destructors.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64, 1);
-        // SAFETY: the caller's promises are those of the allocator that is called.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64), 1);
-        // SAFETY: as above.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count(new_size as i64 - layout.size() as i64, 1);
-        // SAFETY: as above.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const DEPTH: u16 = 32;
 
@@ -116,12 +74,22 @@ fn steady_state_does_not_allocate() {
             let mut scheduler = scheduling.build(DEPTH).unwrap();
             let mut given = Vec::with_capacity(DEPTH.into());
             pass(scheduler.as_mut(), &mut given, waiting, 0, 20_000);
-            let before = CALLS.get();
-            pass(scheduler.as_mut(), &mut given, waiting, 20_000, 20_000);
-            let calls = CALLS.get() - before;
-            assert_eq!(calls, 0, "{} with {waiting} waiting", scheduling.scheduler.name());
+            let made = allocation_counter::measure(|| {
+                pass(scheduler.as_mut(), &mut given, waiting, 20_000, 20_000);
+            });
+            assert_eq!(
+                made.count_total,
+                0,
+                "{} with {waiting} waiting",
+                scheduling.scheduler.name()
+            );
         }
     }
+}
+
+/// Bytes that are allocated afterwards and were not before.
+fn kept(work: impl FnOnce()) -> i64 {
+    allocation_counter::measure(work).bytes_current
 }
 
 #[test]
@@ -129,25 +97,30 @@ fn memory_comes_back_after_a_spike() {
     for scheduling in schedulings() {
         let name = scheduling.scheduler.name();
         let mut given = Vec::with_capacity(DEPTH.into());
-        let before = BYTES.get();
-        let mut scheduler = scheduling.build(DEPTH).unwrap();
-        for tag in 0..100_000 {
-            scheduler.insert(Nanos::ZERO, request(tag));
-        }
-        let spike = BYTES.get() - before;
-        assert!(spike >= 100_000 * size_of::<Staged>() as i64);
-        let mut now = Nanos::ZERO;
-        while !scheduler.is_empty() {
-            now += Nanos(1_000_000);
-            while given.len() < DEPTH.into() {
-                let Some(staged) = scheduler.next(now) else { break };
-                given.push(staged);
+        let mut scheduler = None;
+        let spike = kept(|| {
+            let scheduler = scheduler.insert(scheduling.build(DEPTH).unwrap());
+            for tag in 0..100_000 {
+                scheduler.insert(Nanos::ZERO, request(tag));
             }
-            given.drain(..).for_each(|staged| scheduler.completed(now, &staged, Nanos(500)));
-        }
-        let drained = BYTES.get() - before;
-        pass(scheduler.as_mut(), &mut given, 0, 1_000_000_000, 20_000);
-        let after = BYTES.get() - before;
+        });
+        assert!(spike >= 100_000 * size_of::<Staged>() as i64);
+        let mut scheduler = scheduler.unwrap();
+        let drained = spike
+            + kept(|| {
+                let mut now = Nanos::ZERO;
+                while !scheduler.is_empty() {
+                    now += Nanos(1_000_000);
+                    while given.len() < DEPTH.into() {
+                        let Some(staged) = scheduler.next(now) else { break };
+                        given.push(staged);
+                    }
+                    let end = |staged: Staged| scheduler.completed(now, &staged, Nanos(500));
+                    given.drain(..).for_each(end);
+                }
+            });
+        let after =
+            drained + kept(|| pass(scheduler.as_mut(), &mut given, 0, 1_000_000_000, 20_000));
         println!(
             "{name}: {spike} bytes for 100,000, {drained} when drained, {after} a little later"
         );

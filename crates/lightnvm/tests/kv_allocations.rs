@@ -3,48 +3,22 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use clock::{Component, Nanos};
 use common::{OpenChannelDrive, geometry};
 use lightnvm::{Key, Kv, KvAnswer, KvConfig, KvRequest, Room};
 use ring::Region;
 
-struct Counting;
-
-thread_local! {
-    /// Of this thread alone: the test harness's own allocates when it likes.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is the system's allocator's; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, size: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(size) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, size: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(at, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Runs a request, and says how many allocations the target made for it.
 fn run(drive: &mut OpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {
-    let count = || ALLOCATIONS.get();
-    let (before, mut made) = (count(), 0);
-    kv.submit(Nanos(0), request).expect("room for a request");
-    made += count() - before;
+    let submit = || kv.submit(Nanos(0), request).expect("room for a request");
+    let mut made = allocation_counter::measure(submit).count_total;
     loop {
-        let before = count();
-        kv.poll(Nanos(0));
-        let done = kv.reap();
-        made += count() - before;
+        let mut done = None;
+        let poll = || {
+            kv.poll(Nanos(0));
+            done = kv.reap();
+        };
+        made += allocation_counter::measure(poll).count_total;
         if let Some(done) = done {
             assert!(matches!(done.result, Ok(KvAnswer::Done | KvAnswer::Value(100))), "{done:?}");
             return made;
