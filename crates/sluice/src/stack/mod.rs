@@ -6,6 +6,7 @@
 //! | `confined` | a stack on a part of its drive |
 //! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
 //! | [`shards`](Shards) | the ends of a pblk in shards, one per core, as one device |
+//! | `ends` | what each of several cores has of one device: jobs are dealt to them |
 //! | [`hands`](Hands) | a drive and what an application holds of it itself |
 //! | [`named`] | a target of a drive's partition table, found and given its chunks |
 //! | [`turns`](take_turns) | a host and a drive in virtual time |
@@ -14,6 +15,7 @@
 mod confined;
 mod cores;
 mod device;
+mod ends;
 mod hands;
 pub mod named;
 mod precondition;

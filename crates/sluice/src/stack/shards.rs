@@ -1,9 +1,6 @@
-//! [`Shards`]: the ends of a pblk in shards, one per core, as one device (LightNVM paper section 4.2.1).
-//!
-//! Whoever submits is dealt to a core, as by [`Cores`](super::Cores): job `i` to core `i` modulo the
-//! shards, by the part of the tag that names it. What a request touches of other cores' shards goes
-//! there through their rings. In virtual time all cores are here, and are polled in their order until
-//! none moves, so that how often somebody looks changes no result.
+//! [`Shards`]: the ends of a pblk in shards, one per core, as one device (LightNVM paper section 4.2.1):
+//! jobs are dealt to them ([`Ends`]). What a request touches of other cores' shards goes there through
+//! their rings.
 
 use block::{Busy, Completion, Device, Limits, Request};
 use clock::{Component, Nanos, Waker};
@@ -15,6 +12,8 @@ use lightnvm::{
 };
 use ring::AddressSpace;
 use workload::job_of_tag;
+
+use super::ends::Ends;
 
 /// What a shard and its core have done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,10 +62,7 @@ impl ShardCounts {
 /// All cores of a sharded device.
 #[derive(Debug)]
 pub struct Shards {
-    handles: Box<[ShardHandle]>,
-    /// A completion that the last poll found, if it has not been reaped.
-    found: Option<Completion>,
-    limits: Limits,
+    handles: Ends<ShardHandle>,
 }
 
 /// Why a drive cannot be opened in shards.
@@ -103,126 +99,93 @@ impl Shards {
         let chunks = controller.chunks(0, all, pump)?;
         let port = controller.port().clone();
         let opened = Sharded::open(&info, &chunks, queues, port, config, pump, keeps_data)?;
-        let handles: Box<[ShardHandle]> = opened.into_handles().into();
         let none = ShardedError::Shards { shards: config.shards, max: granted };
-        let limits = *handles.first().ok_or(none)?.limits();
-        Ok(Shards { handles, found: None, limits })
+        Ok(Shards { handles: Ends::new(opened.into_handles()).ok_or(none)? })
     }
 
     /// Each core's end, in order.
     pub fn handles(&self) -> &[ShardHandle] {
-        &self.handles
+        self.handles.all()
     }
 
     /// The same, to change them.
     pub fn handles_mut(&mut self) -> &mut [ShardHandle] {
-        &mut self.handles
+        self.handles.all_mut()
     }
 
     /// The cores' ends, for cores of their own. Nothing may be outstanding.
     pub fn into_handles(self) -> Vec<ShardHandle> {
-        self.handles.into()
+        self.handles.into_all()
     }
 
     /// What each shard has done.
     pub fn counts(&self) -> Vec<ShardCounts> {
-        self.handles.iter().map(ShardCounts::of).collect()
+        self.handles().iter().map(ShardCounts::of).collect()
     }
 
     /// Counters of all translation layers together.
     pub fn ftl_stats(&self) -> FtlStats {
-        let all = self.handles.iter().map(|h| *h.pblk().stats());
+        let all = self.handles().iter().map(|h| *h.pblk().stats());
         all.fold(FtlStats::default(), |sum, stats| sum.plus(&stats))
     }
 
     /// Free lines of all shards.
     pub fn free_lines(&self) -> f64 {
-        self.handles.iter().map(|h| h.pblk().ftl().free_lines()).sum()
+        self.handles().iter().map(|h| h.pblk().ftl().free_lines()).sum()
     }
 
     /// Looks after cold data at this rate, all shards together.
     pub(super) fn patrol(&mut self, config: ScrubConfig) {
-        let shards = self.handles.len().max(1) as u32;
+        let shards = self.handles().len().max(1) as u32;
         let sectors_per_sec = config.sectors_per_sec.div_ceil(shards);
-        for handle in &mut self.handles {
+        for handle in self.handles_mut() {
             handle.patrol(ScrubConfig { sectors_per_sec, ..config });
         }
     }
 
     /// Asks every shard for a checkpoint.
     pub fn checkpoint(&mut self) {
-        self.handles.iter_mut().for_each(ShardHandle::checkpoint);
+        self.handles_mut().iter_mut().for_each(ShardHandle::checkpoint);
     }
 
     /// Whether a shard is making one.
     pub fn is_checkpointing(&self) -> bool {
-        self.handles.iter().any(|h| h.pblk().ftl().is_checkpointing())
-    }
-
-    #[inline]
-    fn take(&mut self) -> Option<Completion> {
-        self.handles.iter_mut().find_map(Device::reap)
+        self.handles().iter().any(|h| h.pblk().ftl().is_checkpointing())
     }
 }
 
 impl Component for Shards {
-    /// Polls every core until none moves: what one has sent is another's to carry out.
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
-        let mut moved = false;
-        loop {
-            let mut again = false;
-            for handle in &mut self.handles {
-                again |= handle.poll(now);
-            }
-            if !again {
-                break;
-            }
-            moved = true;
-        }
-        if self.found.is_none() {
-            self.found = self.take();
-            moved |= self.found.is_some();
-        }
-        moved
+        self.handles.poll(now)
     }
 
     #[inline]
     fn deadline(&self) -> Nanos {
-        if self.found.is_some() {
-            return Nanos::ZERO;
-        }
-        self.handles.iter().map(Component::deadline).min().unwrap_or(Nanos::MAX)
+        self.handles.deadline()
     }
 }
 
 impl Device for Shards {
     fn limits(&self) -> &Limits {
-        &self.limits
+        self.handles.limits()
     }
 
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        // There is at least one.
-        let core = job_of_tag(request.tag) % self.handles.len();
-        self.handles[core].submit(now, request)
+        self.handles.of_job(job_of_tag(request.tag)).submit(now, request)
     }
 
     #[inline]
     fn reap(&mut self) -> Option<Completion> {
-        match self.found.take() {
-            Some(completion) => Some(completion),
-            None => self.take(),
-        }
+        self.handles.reap()
     }
 
     fn memory(&self) -> &AddressSpace {
-        self.handles[0].memory()
+        self.handles.memory()
     }
 
     fn set_waker(&mut self, waker: Waker) {
-        for handle in &mut self.handles {
-            handle.set_waker(waker.clone());
-        }
+        self.handles.set_waker(&waker);
     }
 }
