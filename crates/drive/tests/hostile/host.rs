@@ -1,0 +1,167 @@
+//! [`Host`]: rings and nothing in between, and the drives that it is connected to.
+
+use std::sync::Arc;
+
+use clock::{Component, Nanos};
+use drive::{Drive, DriveConfig, NullConfig, PersonalityKind};
+use media::{DataStore, MediaConfig, PcmConfig};
+use nvme::{AdminCommand, Cqe, QueuePriority, SglDescriptor, Sqe, Status};
+use ring::{CompletionHost, Iova, PAGE, Port, Region, SubmissionHost};
+
+use crate::common::{drive, nand};
+
+/// A host without a driver: rings and nothing in between.
+pub(crate) struct Host {
+    pub(crate) port: Arc<Port>,
+    pub(crate) memory: Arc<Region>,
+    pub(crate) at: Iova,
+    pub(crate) admin: (SubmissionHost, CompletionHost),
+    pub(crate) io: Option<(SubmissionHost, CompletionHost)>,
+    pub(crate) now: Nanos,
+    pub(crate) cid: u16,
+}
+
+pub(crate) const MEMORY: usize = 64 * PAGE;
+pub(crate) const DEPTH: u16 = 64;
+
+impl Host {
+    pub(crate) fn new(drive: &mut Drive) -> Host {
+        let port = drive.attach().unwrap();
+        let memory = Region::anonymous(MEMORY).unwrap();
+        let at = port.memory().register(&memory).unwrap();
+        let (sq, sq_depth) = port.admin_submission();
+        let (cq, cq_depth) = port.admin_completion();
+        let admin = (
+            SubmissionHost::open(&port, 0, sq, sq_depth).unwrap(),
+            CompletionHost::open(&port, 0, cq, cq_depth).unwrap(),
+        );
+        Host { port, memory, at, admin, io: None, now: Nanos::ZERO, cid: 0 }
+    }
+
+    /// A host with one queue pair.
+    pub(crate) fn with_queue(drive: &mut Drive) -> Host {
+        let mut host = Host::new(drive);
+        let rings = host.create(drive, 1, DEPTH, QueuePriority::Medium);
+        host.io = Some(rings);
+        host
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        drive: &mut Drive,
+        qid: u16,
+        depth: u16,
+        priority: QueuePriority,
+    ) -> (SubmissionHost, CompletionHost) {
+        let ring = Region::anonymous(8 * PAGE).unwrap();
+        let at = self.port.memory().register(&ring).unwrap();
+        let (entries, cq) = (u32::from(depth), at.offset(4 * PAGE as u64));
+        let create = AdminCommand::CreateCq { qid, entries, at: cq.0, vector: None };
+        assert_eq!(self.admin(drive, create.to_sqe()).status, Status::SUCCESS);
+        let create = AdminCommand::CreateSq { qid, entries, at: at.0, cqid: qid, priority };
+        assert_eq!(self.admin(drive, create.to_sqe()).status, Status::SUCCESS);
+        (
+            SubmissionHost::open(&self.port, qid, at, depth).unwrap(),
+            CompletionHost::open(&self.port, qid, cq, depth).unwrap(),
+        )
+    }
+
+    /// Lets the drive go on until nothing is left to happen.
+    pub(crate) fn drain(&mut self, drive: &mut Drive) {
+        loop {
+            while drive.poll(self.now) {}
+            match drive.deadline() {
+                Nanos::MAX => return,
+                at => self.now = self.now.max(at),
+            }
+        }
+    }
+
+    /// One admin command to its end.
+    pub(crate) fn admin(&mut self, drive: &mut Drive, mut sqe: Sqe) -> Cqe {
+        self.cid = self.cid.wrapping_add(1);
+        sqe.cid = self.cid.into();
+        let (sq, _) = &mut self.admin;
+        sq.push(&sqe).unwrap();
+        sq.ring();
+        self.drain(drive);
+        let (sq, cq) = &mut self.admin;
+        let cqe = cq.pop().expect("a completion");
+        assert!(cq.pop().is_none(), "one completion");
+        cq.release();
+        sq.fetched(cqe.sq_head);
+        assert_eq!(cqe.cid, self.cid);
+        cqe
+    }
+
+    pub(crate) fn submit(&mut self, mut sqe: Sqe) -> u16 {
+        self.cid = self.cid.wrapping_add(1);
+        sqe.cid = self.cid.into();
+        let (sq, _) = self.io.as_mut().unwrap();
+        sq.push(&sqe).unwrap();
+        sq.ring();
+        self.cid
+    }
+
+    pub(crate) fn reap(&mut self) -> Option<Cqe> {
+        let (sq, cq) = self.io.as_mut().unwrap();
+        let cqe = cq.pop()?;
+        cq.release();
+        sq.fetched(cqe.sq_head);
+        Some(cqe)
+    }
+
+    /// One I/O command to its end.
+    pub(crate) fn io(&mut self, drive: &mut Drive, sqe: Sqe) -> Cqe {
+        let cid = self.submit(sqe);
+        self.drain(drive);
+        let cqe = self.reap().expect("a completion");
+        assert!(self.reap().is_none(), "one completion");
+        assert_eq!((cqe.cid, cqe.sq_id), (cid, 1));
+        cqe
+    }
+
+    pub(crate) fn block(&self, page: u64, length: u32) -> SglDescriptor {
+        SglDescriptor::DataBlock { address: self.at.offset(page * PAGE as u64).0, length }
+    }
+
+    /// Writes and reads a sector, to see that the drive still serves.
+    pub(crate) fn serves(&mut self, drive: &mut Drive) {
+        let mut write = Sqe::write(1, 3, 1, false);
+        write.set_sgl(self.block(0, 4096));
+        assert_eq!(self.io(drive, write).status, Status::SUCCESS);
+        let mut read = Sqe::read(1, 3, 1);
+        read.set_sgl(self.block(1, 4096));
+        assert_eq!(self.io(drive, read).status, Status::SUCCESS);
+    }
+}
+
+pub(crate) fn block_config() -> DriveConfig {
+    let mut config = drive(media::NandConfig { data: DataStore::Memory, ..nand() });
+    if let MediaConfig::Nand(nand) = &mut config.media {
+        (nand.geometry.chunks, nand.geometry.pages) = (16, 8);
+    }
+    config
+}
+
+pub(crate) fn configs() -> Vec<DriveConfig> {
+    let block = block_config();
+    let mut open_channel = block_config();
+    open_channel.personality = PersonalityKind::OpenChannel;
+    let mut null = block_config();
+    null.personality = PersonalityKind::Null;
+    null.media = MediaConfig::Null { bytes: 1 << 24, sector_bytes: 4096 };
+    null.null = NullConfig { latency: Nanos(700), bytes_per_sec: 1_000_000_000 };
+    let mut pcm = block_config();
+    pcm.media = MediaConfig::Pcm(PcmConfig {
+        channels: 2,
+        pus: 2,
+        bytes: 1 << 22,
+        sector_bytes: 4096,
+        read: Nanos(200),
+        write: Nanos(1_000),
+        channel_bytes_per_sec: 1_000_000_000,
+        data: DataStore::Memory,
+    });
+    vec![block, open_channel, null, pcm]
+}
