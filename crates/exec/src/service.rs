@@ -48,6 +48,8 @@ pub struct Counters {
     pub opened: u64,
     /// Times that it slept.
     pub sleeps: u64,
+    /// What the store has done.
+    pub store: store::Stats,
 }
 
 /// Where a call came from.
@@ -151,7 +153,7 @@ impl<D: Device> Service<D> {
 
     /// Counters.
     pub fn counters(&self) -> Counters {
-        self.counters
+        Counters { store: self.store.stats(), ..self.counters }
     }
 
     /// Serves until it is told to [`stop`](Stop::stop) and no process that has a session is left. Then
@@ -363,7 +365,8 @@ impl<D: Device> Service<D> {
             while let Some(done) = self.store.reap() {
                 if done.id == id {
                     done.result.map_err(ServiceError::Close)?;
-                    return Ok((self.store.into_device(), self.counters));
+                    let counters = self.counters();
+                    return Ok((self.store.into_device(), counters));
                 }
             }
             std::thread::yield_now();

@@ -9,7 +9,8 @@ use ring::{Iova, Region};
 
 use crate::core::{Active, Core, What};
 use crate::extents::{Extent, Place};
-use crate::frames::FrameId;
+use crate::frames::{FrameId, Span};
+use crate::replay::Whole;
 use crate::{BLOCK, Error, Ino};
 
 /// A block for a change: there, or to be waited for.
@@ -72,6 +73,19 @@ impl Core {
         }
     }
 
+    /// A block that is in the journal, and nowhere else, of a volume that is only read: it stays.
+    pub(crate) fn keep(&mut self, whole: &Whole) {
+        let Whole { ino, block, ref bytes } = *whole;
+        let Some(id) = self.new_frame(ino, block) else { return };
+        let (region, at) = self.frames.place(id, 0);
+        region.write(at, bytes);
+        let hole = self.tree.find(ino).map(|n| n.extents.find(block));
+        let frame = self.frames.get_mut(id);
+        (frame.logged, frame.promised) = (1, matches!(hole, Some(Place::Hole { .. })));
+        self.frames.logged += 1;
+        self.frames.dirty += 1;
+    }
+
     /// A block that a request is to change; `whole` if nothing of what it holds stays.
     pub(crate) fn block_for_change(
         &mut self,
@@ -90,8 +104,7 @@ impl Core {
                 active.loads = Some(block);
                 return Ok(Found::Wait);
             }
-            let clean = !state.dirty && !state.writing;
-            if clean && !self.may_dirty()? {
+            if !state.is_needed() && !self.may_dirty()? {
                 return Ok(Found::Wait);
             }
             self.frames.touch(frame);
@@ -128,6 +141,10 @@ impl Core {
         };
         let state = self.frames.get_mut(frame);
         (state.promised, state.on_device) = (hole, on_device);
+        if matches!(place, Place::At(Extent { written: true, .. })) {
+            // What the block holds is not what the file has here.
+            state.changed = Span::ALL;
+        }
         if !whole {
             self.frames.zero(frame, 0, BLOCK);
         }
@@ -147,16 +164,16 @@ impl Core {
         Ok(false)
     }
 
-    /// A block was changed in memory.
-    pub(crate) fn dirtied(&mut self, ino: Ino, block: u32, id: FrameId) {
+    /// Some bytes of a block were changed in memory.
+    pub(crate) fn dirtied(&mut self, ino: Ino, block: u32, id: FrameId, span: Span) {
         let frame = self.frames.get_mut(id);
+        frame.changed = frame.changed.and(span);
         if !frame.dirty {
+            let counted = frame.is_needed();
             frame.dirty = true;
             self.seq += 1;
             frame.seq = self.seq;
-            if !frame.writing {
-                self.frames.dirty += 1;
-            }
+            self.frames.dirty += usize::from(!counted);
         }
         let now = self.now;
         let Some(node) = self.tree.find_mut(ino) else { return };
@@ -202,27 +219,33 @@ impl Core {
         if !written && !node.live.frames.contains_key(&block) {
             return Ok(true);
         }
+        let end = (node.size % BLOCK as u64) as usize;
         match self.block_for_change(active, ino, block, false)? {
             Found::There(frame) => {
-                self.dirtied(ino, block, frame);
+                self.dirtied(ino, block, frame, Span(end, BLOCK));
                 Ok(true)
             }
             Found::Wait => Ok(false),
         }
     }
 
-    /// Forgets frames of blocks from `from` on, to `to`. None of them is at the device.
-    pub(crate) fn forget(&mut self, ino: Ino, from: u32, to: u32) {
-        let Some(node) = self.tree.find_mut(ino) else { return };
+    /// Forgets frames of blocks from `from` on, to `to`. None of them is at the device. Returns whether
+    /// the journal has data of any.
+    pub(crate) fn forget(&mut self, ino: Ino, from: u32, to: u32) -> bool {
+        let Some(node) = self.tree.find_mut(ino) else { return false };
+        let mut logged = false;
         while let Some((&block, &id)) = node.live.frames.range(from..to).next() {
             node.live.frames.remove(&block);
             node.live.dirty.remove(block);
+            node.live.logged.remove(block);
+            logged |= self.frames.get(id).logged > 0;
             if self.frames.get(id).promised {
                 self.space.release(1);
             }
             self.frames.free(id);
         }
         self.moved = true;
+        logged
     }
 
     /// Where registered memory is.

@@ -2,21 +2,44 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::extents::Place;
+use crate::parts::Parts;
+use crate::record::EXTENT_BYTES;
 use crate::tree::Tree;
-use crate::{Finding, Ino, Kind, Layout};
+use crate::{BLOCK, Finding, Ino, Kind, Layout};
 
 /// Looks at everything, and returns what is wrong.
-pub(crate) fn check(tree: &Tree, layout: &Layout) -> Vec<Finding> {
+pub(crate) fn check(tree: &Tree, parts: &Parts, layout: &Layout) -> Vec<Finding> {
     let mut findings = Vec::new();
     if tree.find(Ino::ROOT).is_none_or(|n| !n.known || n.kind != Kind::Directory) {
         findings.push(Finding::NoRoot);
     }
     names(tree, &mut findings);
     blocks(tree, layout, &mut findings);
-    if tree.bytes() > layout.metadata_bytes() {
-        findings.push(Finding::TooMuchMetadata { bytes: tree.bytes() });
+    let bytes = tree.bytes() + data(tree, parts, layout, &mut findings) * EXTENT_BYTES as u64;
+    if bytes > layout.metadata_bytes() {
+        findings.push(Finding::TooMuchMetadata { bytes });
     }
     findings
+}
+
+/// Data that the journal has; returns how many blocks it makes necessary.
+fn data(tree: &Tree, parts: &Parts, layout: &Layout, findings: &mut Vec<Finding>) -> u64 {
+    let mut new = 0;
+    for (ino, block) in parts.iter() {
+        let node = tree.find(ino).filter(|n| n.known && n.kind == Kind::File);
+        match node.filter(|n| u64::from(block) * (BLOCK as u64) < n.size) {
+            Some(node) => {
+                new += u64::from(matches!(node.extents.find(block), Place::Hole { .. }));
+            }
+            None => findings.push(Finding::StrayData { ino, block }),
+        }
+    }
+    let used: u64 = tree.iter().map(|(_, n)| n.extents.blocks()).sum();
+    if new > u64::from(layout.data_blocks()).saturating_sub(used) {
+        findings.push(Finding::NoRoom { blocks: new });
+    }
+    new
 }
 
 fn names(tree: &Tree, findings: &mut Vec<Finding>) {

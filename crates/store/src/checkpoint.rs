@@ -1,4 +1,5 @@
-//! [`Checkpoint`]: a snapshot of all metadata, after which the journal before it is not needed. The first
+//! [`Checkpoint`]: a snapshot of all metadata, after which the journal before it is not needed, because the
+//! data that it has is in place by then as well. The first
 //! one is made before a volume is ready, the last one when it is closed, and others when a third of
 //! the journal is in use.
 
@@ -16,7 +17,7 @@ use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 #[derive(Clone, Copy, Debug)]
 enum State {
     Idle,
-    /// Pieces are made.
+    /// Pieces are made, and what only the journal has is written in place.
     Writing(Cursor),
     /// What the snapshot may have seen has to be durable.
     Committing {
@@ -39,6 +40,8 @@ pub(crate) struct Checkpoint {
     /// What the superblock will say.
     next: Option<Superblock>,
     begin: u64,
+    /// Its first transaction: data that those before have must be in place.
+    first: u64,
     pieces: u32,
     under_way: u32,
     buffers: Vec<u32>,
@@ -56,6 +59,7 @@ impl Checkpoint {
             state: State::Idle,
             next: None,
             begin: 0,
+            first: 0,
             pieces: 0,
             under_way: 0,
             buffers: vec![0, 1],
@@ -83,7 +87,7 @@ impl Core {
         }
         let old = self.superblock;
         let checkpoint = &mut self.checkpoint;
-        checkpoint.begin = self.ring.head;
+        (checkpoint.begin, checkpoint.first) = (self.ring.head, self.txn.id);
         checkpoint.pieces = 0;
         checkpoint.next = Some(Superblock {
             generation: old.generation + 1,
@@ -93,6 +97,7 @@ impl Core {
             journal_txn: self.txn.id,
             epoch: self.ring.epoch,
             owner: Some(self.options.owner).filter(|_| !checkpoint.last),
+            data_in_journal: !checkpoint.last,
             ..old
         });
         checkpoint.state = State::Writing(Cursor::new(&self.tree));
@@ -107,6 +112,13 @@ impl Core {
         }
         self.checkpoint.last = true;
         self.begin_checkpoint()
+    }
+
+    /// Whether data that only the journal has must be written in place for there to be room in it, or for
+    /// the volume to be closed.
+    pub(crate) fn journal_needs_room(&self) -> bool {
+        let full = self.ring.used() > self.ring.sectors / 2;
+        !self.checkpoint.is_idle() && (self.checkpoint.last || full)
     }
 
     /// Goes on with a snapshot.
@@ -127,7 +139,8 @@ impl Core {
                     self.write_piece(&mut cursor, buffer);
                     self.checkpoint.state = State::Writing(cursor);
                 }
-                if cursor.at_end() && self.checkpoint.under_way == 0 {
+                let placed = self.place(self.checkpoint.first);
+                if cursor.at_end() && self.checkpoint.under_way == 0 && placed {
                     let txn = if self.txn.is_empty() { self.txn.id - 1 } else { self.txn.id };
                     self.checkpoint.state = State::Committing { txn };
                     self.moved = true;

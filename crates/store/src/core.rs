@@ -377,8 +377,16 @@ impl Core {
     /// Whether there is room for so many more records' bytes, in the transaction and in the journal. If
     /// not, it is seen to.
     pub(crate) fn admit(&mut self, bytes: usize) -> bool {
+        self.admit_sectors(bytes, 0)
+    }
+
+    /// The same, with sectors besides. What is to be written in place, and what is on its way, may come to
+    /// a transaction each.
+    pub(crate) fn admit_sectors(&mut self, bytes: usize, sectors: u64) -> bool {
         let all = self.txn.bytes() + self.coming + bytes;
-        let fits = all <= self.txn_bytes && self.ring.sectors_for(all) + 2 <= self.ring.free();
+        let each = (self.coming / RUN_BYTES + self.frames.logged) as u64;
+        let sectors = self.ring.sectors_for(all) + each + sectors + 2;
+        let fits = all <= self.txn_bytes && sectors <= self.ring.free();
         if !fits && !self.txn.is_empty() {
             self.commit_wanted = self.commit_wanted.max(self.txn.id);
         }

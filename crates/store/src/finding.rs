@@ -101,6 +101,18 @@ pub enum Finding {
         /// The first block of the volume that both have.
         block: u32,
     },
+    /// The journal has data of a block of a file that is not there, is a directory, or ends before it.
+    StrayData {
+        /// Whose.
+        ino: Ino,
+        /// Block of the file.
+        block: u32,
+    },
+    /// The journal has data of more blocks that no file has yet than are free.
+    NoRoom {
+        /// Such blocks.
+        blocks: u64,
+    },
     /// The metadata is larger than the volume's limit.
     TooMuchMetadata {
         /// Bytes.
@@ -126,6 +138,7 @@ impl Finding {
         !matches!(self, SnapshotPiece { .. } | Record { .. } | Overlap { .. } | NoRoot)
             && !matches!(self, SecondName { .. })
             && !matches!(self, OutOfRange { .. } | WrongContents { .. } | TooMuchMetadata { .. })
+            && !matches!(self, NoRoom { .. })
     }
 }
 
@@ -159,6 +172,12 @@ impl fmt::Display for Finding {
             OutOfRange { ino, block } => write!(f, "{ino} has block {block}, which is no data"),
             Overlap { first, second, block } => {
                 write!(f, "{first} and {second} both have block {block}")
+            }
+            StrayData { ino, block } => {
+                write!(f, "the journal has data of block {block} of {ino}, which is not there")
+            }
+            NoRoom { blocks } => {
+                write!(f, "the journal has data of {blocks} new blocks, and fewer are free")
             }
             TooMuchMetadata { bytes } => write!(f, "{bytes} bytes of metadata are too much"),
             Orphan { ino } => write!(f, "{ino} has lost its name and its last user"),

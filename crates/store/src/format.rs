@@ -81,6 +81,7 @@ pub fn format<D: Device>(
         journal_seq: 0,
         journal_txn: 1,
         owner: None,
+        data_in_journal: false,
     };
     let (access, times) = (options.access, options.times);
     let image = Image { kind: Kind::Directory, access, links: 2, size: 0, times };

@@ -22,7 +22,7 @@ pub(crate) struct Frame {
     pub(crate) dirty: bool,
     /// It is on its way there.
     pub(crate) writing: bool,
-    /// When it became dirty, by number; and that of what is on its way.
+    /// When it became dirty, by number; and that of what is on its way, if it was dirty.
     pub(crate) seq: u64,
     pub(crate) sent_seq: u64,
     /// A free block is promised to it.
@@ -30,10 +30,35 @@ pub(crate) struct Frame {
     /// How much of the block, from its beginning, is on the device as a part of the file: as it is here,
     /// or as it was.
     pub(crate) on_device: u32,
+    /// Where it was changed since it was last sent to the device, or to the journal.
+    pub(crate) changed: Span,
+    /// The first transaction with bytes of it that are not in place, or on their way there; 0 if there is none.
+    pub(crate) logged: u64,
     used: bool,
 }
 
+/// Some bytes of a block: from, to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) usize, pub(crate) usize);
+
+impl Span {
+    pub(crate) const ALL: Span = Span(0, BLOCK);
+
+    /// The shortest one that has both.
+    pub(crate) fn and(self, other: Span) -> Span {
+        if self == Span::default() {
+            return other;
+        }
+        Span(self.0.min(other.0), self.1.max(other.1))
+    }
+}
+
 impl Frame {
+    /// Whether it is all that there is of some bytes, or of some bytes in place.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.dirty || self.writing || self.logged > 0
+    }
+
     /// Whether a change made up to `seq` is not at the device.
     pub(crate) fn behind(&self, seq: u64) -> bool {
         self.dirty && self.seq <= seq || self.writing && self.sent_seq <= seq
@@ -48,8 +73,10 @@ pub(crate) struct Frames {
     hand: usize,
     region: Arc<Region>,
     at: Iova,
-    /// Frames that are dirty or on their way.
+    /// Frames that cannot go: dirty, on their way, or in place nowhere but in the journal.
     pub(crate) dirty: usize,
+    /// Those of which the journal has bytes that are not in place.
+    pub(crate) logged: usize,
 }
 
 impl Frames {
@@ -57,11 +84,16 @@ impl Frames {
         let (region, at) = memory.provide(count as usize * BLOCK)?;
         let frames = vec![Frame::default(); count as usize];
         let free = (0..count).rev().map(FrameId).collect();
-        Ok(Frames { frames, free, hand: 0, region, at, dirty: 0 })
+        Ok(Frames { frames, free, hand: 0, region, at, dirty: 0, logged: 0 })
     }
 
     pub(crate) fn get(&self, id: FrameId) -> &Frame {
         &self.frames[id.0 as usize]
+    }
+
+    /// The frame at a place among all.
+    pub(crate) fn at(&self, index: usize) -> &Frame {
+        &self.frames[index]
     }
 
     pub(crate) fn get_mut(&mut self, id: FrameId) -> &mut Frame {
@@ -104,7 +136,7 @@ impl Frames {
             let at = self.hand;
             self.hand = (at + 1) % self.frames.len();
             let frame = &mut self.frames[at];
-            if frame.dirty || frame.writing || frame.loading {
+            if frame.is_needed() || frame.loading {
                 continue;
             }
             if std::mem::take(&mut frame.used) {
@@ -119,9 +151,8 @@ impl Frames {
     /// A frame is nobody's any more.
     pub(crate) fn free(&mut self, id: FrameId) {
         let frame = std::mem::take(self.get_mut(id));
-        if frame.dirty || frame.writing {
-            self.dirty -= 1;
-        }
+        self.dirty -= usize::from(frame.is_needed());
+        self.logged -= usize::from(frame.logged > 0);
         self.free.push(id);
     }
 

@@ -8,6 +8,7 @@ use crate::check::check;
 use crate::layout::PIECE_BYTES;
 use crate::loading::{Loaded, Loader};
 use crate::opening::begin;
+use crate::replay::Replay;
 use crate::session::Transfers;
 use crate::superblock::Superblock;
 use crate::tree::{Entry, Tree, new_node};
@@ -48,6 +49,8 @@ pub struct Report {
     pub metadata_bytes: u64,
     /// Transactions in the journal.
     pub transactions: u64,
+    /// Blocks of which the journal has data that may not be in place.
+    pub journaled_blocks: u64,
 }
 
 impl Report {
@@ -97,7 +100,7 @@ pub fn fsck<D: Device>(
 }
 
 fn describe(loaded: &Loaded) -> Report {
-    let Loaded { superblock, tree, findings, transactions, .. } = loaded;
+    let Loaded { superblock, tree, parts, findings, transactions, .. } = loaded;
     let count = |kind| tree.iter().filter(|(_, n)| n.kind == kind).count() as u64;
     Report {
         superblock: *superblock,
@@ -109,29 +112,40 @@ fn describe(loaded: &Loaded) -> Report {
         used_blocks: tree.iter().map(|(_, n)| n.extents.blocks()).sum(),
         metadata_bytes: tree.bytes(),
         transactions: *transactions,
+        journaled_blocks: parts.len() as u64,
     }
 }
 
 fn repair<D: Device>(
     device: &mut D,
     mut loaded: Loaded,
-    now: Nanos,
+    mut now: Nanos,
     tick: &mut impl FnMut(&mut D) -> Nanos,
 ) -> Result<bool, OpenError> {
     let layout = loaded.superblock.layout;
     // What is put right may show what else is wrong.
     for _ in 0..4 {
-        let findings = check(&loaded.tree, &layout);
+        let findings = check(&loaded.tree, &loaded.parts, &layout);
         for finding in findings.iter().filter(|f| f.is_damage()) {
+            if let Finding::StrayData { ino, block } = finding {
+                loaded.parts.remove(*ino, *block, block + 1);
+            }
             mend(&mut loaded.tree, finding);
         }
         loaded.tree.count();
     }
-    let left = check(&loaded.tree, &layout);
+    let left = check(&loaded.tree, &loaded.parts, &layout);
     if left.iter().any(Finding::is_damage) {
         return Ok(false);
     }
-    let store = begin(device, Options::default(), loaded, now)?;
+    let mut replay = Replay::new(device, loaded, false)?;
+    let replayed = loop {
+        if let Some(replayed) = replay.poll(device, now) {
+            break replayed?;
+        }
+        now = tick(device);
+    };
+    let store = begin(device, Options::default(), replayed, now)?;
     let mut session = Session::new(store, |device: &mut &mut D| tick(device))?;
     let closed = session.run(Op::Close);
     match (closed, session.store().failure()) {

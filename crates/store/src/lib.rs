@@ -14,12 +14,14 @@
 //! | `tree`, `extents`, `live` | inodes, entries and extents in memory; what is not recorded of them |
 //! | `frames`, `cached` | blocks of files in memory |
 //! | `writeback` | buffered data on its way to the device |
+//! | `log` | buffered data that goes into the journal first |
 //! | `space` | which blocks are free |
 //! | `commit`, `journal` | transactions, and the sectors that they are written to |
 //! | `checkpoint`, `snapshot` | all metadata at once, after which the journal before is not needed |
 //! | `record` | what both are made of |
 //! | [`superblock`](Superblock), [`layout`](Layout) | what a volume is; where everything is |
 //! | [`opening`](Opening), `loading` | a volume on its way to being a store; reading everything |
+//! | `parts`, `replay` | data that the journal has; bringing it to where it belongs |
 //! | `check`, [`finding`](Finding) | whether everything fits together; what does not |
 //! | [`mod@format`], [`fsck`](fsck::fsck) | making a volume; looking at one, and repairing it |
 //! | [`session`](Session) | a store that waits: for tools and tests |
@@ -28,9 +30,11 @@
 //! # The path of an append and its sync
 //!
 //! [`Op::Append`] copies from the caller's registered memory into the frame of the file's last block and
-//! ends. [`Op::Sync`] has the frame copied to a staging buffer and written with FUA; when that has ended the
-//! new size is part of the running transaction, which is closed and written to the journal with FUA: two
-//! writes of the device, one after the other. Syncs that come meanwhile share the next transaction.
+//! ends. [`Op::Sync`] puts the bytes and the new size into the running transaction, which is closed and
+//! written to the journal with FUA: one write of the device. Syncs that come meanwhile share the next
+//! transaction. The block is written in place later, through a staging buffer, with others. What is more
+//! than four blocks is written in place at once, and the transaction when that has ended: two writes of the
+//! device, one after the other. What was overwritten in place, without a new size or block, is one.
 //!
 //! # Limits
 //!
@@ -57,12 +61,15 @@ mod journal;
 mod layout;
 mod live;
 mod loading;
+mod log;
 mod name;
 mod names;
 mod opening;
 mod options;
+mod parts;
 mod read;
 mod record;
+mod replay;
 mod request;
 mod session;
 mod shape;

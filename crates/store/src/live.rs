@@ -22,6 +22,8 @@ pub(crate) struct Live {
     pub(crate) frames: BTreeMap<u32, FrameId>,
     /// Blocks of these that are not on the device as they are in memory, or on their way there.
     pub(crate) dirty: Blocks,
+    /// Those of which the journal has bytes that are not in place.
+    pub(crate) logged: Blocks,
     /// It is among the inodes that will be written when they are old enough.
     pub(crate) listed: bool,
     /// It is among those that are being written.
@@ -42,6 +44,13 @@ pub(crate) struct Live {
     pub(crate) unflushed: u64,
     /// It has no name, and nobody has it open: it is among those that will go.
     pub(crate) doomed: bool,
+}
+
+impl Live {
+    /// Whether everything of it is in place.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.dirty.is_empty() && self.logged.is_empty()
+    }
 }
 
 /// Blocks in order. Its memory stays when they go: what is written again and again takes none.

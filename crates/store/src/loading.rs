@@ -16,6 +16,7 @@ use crate::check::check;
 use crate::flights::Flights;
 use crate::journal::{Sector, decode};
 use crate::layout::{BLOCK, PIECE_BLOCKS, PIECE_BYTES, device_blocks};
+use crate::parts::Parts;
 use crate::record::Record;
 use crate::snapshot;
 use crate::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
@@ -27,6 +28,8 @@ use crate::{Finding, OpenError};
 pub(crate) struct Loaded {
     pub(crate) superblock: Superblock,
     pub(crate) tree: Tree,
+    /// Data that the journal has.
+    pub(crate) parts: Parts,
     pub(crate) findings: Vec<Finding>,
     /// Transactions read from the journal, and their sectors.
     pub(crate) transactions: u64,
@@ -56,6 +59,7 @@ pub(crate) struct Loader {
     copies: [Option<Decoded>; 2],
     superblock: Option<Superblock>,
     tree: Tree,
+    parts: Parts,
     findings: Vec<Finding>,
     /// The next sector of the journal, and how many are read at a time.
     seq: u64,
@@ -87,6 +91,7 @@ impl Loader {
             copies: [None; 2],
             superblock: None,
             tree: Tree::new(),
+            parts: Parts::default(),
             findings: Vec::new(),
             seq: 0,
             chunk: 0,
@@ -227,11 +232,16 @@ impl Loader {
         Ok(())
     }
 
-    fn apply(&mut self, bytes: &[u8], offset: u64) -> Result<(), OpenError> {
+    /// Takes note of records; `data` if those of data may be among them.
+    fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), OpenError> {
         let mut fields = Fields(bytes);
         while !fields.0.is_empty() {
-            match Record::decode(&mut fields) {
-                Some(record) => self.tree.apply(record),
+            let record = Record::decode(&mut fields);
+            match record.filter(|r| data || !matches!(r, Record::Data { .. })) {
+                Some(record) => {
+                    self.parts.apply(&record);
+                    self.tree.apply(record);
+                }
                 None => return self.found(Finding::Record { offset }),
             }
         }
@@ -246,7 +256,7 @@ impl Loader {
         let past = (index + 1) * PIECE_BLOCKS >= block.layout.snapshot_blocks;
         let bytes = &bytes[..self.sectors as usize * self.limits.sector_bytes as usize];
         match snapshot::open(bytes, block.snapshot, index).filter(|_| status.is_success()) {
-            Some((records, says)) if says == last => self.apply(records, offset)?,
+            Some((records, says)) if says == last => self.apply(records, offset, false)?,
             _ => self.found(Finding::SnapshotPiece { index, offset })?,
         }
         self.step = if last || past { Step::Journal } else { Step::Piece(index + 1) };
@@ -286,7 +296,7 @@ impl Loader {
             if header.last {
                 self.txn = None;
                 let records = std::mem::take(&mut self.records);
-                self.apply(&records, offset)?;
+                self.apply(&records, offset, block.data_in_journal)?;
                 self.records = records;
                 self.records.clear();
                 self.transactions += 1;
@@ -307,7 +317,8 @@ impl Loader {
         let superblock = self.superblock?;
         let mut tree = std::mem::replace(&mut self.tree, Tree::new());
         tree.count();
-        self.findings.extend(check(&tree, &superblock.layout));
+        let parts = std::mem::take(&mut self.parts);
+        self.findings.extend(check(&tree, &parts, &superblock.layout));
         let findings = std::mem::take(&mut self.findings);
         let damage = || findings.iter().filter(|f| f.is_damage());
         if let Some(first) = damage().next().filter(|_| !self.thorough) {
@@ -316,7 +327,7 @@ impl Loader {
         }
         let sectors = self.seq - superblock.journal_seq;
         let transactions = self.transactions;
-        Some(Ok(Loaded { superblock, tree, findings, transactions, sectors }))
+        Some(Ok(Loaded { superblock, tree, parts, findings, transactions, sectors }))
     }
 
     /// The superblock, as soon as it is known.

@@ -1,17 +1,17 @@
 //! [`Opening`]: a volume on its way to being a [`Store`].
 //!
-//! Everything is read and checked, and nothing written if anything is wrong. Then a snapshot is written
-//! that takes the journal in, and superblocks that name it and the owner: from then on the store is
-//! ready. A power cut before leaves the volume as it was.
+//! Everything is read and checked, and nothing written if anything is wrong. Then data that the journal has
+//! is written in place, a snapshot that takes the journal in, and superblocks that name it and the owner:
+//! from then on the store is ready. A power cut before leaves the files as they were.
 
 use block::Device;
 use clock::Nanos;
 
 use crate::core::Core;
 use crate::loading::{Loaded, Loader};
-use crate::space::Space;
+use crate::replay::{Replay, Replayed};
 use crate::superblock::Superblock;
-use crate::{BLOCK, Ino, OpenError, Options, Owner, Store};
+use crate::{OpenError, Options, Owner, Store};
 
 /// A volume that is being opened: poll it until it is ready.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub struct Opening<D> {
 #[derive(Debug)]
 enum State<D> {
     Loading(Box<Loader>, D),
+    Replaying(Box<Replay>, D),
     First(Box<Store<D>>),
     Over,
 }
@@ -69,7 +70,17 @@ impl<D: Device> Opening<D> {
                 match result {
                     None => self.state = State::Loading(loader, device),
                     Some(loaded) => {
-                        let store = begin(device, self.options, loaded?, now)?;
+                        let replay = Replay::new(&device, loaded?, self.options.read_only)?;
+                        self.state = State::Replaying(Box::new(replay), device);
+                    }
+                }
+                Ok(Opened::Opening)
+            }
+            State::Replaying(mut replay, mut device) => {
+                match replay.poll(&mut device, now) {
+                    None => self.state = State::Replaying(replay, device),
+                    Some(replayed) => {
+                        let store = begin(device, self.options, replayed?, now)?;
                         if self.options.read_only {
                             return Ok(Opened::Ready(Box::new(store)));
                         }
@@ -100,7 +111,7 @@ impl<D: Device> Opening<D> {
     /// Gives up, and gives the device back, unless it has been given back before.
     pub fn into_device(self) -> Option<D> {
         match self.state {
-            State::Loading(_, device) => Some(device),
+            State::Loading(_, device) | State::Replaying(_, device) => Some(device),
             State::First(store) => Some(store.into_device()),
             State::Over => None,
         }
@@ -109,7 +120,7 @@ impl<D: Device> Opening<D> {
     /// When it must be polled even if the device does not move.
     pub fn deadline(&self) -> Nanos {
         match &self.state {
-            State::Loading(_, device) => device.deadline(),
+            State::Loading(_, device) | State::Replaying(_, device) => device.deadline(),
             State::First(store) => store.device().deadline(),
             State::Over => Nanos::MAX,
         }
@@ -118,7 +129,7 @@ impl<D: Device> Opening<D> {
     /// The device, as long as this has it: to poll what is behind it.
     pub fn device_mut(&mut self) -> Option<&mut D> {
         match &mut self.state {
-            State::Loading(_, device) => Some(device),
+            State::Loading(_, device) | State::Replaying(_, device) => Some(device),
             State::First(store) => Some(store.device_mut()),
             State::Over => None,
         }
@@ -129,38 +140,27 @@ impl<D: Device> Opening<D> {
 pub(crate) fn begin<D: Device>(
     device: D,
     options: Options,
-    loaded: Loaded,
+    replayed: Replayed,
     now: Nanos,
 ) -> Result<Store<D>, OpenError> {
-    let Loaded { mut superblock, mut tree, transactions, sectors, .. } = loaded;
+    let Replayed { loaded, space, kept, blocks } = replayed;
+    let Loaded { mut superblock, tree, transactions, sectors, .. } = loaded;
     superblock.journal_seq += sectors;
     superblock.journal_txn += transactions;
     superblock.epoch += u64::from(!options.read_only);
-    // Whoever had them open is gone.
-    let orphans: Vec<Ino> = tree.iter().filter(|(_, n)| n.links == 0).map(|(i, _)| i).collect();
-    for ino in orphans {
-        tree.remove(ino);
-    }
-    // What was written, but never became part of its file.
-    let sizes: Vec<(Ino, u32)> =
-        tree.iter().map(|(ino, n)| (ino, n.size.div_ceil(BLOCK as u64) as u32)).collect();
-    for (ino, end) in sizes {
-        let Some(node) = tree.find(ino) else { continue };
-        let beyond: Vec<_> = node.extents.from(end).filter(|e| e.written).collect();
-        for extent in beyond {
-            tree.unmap(ino, extent.at, extent.count, |_, _| {});
-        }
-    }
-    let mut used: Vec<(u32, u32)> =
-        tree.iter().flat_map(|(_, n)| n.extents.iter().map(|e| (e.phys, e.count))).collect();
-    used.sort_unstable();
-    let layout = superblock.layout;
-    let space = Space::new(layout.data(), layout.second(), &used);
     let (limits, memory) = (*device.limits(), device.memory().clone());
+    // What is kept has frames besides those that were asked for.
+    let frames = options.frames.saturating_add(kept.len() as u32);
+    let options = Options { frames, ..options };
     let mut core = Core::new(options, superblock, (tree, space), &limits, &memory)?;
     core.now = now;
     core.stats.recovered = transactions;
+    core.stats.recovered_blocks = blocks;
+    for whole in &kept {
+        core.keep(whole);
+    }
     if !options.read_only {
+        // The flush of its pieces makes durable what was brought in place as well.
         core.begin_checkpoint();
     }
     Ok(Store { device, core })

@@ -4,7 +4,7 @@
 
 use crate::bytes::Fields;
 use crate::extents::Extent;
-use crate::{Access, Ino, Kind, Name, Time, Times};
+use crate::{Access, BLOCK, FILE_BYTES_MAX, Ino, Kind, Name, Time, Times};
 
 /// Blocks of an [`Record::Unmap`] that goes to the end of the file.
 pub(crate) const TO_THE_END: u32 = u32::MAX;
@@ -15,7 +15,9 @@ pub(crate) const INODE_BYTES: usize = 66;
 pub(crate) const EXTENT_BYTES: usize = 22;
 /// Bytes of an entry's record besides the name.
 pub(crate) const ENTRY_BYTES: usize = 27;
-/// Bytes of any record at most.
+/// Bytes of a record of data besides the data.
+pub(crate) const DATA_BYTES: usize = 19;
+/// Bytes of any record of a snapshot at most.
 pub(crate) const RECORD_MAX: usize = ENTRY_BYTES + Name::MAX;
 
 /// What is recorded of an inode itself.
@@ -31,13 +33,42 @@ pub(crate) struct Image {
 /// One fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    Inode { ino: Ino, image: Image },
-    Entry { dir: Ino, cookie: u64, child: Ino, kind: Kind, name: &'a [u8] },
-    NoEntry { dir: Ino, name: &'a [u8] },
-    Map { ino: Ino, extent: Extent },
-    Unmap { ino: Ino, at: u32, count: u32 },
-    NoInode { ino: Ino },
-    NextInode { ino: Ino },
+    Inode {
+        ino: Ino,
+        image: Image,
+    },
+    Entry {
+        dir: Ino,
+        cookie: u64,
+        child: Ino,
+        kind: Kind,
+        name: &'a [u8],
+    },
+    NoEntry {
+        dir: Ino,
+        name: &'a [u8],
+    },
+    Map {
+        ino: Ino,
+        extent: Extent,
+    },
+    Unmap {
+        ino: Ino,
+        at: u32,
+        count: u32,
+    },
+    NoInode {
+        ino: Ino,
+    },
+    NextInode {
+        ino: Ino,
+    },
+    /// Bytes of a file, all of one block. In the journal only.
+    Data {
+        ino: Ino,
+        offset: u64,
+        bytes: &'a [u8],
+    },
 }
 
 impl<'a> Record<'a> {
@@ -93,6 +124,13 @@ impl<'a> Record<'a> {
                 out.push(7);
                 out.extend(ino.0.to_le_bytes());
             }
+            Record::Data { ino, offset, bytes } => {
+                out.push(8);
+                out.extend(ino.0.to_le_bytes());
+                out.extend(offset.to_le_bytes());
+                out.extend((bytes.len() as u16).to_le_bytes());
+                out.extend(bytes);
+            }
         }
     }
 
@@ -111,7 +149,7 @@ impl<'a> Record<'a> {
                     change: Time(f.i64()?),
                     birth: Time(f.i64()?),
                 };
-                if size > crate::FILE_BYTES_MAX {
+                if size > FILE_BYTES_MAX {
                     return None;
                 }
                 Record::Inode { ino, image: Image { kind, access, links, size, times } }
@@ -138,6 +176,13 @@ impl<'a> Record<'a> {
             5 => Record::Unmap { ino, at: f.u32()?, count: f.u32()? },
             6 => Record::NoInode { ino },
             7 => Record::NextInode { ino },
+            8 => {
+                let (offset, len) = (f.u64()?, usize::from(f.u16()?));
+                let within = (offset % BLOCK as u64) as usize;
+                let fits = len > 0 && within + len <= BLOCK && offset < FILE_BYTES_MAX;
+                fits.then_some(())?;
+                Record::Data { ino, offset, bytes: f.take(len)? }
+            }
             _ => return None,
         })
     }
@@ -173,8 +218,10 @@ mod tests {
             Record::Unmap { ino: Ino(5), at: 7, count: TO_THE_END },
             Record::NoInode { ino: Ino(5) },
             Record::NextInode { ino: Ino(6) },
+            Record::Data { ino: Ino(5), offset: 4000, bytes: &[7; 96] },
         ];
-        let sizes = [INODE_BYTES, ENTRY_BYTES + 1, RECORD_MAX, 11, EXTENT_BYTES, 17, 9, 9];
+        let data = DATA_BYTES + 96;
+        let sizes = [INODE_BYTES, ENTRY_BYTES + 1, RECORD_MAX, 11, EXTENT_BYTES, 17, 9, 9, data];
         for (record, size) in all.into_iter().zip(sizes) {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
@@ -187,5 +234,11 @@ mod tests {
             }
         }
         assert_eq!(Record::decode(&mut Fields(&[9; 99])), None);
+        // Data of no bytes, of two blocks, or beyond every file.
+        for (offset, len) in [(0, 0), (4000, 97), (FILE_BYTES_MAX, 1)] {
+            let mut bytes = Vec::new();
+            Record::Data { ino: Ino(5), offset, bytes: &vec![7; len] }.encode(&mut bytes);
+            assert_eq!(Record::decode(&mut Fields(&bytes)), None, "{len} at {offset}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 use crate::cached::Found;
 use crate::core::{Active, Core, Progress, Step, Stepped};
 use crate::extents::{Extent, Place};
+use crate::frames::Span;
 use crate::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_THE_END};
 use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, Outcome};
 
@@ -24,12 +25,12 @@ impl Core {
 
     /// Takes blocks of a file away, from `from` to `to`. They are free when that is durable.
     pub(crate) fn take_away(&mut self, ino: Ino, from: u32, to: u32) {
-        self.forget(ino, from, to);
+        let logged = self.forget(ino, from, to);
         let count = if to == TO_THE_END { TO_THE_END } else { to - from };
         let before = self.txn.frees.len();
         let frees = &mut self.txn.frees;
         self.tree.unmap(ino, from, count, |start, count| frees.push((start, count)));
-        if self.txn.frees.len() > before {
+        if self.txn.frees.len() > before || logged {
             Record::Unmap { ino, at: from, count }.encode(&mut self.txn.records);
             self.note(ino, true);
         }
@@ -143,8 +144,9 @@ impl Core {
         }
         match self.block_for_change(active, ino, block, false)? {
             Found::There(frame) => {
-                self.frames.zero(frame, from as usize, to as usize);
-                self.dirtied(ino, block, frame);
+                let span = Span(from as usize, to as usize);
+                self.frames.zero(frame, span.0, span.1);
+                self.dirtied(ino, block, frame, span);
                 Ok(true)
             }
             Found::Wait => Ok(false),

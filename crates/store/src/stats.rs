@@ -31,6 +31,13 @@ pub struct Stats {
     pub commit_waiters: u64,
     /// Sectors of the journal written.
     pub journal_sectors: u64,
+    /// Blocks of files of which the journal was given data, and the bytes. Each is written in place later,
+    /// once for all that the journal was given of it by then.
+    pub logged_blocks: u64,
+    /// The bytes.
+    pub logged_bytes: u64,
+    /// Blocks of which the journal has data that are not in place yet.
+    pub unplaced_blocks: u64,
     /// Flushes sent to the device.
     pub flushes: u64,
     /// Snapshots completed.
@@ -47,6 +54,8 @@ pub struct Stats {
     pub dirty_frames: u64,
     /// Transactions that were read from the journal when the volume was opened.
     pub recovered: u64,
+    /// Blocks of which the journal had data then that may not have been in place.
+    pub recovered_blocks: u64,
     /// When it was ready.
     pub ready_at: Nanos,
 }

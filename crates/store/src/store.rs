@@ -130,7 +130,12 @@ impl<D: Device> Store<D> {
     /// Counters.
     pub fn stats(&self) -> Stats {
         let (ring, frames) = (&self.core.ring, &self.core.frames);
-        Stats { journal_used: ring.used(), dirty_frames: frames.dirty as u64, ..self.core.stats }
+        Stats {
+            journal_used: ring.used(),
+            dirty_frames: frames.dirty as u64,
+            unplaced_blocks: frames.logged as u64,
+            ..self.core.stats
+        }
     }
 
     /// What the volume is.

@@ -12,6 +12,8 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"SLUICVOL";
 const CRC_AT: usize = 508;
 const IN_USE: u32 = 1;
+/// A feature that a reader must know: the journal may have data of files.
+const DATA_IN_JOURNAL: u32 = 1;
 
 /// Who uses a volume, as it says itself. The store compares, and knows no processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,9 @@ pub struct Superblock {
     pub journal_txn: u64,
     /// Who has it open for writing, or was cut off while it had.
     pub owner: Option<Owner>,
+    /// Whether the journal may have data of files: as long as it is in use, and until it is closed in
+    /// order. Who does not know such records refuses the volume.
+    pub data_in_journal: bool,
 }
 
 /// What a sector turns out to be.
@@ -72,7 +77,9 @@ impl Superblock {
         let owner = self.owner.unwrap_or_default();
         let flags = if self.owner.is_some() { IN_USE } else { 0 };
         put(&mut out, 0, &MAGIC);
+        let features = if self.data_in_journal { DATA_IN_JOURNAL } else { 0 };
         put(&mut out, 8, &VERSION.to_le_bytes());
+        put(&mut out, 12, &features.to_le_bytes());
         put(&mut out, 20, &sector_bytes.to_le_bytes());
         put(&mut out, 24, &self.uuid.to_le_bytes());
         put(&mut out, 40, &blocks.to_le_bytes());
@@ -108,7 +115,7 @@ impl Superblock {
 
     fn fields(mut f: Fields<'_>) -> Option<Decoded> {
         let (version, features, _) = (f.u32()?, f.u32()?, f.u32()?);
-        if version != VERSION || features != 0 {
+        if version != VERSION || features & !DATA_IN_JOURNAL != 0 {
             return Some(Decoded::Newer { version, features });
         }
         let sector_bytes = f.u32()?;
@@ -134,6 +141,7 @@ impl Superblock {
             journal_seq,
             journal_txn,
             owner,
+            data_in_journal: features & DATA_IN_JOURNAL != 0,
         };
         Some(if layout.is_plausible() && area < 2 {
             Decoded::Superblock(all)
@@ -171,13 +179,14 @@ mod tests {
             journal_seq: 7,
             journal_txn: 8,
             owner: Some(Owner { boot: 9, process: 10 }),
+            data_in_journal: true,
         }
     }
 
     #[test]
     fn a_superblock_comes_back_and_any_changed_byte_is_seen() {
         for owner in [None, some().owner] {
-            let block = Superblock { owner, ..some() };
+            let block = Superblock { owner, data_in_journal: owner.is_some(), ..some() };
             let bytes = block.encode();
             assert_eq!(Superblock::decode(&bytes), Decoded::Superblock(block));
             for at in 0..bytes.len() {
@@ -193,8 +202,9 @@ mod tests {
     #[test]
     fn other_versions_and_unknown_features_are_told_apart_from_damage() {
         for (at, newer) in [
-            (8, Decoded::Newer { version: 9, features: 0 }),
+            (8, Decoded::Newer { version: 9, features: 1 }),
             (12, Decoded::Newer { version: 1, features: 9 }),
+            (15, Decoded::Newer { version: 1, features: 9 << 24 | 1 }),
         ] {
             let mut bytes = some().encode();
             bytes[at] = 9;

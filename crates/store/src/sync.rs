@@ -1,6 +1,7 @@
 //! Making things durable on demand, and closing.
 
 use crate::core::{Active, Core, Progress, Step, Stepped};
+use crate::log::Logged;
 use crate::{Error, Ino, Outcome};
 
 impl Core {
@@ -8,36 +9,44 @@ impl Core {
         if active.progress == Progress::Start {
             let node = self.hold(active, ino)?;
             let errors = node.live.errors;
-            if !node.live.dirty.is_empty() {
-                node.live.held = false;
-                self.want(ino, true);
-            }
+            node.live.held &= node.live.dirty.is_empty();
             active.progress = Progress::Written { upto: self.seq, errors };
         }
         if let Progress::Written { upto, errors } = active.progress {
-            let node = self.tree.get(ino)?;
-            if node.live.errors != errors {
+            if self.tree.get(ino)?.live.errors != errors {
                 return Err(Error::Io { status: self.last_error });
             }
-            let frames = node.live.dirty.iter().filter_map(|b| node.live.frames.get(b));
-            let (mut behind, mut unsent) = (false, false);
-            for frame in frames.map(|id| self.frames.get(*id)) {
-                behind |= frame.behind(upto);
-                unsent |= frame.dirty && frame.seq <= upto;
+            let (mut behind, unsent) = self.behind(ino, upto)?;
+            if unsent {
+                match self.log(ino, data_only) {
+                    Logged::Yes => (behind, _) = self.behind(ino, upto)?,
+                    Logged::Later => {}
+                    Logged::No => self.want(ino, true),
+                }
             }
             if behind {
-                if unsent {
-                    self.want(ino, true);
-                }
                 return Ok(Step::Wait);
             }
-            let live = &node.live;
+            let live = &self.tree.get(ino)?.live;
             let txn = if data_only { live.data_txn } else { live.txn };
             active.progress = Progress::Durable { txn, flush: live.unflushed };
             let waits = txn > self.durable;
             self.stats.commit_waiters += u64::from(waits);
         }
         self.durable(active)
+    }
+
+    /// Whether changes of a file up to `seq` are neither in place nor in the journal; and whether some of
+    /// them are not even on their way.
+    fn behind(&self, ino: Ino, seq: u64) -> Result<(bool, bool), Error> {
+        let live = &self.tree.get(ino)?.live;
+        let frames = live.dirty.iter().filter_map(|b| live.frames.get(b));
+        let (mut behind, mut unsent) = (false, false);
+        for frame in frames.map(|id| self.frames.get(*id)) {
+            behind |= frame.behind(seq);
+            unsent |= frame.dirty && frame.seq <= seq;
+        }
+        Ok((behind, unsent))
     }
 
     /// Waits for a transaction and a flush.
@@ -63,7 +72,10 @@ impl Core {
                 if let Some(node) = self.tree.find_mut(ino) {
                     node.live.held = false;
                 }
-                self.want(ino, false);
+                // What is in the journal is durable with it; closing writes it in place.
+                if self.closing || self.tree.find(ino).is_some_and(|n| !n.live.dirty.is_empty()) {
+                    self.want(ino, false);
+                }
             }
             active.progress = Progress::Written { upto: self.seq, errors: self.errors };
         }

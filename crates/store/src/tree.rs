@@ -249,6 +249,8 @@ impl Tree {
                 self.next_ino = self.next_ino.max(Ino(ino.0.saturating_add(1)));
             }
             Record::NextInode { ino } => self.next_ino = self.next_ino.max(ino),
+            // Contents are not metadata.
+            Record::Data { .. } => {}
         }
     }
 

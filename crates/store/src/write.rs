@@ -3,6 +3,7 @@
 
 use crate::cached::Found;
 use crate::core::{Active, Core, Progress, Step, Stepped};
+use crate::frames::Span;
 use crate::record::INODE_BYTES;
 use crate::{BLOCK, Buffer, Error, FILE_BYTES_MAX, Ino, Outcome};
 
@@ -87,7 +88,10 @@ impl Core {
                 Found::Wait => return Ok(()),
             };
             self.copy_in(frame, within, data.at.offset((*done).into()), len)?;
-            self.dirtied(ino, block, frame);
+            // Zeros before it that become part of the file are changed as well.
+            let begin = u64::from(block) * BLOCK as u64;
+            let end = size.saturating_sub(begin).min(within as u64) as usize;
+            self.dirtied(ino, block, frame, Span(end.min(within), within + len));
             *done += len as u32;
             let node = self.tree.get_mut(ino)?;
             node.size = node.size.max(at + len as u64);

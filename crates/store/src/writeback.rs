@@ -12,6 +12,7 @@ use ring::Region;
 use crate::cached::bytes_within;
 use crate::core::{Core, RUN_BYTES, STAGE_BLOCKS, What};
 use crate::extents::{Extent, Place};
+use crate::frames::Span;
 use crate::record::Record;
 use crate::{BLOCK, Error, Ino};
 
@@ -36,7 +37,7 @@ impl Core {
     /// An inode's dirty frames are to be written; `urgent` if somebody waits for them.
     pub(crate) fn want(&mut self, ino: Ino, urgent: bool) {
         let Some(node) = self.tree.find_mut(ino) else { return };
-        if node.live.held || node.live.dirty.is_empty() {
+        if node.live.held || node.live.is_placed() {
             return;
         }
         node.live.urgent |= urgent;
@@ -67,7 +68,7 @@ impl Core {
                 self.aging.pop_front();
                 continue;
             };
-            if node.live.dirty.is_empty() {
+            if node.live.is_placed() {
                 node.live.listed = false;
                 self.aging.pop_front();
                 continue;
@@ -120,13 +121,12 @@ impl Core {
                 return true;
             }
             let frame = |block: &u32| node.live.frames.get(block).map(|id| self.frames.get(*id));
-            let next = node
-                .live
-                .dirty
-                .from(from)
-                .copied()
-                .find(|b| frame(b).is_some_and(|f| f.dirty && !f.writing));
-            let Some(first) = next else {
+            let ready = |b: &u32| frame(b).is_some_and(|f| f.is_needed() && !f.writing);
+            let dirty = node.live.dirty.from(from).copied().find(ready);
+            // Nobody waits for what is durable in the journal.
+            let logged = node.live.logged.from(from).copied().find(ready);
+            let logged = logged.filter(|_| !node.live.urgent);
+            let Some(first) = dirty.into_iter().chain(logged).min() else {
                 // What was changed while it is on its way has to wait for that.
                 return !node.live.dirty.iter().any(|b| frame(b).is_some_and(|f| f.dirty));
             };
@@ -140,13 +140,13 @@ impl Core {
         }
     }
 
-    /// Sends a run that begins with a dirty block, and returns where it ends.
-    fn send_run(&mut self, ino: Ino, first: u32) -> Option<u32> {
+    /// Sends a run that begins with a block that is not in place, and returns where it ends.
+    pub(crate) fn send_run(&mut self, ino: Ino, first: u32) -> Option<u32> {
         let node = self.tree.find(ino)?;
         let ready = |block: u32| {
             let id = node.live.frames.get(&block)?;
             let frame = self.frames.get(*id);
-            (frame.dirty && !frame.writing).then_some(*id)
+            (frame.is_needed() && !frame.writing).then_some(*id)
         };
         let mut count = 1;
         while count < STAGE_BLOCKS && ready(first + count).is_some() {
@@ -170,7 +170,8 @@ impl Core {
             let to = (stage * STAGE_BLOCKS + i) as usize * BLOCK;
             Region::copy(from, offset, &self.stages, to, BLOCK);
             let frame = self.frames.get_mut(id);
-            (frame.dirty, frame.writing, frame.sent_seq) = (false, true, frame.seq);
+            frame.sent_seq = if frame.dirty { frame.seq } else { u64::MAX };
+            (frame.dirty, frame.writing, frame.changed) = (false, true, Span::default());
             if std::mem::take(&mut frame.promised) {
                 self.space.release(1);
             }
@@ -193,8 +194,9 @@ impl Core {
         self.free_stages.push(stage);
         self.coming -= RUN_BYTES;
         let failed = !status.is_success();
+        let mut logged = false;
         for block in extent.at..extent.end() {
-            self.frame_ended(ino, block, (new, failed), size);
+            logged |= self.frame_ended(ino, block, (new, failed), size);
         }
         if failed && new {
             // The blocks are free again, and promised again to those that are still dirty.
@@ -213,6 +215,9 @@ impl Core {
             node.live.errors += 1;
             self.errors += 1;
             self.last_error = status;
+            if logged && self.journal_needs_room() {
+                self.wedge(status);
+            }
             return;
         }
         if self.volatile && !durable {
@@ -223,30 +228,50 @@ impl Core {
         let grown = self.tree.find(ino).is_some_and(|n| n.settled != settled);
         if new || unwritten {
             self.tree.map(ino, extent);
+        }
+        // What the journal has of these blocks is old from here on.
+        if new || unwritten || logged {
             Record::Map { ino, extent }.encode(&mut self.txn.records);
         }
-        if new || unwritten || grown {
+        if new || unwritten || logged || grown {
             self.note(ino, true);
         }
     }
 
-    fn frame_ended(&mut self, ino: Ino, block: u32, (new, failed): (bool, bool), size: u64) {
-        let Some(id) = self.cached(ino, block) else { return };
+    /// Returns whether the journal has, or had, data of the block.
+    fn frame_ended(
+        &mut self,
+        ino: Ino,
+        block: u32,
+        (new, failed): (bool, bool),
+        size: u64,
+    ) -> bool {
+        let Some(id) = self.cached(ino, block) else { return false };
         let frame = self.frames.get_mut(id);
         frame.writing = false;
+        let logged = frame.logged > 0;
         if failed {
-            if !frame.dirty {
-                (frame.dirty, frame.seq) = (true, frame.sent_seq);
-            }
             frame.promised = new;
-            return;
+            // Unless it was in the journal as it was sent.
+            if frame.sent_seq < u64::MAX {
+                frame.changed = Span::ALL;
+                if !std::mem::replace(&mut frame.dirty, true) {
+                    frame.seq = frame.sent_seq;
+                }
+            }
+            return logged;
         }
         frame.on_device = bytes_within(size, block);
-        if !frame.dirty {
-            self.frames.dirty -= 1;
-            if let Some(node) = self.tree.find_mut(ino) {
+        frame.logged = 0;
+        let dirty = frame.dirty;
+        self.frames.logged -= usize::from(logged);
+        self.frames.dirty -= usize::from(!dirty);
+        if let Some(node) = self.tree.find_mut(ino) {
+            node.live.logged.remove(block);
+            if !dirty {
                 node.live.dirty.remove(block);
             }
         }
+        logged
     }
 }

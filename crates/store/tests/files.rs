@@ -191,7 +191,7 @@ fn sizes_holes_and_facts() {
 }
 
 #[test]
-fn appends_are_in_one_piece_each_and_cost_two_writes_when_synced() {
+fn appends_are_in_one_piece_each_and_cost_one_write_when_synced() {
     let mut ram = Ram::new(512, 2048);
     // So large that no snapshot comes in between.
     let options = store::FormatOptions { journal_blocks: Some(256), ..Default::default() };
@@ -212,12 +212,8 @@ fn appends_are_in_one_piece_each_and_cost_two_writes_when_synced() {
         fs.store_mut().device_mut().taken.clear();
         fs.run(Op::Sync { ino: file, data_only: true }).unwrap();
         let taken = &fs.store().device().taken;
-        // A line that goes on in a new block has two writes of its own.
-        let crosses =
-            !offset.is_multiple_of(4096) && offset / 4096 != (all.len() as u64 - 1) / 4096;
-        let writes = 2 + u64::from(crosses);
-        assert_eq!(taken.values().sum::<u64>(), writes, "{taken:?}");
-        assert_eq!(taken["write, durable"], writes);
+        assert_eq!(taken.values().sum::<u64>(), 1, "{taken:?}");
+        assert_eq!(taken["write, durable"], 1);
     }
     let mut fs = open(cut(fs));
     assert_eq!(fs.read_all(file).unwrap(), all);

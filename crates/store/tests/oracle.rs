@@ -9,22 +9,24 @@ mod common;
 mod oracle {
     pub(crate) mod bed;
     pub(crate) mod case;
+    pub(crate) mod mix;
     pub(crate) mod model;
 }
 
 use oracle::bed::{DriveBed, RamBed};
 use oracle::case::Case;
+use oracle::mix::{Mix, Seen};
 
-fn run(cases: u64, name: &str, case: impl Fn(u64) -> u64 + std::panic::RefUnwindSafe) -> u64 {
+fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen + std::panic::RefUnwindSafe) -> Seen {
     let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SLUICE_CASES").unwrap_or(cases),
     };
-    let mut cuts = 0;
+    let mut all = Seen::default();
     for seed in seeds {
         match std::panic::catch_unwind(|| case(seed)) {
-            Ok(n) => cuts += n,
+            Ok(seen) => all = all.and(seen),
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
@@ -34,22 +36,38 @@ fn run(cases: u64, name: &str, case: impl Fn(u64) -> u64 + std::panic::RefUnwind
             }
         }
     }
-    println!("{name}: {cuts} power cuts");
-    cuts
+    println!("{name}: {all:?}");
+    all
 }
 
 #[test]
 fn everything_synced_survives_on_a_device_that_loses_what_it_may() {
-    let cuts = run(600, "everything_synced_survives_on_a_device_that_loses", |seed| {
-        Case::new(seed, RamBed::new(seed)).run()
+    let seen = run(600, "everything_synced_survives_on_a_device_that_loses", |seed| {
+        Case::new(seed, RamBed::new(seed), Mix::All).run()
     });
-    assert!(cuts > 0, "power was never cut");
+    assert!(seen.cuts > 0, "power was never cut");
+}
+
+#[test]
+fn small_synced_writes_survive_on_a_device_that_loses_what_it_may() {
+    let seen = run(900, "small_synced_writes_survive_on_a_device_that_loses", |seed| {
+        Case::new(seed, RamBed::new(seed), Mix::Small).run()
+    });
+    assert!(std::env::var_os("SLUICE_SEED").is_some() || seen.is_dense(), "{seen:?}");
 }
 
 #[test]
 fn everything_synced_survives_on_an_emulated_drive() {
-    let cuts = run(100, "everything_synced_survives_on_an_emulated_drive", |seed| {
-        Case::new(seed, DriveBed::new(seed)).run()
+    let seen = run(100, "everything_synced_survives_on_an_emulated_drive", |seed| {
+        Case::new(seed, DriveBed::new(seed), Mix::All).run()
     });
-    assert!(cuts > 0, "power was never cut");
+    assert!(seen.cuts > 0, "power was never cut");
+}
+
+#[test]
+fn small_synced_writes_survive_on_an_emulated_drive() {
+    let seen = run(100, "small_synced_writes_survive_on_an_emulated_drive", |seed| {
+        Case::new(seed, DriveBed::new(seed), Mix::Small).run()
+    });
+    assert!(std::env::var_os("SLUICE_SEED").is_some() || seen.is_dense(), "{seen:?}");
 }

@@ -106,7 +106,10 @@ fn sheet(report: &store::Report) -> String {
         format!("data         {} blocks, {} used", layout.data_blocks(), report.used_blocks),
         format!("metadata     {} bytes", report.metadata_bytes),
         format!("journal      {} blocks", layout.journal_blocks),
-        format!("to recover   {} transactions", report.transactions),
+        format!(
+            "to recover   {} transactions, with data of {} blocks",
+            report.transactions, report.journaled_blocks
+        ),
         format!("files        {}", report.files),
         format!("directories  {}", report.directories),
         format!("extents      {}", report.extents),

@@ -12,6 +12,7 @@ use driver::Controller;
 use ftl::FtlConfig;
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use rng::Rng;
+use store::{Opened, Opening, Store};
 
 use crate::common::Ram;
 
@@ -148,5 +149,42 @@ impl Bed for DriveBed {
         drop(device);
         let drive = self.drive.take().unwrap();
         self.drive = Some(drive.power_cut().power_on().unwrap());
+    }
+}
+
+/// A device as a component, for the bed.
+pub(crate) struct Alone<'a, D>(pub(crate) &'a mut D);
+
+impl<D: Device> Component for Alone<'_, D> {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.0.poll(now)
+    }
+    fn deadline(&self) -> Nanos {
+        self.0.deadline()
+    }
+}
+
+/// An opening as a component.
+pub(crate) struct Ahead<'a, D> {
+    pub(crate) opening: &'a mut Opening<D>,
+    pub(crate) ready: Option<Box<Store<D>>>,
+}
+
+impl<D: Device> Component for Ahead<'_, D> {
+    fn poll(&mut self, now: Nanos) -> bool {
+        if self.ready.is_some() {
+            return false;
+        }
+        match self.opening.poll(now) {
+            Ok(Opened::Opening) => false,
+            Ok(Opened::Ready(store)) => {
+                self.ready = Some(store);
+                true
+            }
+            Err(error) => panic!("opening: {error}"),
+        }
+    }
+    fn deadline(&self) -> Nanos {
+        self.opening.deadline()
     }
 }

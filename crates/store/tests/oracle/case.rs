@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use block::Device;
-use clock::{Component, Nanos};
+use clock::Nanos;
 use ring::{Iova, Region};
 use rng::Rng;
 use store::{
-    Access, Buffer, Done, Error, FormatOptions, FsckOptions, Ino, Kind, Name, Op, Opened, Opening,
-    Options, Outcome, Owner, Request, Store, Time, format, fsck,
+    Access, Buffer, Done, Error, FormatOptions, FsckOptions, Ino, Kind, Name, Op, Opening, Options,
+    Outcome, Owner, Request, Store, Time, format, fsck,
 };
 
-use super::bed::Bed;
+use super::bed::{Ahead, Alone, Bed};
+use super::mix::{Mix, Seen};
 use super::model::{Model, Names, Versions};
 
 const REQUESTS: usize = 8;
@@ -38,53 +39,22 @@ pub(crate) struct Case<B: Bed> {
     open: BTreeSet<Ino>,
     options: Options,
     sector: usize,
-    cuts: u64,
+    mix: Mix,
+    seen: Seen,
+    /// What was found when it was opened for reading.
+    before: Option<(Names, BTreeMap<Ino, Vec<u8>>)>,
     stamp: u64,
 }
 
-/// A device as a component, for the bed.
-struct Alone<'a, D>(&'a mut D);
-
-impl<D: Device> Component for Alone<'_, D> {
-    fn poll(&mut self, now: Nanos) -> bool {
-        self.0.poll(now)
-    }
-    fn deadline(&self) -> Nanos {
-        self.0.deadline()
-    }
-}
-
-/// An opening as a component.
-struct Ahead<'a, D> {
-    opening: &'a mut Opening<D>,
-    ready: Option<Box<Store<D>>>,
-}
-
-impl<D: Device> Component for Ahead<'_, D> {
-    fn poll(&mut self, now: Nanos) -> bool {
-        if self.ready.is_some() {
-            return false;
-        }
-        match self.opening.poll(now) {
-            Ok(Opened::Opening) => false,
-            Ok(Opened::Ready(store)) => {
-                self.ready = Some(store);
-                true
-            }
-            Err(error) => panic!("opening: {error}"),
-        }
-    }
-    fn deadline(&self) -> Nanos {
-        self.opening.deadline()
-    }
-}
-
 impl<B: Bed> Case<B> {
-    pub(crate) fn new(seed: u64, mut bed: B) -> Case<B> {
+    pub(crate) fn new(seed: u64, mut bed: B, mix: Mix) -> Case<B> {
         let mut rng = Rng::new(seed);
         let mut device = bed.attach();
         let sector = device.limits().sector_bytes as usize;
-        let options = FormatOptions { uuid: seed.into(), ..FormatOptions::default() };
+        // Otherwise a journal of sectors of 4096 bytes has room for data of four blocks.
+        let journal_blocks = (mix == Mix::Small && rng.chance(0.5)).then_some(64);
+        let uuid = seed.into();
+        let options = FormatOptions { uuid, journal_blocks, ..FormatOptions::default() };
         format(&mut device, &options, |d| bed.step(&mut Alone(d))).unwrap();
         let options = Options {
             owner: Owner { boot: 1, process: 1 },
@@ -103,10 +73,13 @@ impl<B: Bed> Case<B> {
             open: BTreeSet::new(),
             options,
             sector,
-            cuts: 0,
+            mix,
+            before: None,
+            seen: Seen::default(),
             stamp: 0,
         };
         case.ready(device);
+        case.check();
         case
     }
 
@@ -117,6 +90,9 @@ impl<B: Bed> Case<B> {
                 fsck(&mut device, FsckOptions::default(), |d| self.bed.step(&mut Alone(d)));
             let report = report.unwrap();
             assert!(report.is_clean(), "{:?}", report.findings);
+            if self.mix == Mix::Small && self.rng.chance(0.4) {
+                device = self.look(device);
+            }
             let mut opening = Opening::new(device, self.options).unwrap();
             let cut_after = if self.rng.chance(0.3) { self.rng.below(60) } else { u64::MAX };
             let mut steps = 0;
@@ -133,16 +109,36 @@ impl<B: Bed> Case<B> {
                 }
             };
             if let Some(store) = store {
+                self.seen.recovered += store.stats().recovered_blocks;
                 let region = store.memory().provide(REQUESTS * BYTES).unwrap();
                 self.region = Some(region);
                 self.store = Some(store);
                 return;
             }
-            self.cuts += 1;
+            self.seen.cuts += 1;
             let there = take_device(opening);
             self.bed.cut(there);
             device = self.bed.attach();
         }
+    }
+
+    /// Opens the volume for reading: there is the same as before a cut while it was being opened.
+    fn look(&mut self, device: B::Device) -> B::Device {
+        let options = Options { read_only: true, frames: 16, ..self.options };
+        let mut opening = Opening::new(device, options).unwrap();
+        let store = loop {
+            let mut ahead = Ahead { opening: &mut opening, ready: None };
+            self.bed.step(&mut ahead);
+            if let Some(store) = ahead.ready {
+                break store;
+            }
+        };
+        self.region = Some(store.memory().provide(REQUESTS * BYTES).unwrap());
+        self.store = Some(store);
+        let found = self.all();
+        assert!(self.before.as_ref().is_none_or(|b| *b == found), "a cut opening changed it");
+        self.before = Some(found);
+        self.store.take().unwrap().into_device()
     }
 
     fn step(&mut self) {
@@ -199,7 +195,13 @@ impl<B: Bed> Case<B> {
 
     fn submit(&mut self) {
         let Some(slot) = self.flights.iter().position(Option::is_none) else { return };
-        let kind = self.rng.below(100);
+        let kind = match self.mix {
+            // Writes, appends, and what takes away; the rest is as often as it is.
+            Mix::Small if self.rng.chance(0.7) => {
+                self.pick(&[40, 60, 60, 60, 78, 82, 90, 90, 90, 90]).unwrap()
+            }
+            _ => self.rng.below(100),
+        };
         let mut file = None;
         let op = match kind {
             0..12 => Op::Create {
@@ -243,10 +245,16 @@ impl<B: Bed> Case<B> {
                     0 => size,
                     1 => self.rng.below(size + 1),
                     2 => self.rng.below(size + 1) / 4096 * 4096,
+                    // Behind a gap.
+                    _ if self.mix == Mix::Small && self.rng.chance(0.6) => {
+                        size + self.rng.below(3000)
+                    }
                     _ => self.rng.below(60_000),
                 };
-                let len = match self.rng.below(4) {
-                    0 => 1 + self.rng.below(100),
+                let small = self.mix == Mix::Small && self.rng.chance(0.8);
+                let most = if small && self.rng.chance(0.3) { 3000 } else { 100 };
+                let len = match if small { 0 } else { self.rng.below(4) } {
+                    0 => 1 + self.rng.below(most),
                     1 => 4096,
                     2 => 4096 * (1 + self.rng.below(4)),
                     _ => 1 + self.rng.below(20_000),
@@ -427,8 +435,10 @@ impl<B: Bed> Case<B> {
     }
 
     fn cut(&mut self) {
-        self.cuts += 1;
+        self.seen.cuts += 1;
         let mut store = self.store.take().unwrap();
+        self.seen.logged += store.stats().logged_blocks;
+        self.seen.checkpoints += store.stats().checkpoints.saturating_sub(1);
         while let Some(done) = store.reap() {
             self.end(done);
         }
@@ -485,6 +495,20 @@ impl<B: Bed> Case<B> {
 
     /// Reads everything, and compares it with what may be there.
     fn check(&mut self) {
+        let (names, contents) = self.all();
+        if let Some(before) = self.before.take() {
+            assert!(
+                before == (names.clone(), contents.clone()),
+                "opened for reading, it was other"
+            );
+        }
+        if let Err(why) = self.model.settle(names, contents, self.sector) {
+            panic!("after {} cuts: {why}", self.seen.cuts);
+        }
+    }
+
+    /// Everything that there is.
+    fn all(&mut self) -> (Names, BTreeMap<Ino, Vec<u8>>) {
         let (mut names, mut contents) = (Names::new(), BTreeMap::new());
         let mut dirs = vec![Ino::ROOT];
         while let Some(dir) = dirs.pop() {
@@ -502,9 +526,7 @@ impl<B: Bed> Case<B> {
         for (ino, bytes) in &mut contents {
             *bytes = self.read_now(*ino);
         }
-        if let Err(why) = self.model.settle(names, contents, self.sector) {
-            panic!("after {} cuts: {why}", self.cuts);
-        }
+        (names, contents)
     }
 
     fn read_now(&mut self, ino: Ino) -> Vec<u8> {
@@ -564,12 +586,21 @@ impl<B: Bed> Case<B> {
         self.check();
     }
 
-    pub(crate) fn run(mut self) -> u64 {
+    pub(crate) fn run(mut self) -> Seen {
         let commands = 60 + self.rng.below(240);
         let eager = self.rng.below(8);
+        // More of them end.
+        let (commands, eager) = match self.mix {
+            Mix::All => (commands, eager),
+            Mix::Small => (2 * commands, 4 * eager),
+        };
         for _ in 0..commands {
             self.submit();
             for _ in 0..self.rng.below(eager + 1) {
+                // Nothing gets old: a drive without work goes on to when it will be.
+                if self.mix == Mix::Small && self.flights.iter().all(Option::is_none) {
+                    break;
+                }
                 self.step();
             }
             if self.rng.chance(0.02) {
@@ -581,7 +612,7 @@ impl<B: Bed> Case<B> {
         self.wait();
         self.cut();
         self.close();
-        self.cuts
+        self.seen
     }
 }
 
