@@ -7,8 +7,6 @@
 #[path = "../../store/tests/common/memory.rs"]
 mod memory;
 
-use std::alloc::{GlobalAlloc, Layout as Size, System};
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Once;
@@ -17,29 +15,6 @@ use clock::{Nanos, RealClock};
 use exec::{Address, Counters, Service};
 use memory::Memory;
 use store::{FormatOptions, FsckOptions, Options, Session, format, fsck};
-
-struct Counting;
-
-thread_local! {
-    /// Of this thread alone, on which the service runs.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is the system's allocator's; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, size: Size) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(size) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, size: Size) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(at, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -198,10 +173,12 @@ fn calls_allocate_nothing() {
     let at = dir.path().canonicalize().unwrap().join("at");
     let mut runs = [(300, 0, 0), (3000, 0, 0)];
     for (number, (rounds, calls, allocations)) in (2..).zip(&mut runs) {
-        let before = ALLOCATIONS.get();
-        let (out, counters, _) = on_a_volume(&program, &[&rounds.to_string()], &at, number);
-        assert!(out.status.success(), "{out:?}");
-        (*calls, *allocations) = (counters.calls, ALLOCATIONS.get() - before);
+        let made = allocation_counter::measure(|| {
+            let (out, counters, _) = on_a_volume(&program, &[&rounds.to_string()], &at, number);
+            assert!(out.status.success(), "{out:?}");
+            *calls = counters.calls;
+        });
+        *allocations = made.count_total;
     }
     let [(_, few, before), (_, many, after)] = runs;
     assert!(many - few >= 5 * 2700, "{runs:?}");

@@ -4,36 +4,10 @@
 #[path = "common/memory.rs"]
 mod memory;
 
-use std::alloc::{GlobalAlloc, Layout as Size, System};
-use std::cell::Cell;
-
 use clock::{Component as _, Nanos};
 use memory::Memory;
 use ring::Iova;
 use store::{Buffer, FormatOptions, Ino, Op, Options, Request, Session, Store, Time, format};
-
-struct Counting;
-
-thread_local! {
-    /// Of this thread alone: the test harness's own allocates when it likes.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is the system's allocator's; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, size: Size) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(size) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, size: Size) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(at, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// A volume with one file, and memory for its data.
 struct Bed {
@@ -90,10 +64,11 @@ impl Bed {
     /// Allocations of each of so many rounds, and requests that had to be durable.
     fn each(&mut self, rounds: u64, mut round: impl FnMut(&mut Bed, u64)) -> (f64, f64) {
         (0..rounds).for_each(|i| round(self, i));
-        let (allocations, durable) = (ALLOCATIONS.get(), self.store.device().durable);
-        (rounds..2 * rounds).for_each(|i| round(self, i));
+        let durable = self.store.device().durable;
+        let made =
+            allocation_counter::measure(|| (rounds..2 * rounds).for_each(|i| round(self, i)));
         let per = |count: u64| count as f64 / rounds as f64;
-        (per(ALLOCATIONS.get() - allocations), per(self.store.device().durable - durable))
+        (per(made.count_total), per(self.store.device().durable - durable))
     }
 }
 
