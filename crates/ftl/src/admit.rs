@@ -67,7 +67,7 @@ impl Ftl {
     }
 
     /// Puts one sector into the user's ring and points the map at it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
         let slot = self.rings[USER].next_slot();
         let old = self.map.set(lba, Location::Buffer(slot));
@@ -98,10 +98,10 @@ impl Ftl {
     }
 
     pub(crate) fn admit_pending(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
-        let mut moved = false;
         if self.pending.is_empty() {
             return false;
         }
+        let (mut moved, mut written) = (false, 0);
         // Nothing here changes any of these but what is admitted, by as much; and pages of the map that
         // go, which are looked for.
         let (mut free, mut slots) = (self.free_sectors(), self.rings[USER].free());
@@ -117,9 +117,10 @@ impl Ftl {
                 }
                 PendingKind::Write | PendingKind::Zeroes => {
                     let room = left.min(slots);
-                    let n = match self.spares_while_kept_back(free) {
-                        Some(spare) if !idle => room.min(spare),
-                        _ => self.limiter.admits(room, free, idle).max(room.min(self.granted)),
+                    let spare = if idle { None } else { self.spares_while_kept_back(free) };
+                    let n = match spare {
+                        Some(spare) => room.min(spare),
+                        None => self.limiter.admits(room, free, idle).max(room.min(self.granted)),
                     };
                     let n = match n {
                         0 => 0,
@@ -136,14 +137,12 @@ impl Ftl {
                         }
                     }
                     self.limiter.spend(n, free);
-                    self.stats.reserve_writes += u64::from(n.min(self.granted));
-                    self.granted = self.granted.saturating_sub(n);
-                    (free, slots) = (free.saturating_sub(n.into()), slots - n);
-                    self.stats.user_writes += u64::from(n);
-                    if n > 0 {
-                        self.collector.renew();
-                        self.checkpoint.renew();
+                    if self.granted > 0 {
+                        self.stats.reserve_writes += u64::from(n.min(self.granted));
+                        self.granted = self.granted.saturating_sub(n);
                     }
+                    (free, slots) = (free.saturating_sub(n.into()), slots - n);
+                    written += u64::from(n);
                     n
                 }
             };
@@ -152,7 +151,7 @@ impl Ftl {
             if p.done < p.sectors {
                 self.pending[0] = p;
                 // A trim goes on next time round; a write waits for room.
-                return moved;
+                break;
             }
             self.pending.pop_front();
             self.looked_at -= 1;
@@ -162,6 +161,11 @@ impl Ftl {
                 self.complete(p.tag, Status::SUCCESS);
             }
             moved = true;
+        }
+        if written > 0 {
+            self.stats.user_writes += written;
+            self.collector.renew();
+            self.checkpoint.renew();
         }
         moved
     }

@@ -131,7 +131,7 @@ impl Ftl {
     /// Reclaims lines that have nothing to be moved, as long as space is wanted.
     fn reclaim_empty(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
         let mut moved = false;
-        while self.limiter.collects(self.free_sectors() + self.coming()) {
+        while self.lines.has_empty() && self.limiter.collects(self.free_sectors() + self.coming()) {
             let Some(line) = self.lines.take_empty(self.collector.scanning()) else { break };
             self.collector.draining += 1;
             self.lines.lines[line as usize].state = LineState::Draining;
@@ -149,6 +149,14 @@ impl Ftl {
     fn take_victim(&mut self) -> bool {
         let hurt = !self.lines.hurt.is_empty();
         let (free, coming) = (self.free_sectors(), self.coming());
+        // When users wait, what is still to be written counts as gone: else one victim at a time would
+        // be padded to its end, and give nothing back if it has no more to give than the padding takes.
+        let waiting = if free <= self.limiter.levels().0 { self.unplaced(GC) } else { 0 };
+        let collects = self.limiter.collects((free + coming).saturating_sub(waiting));
+        // As good as always: nobody wants a victim.
+        if !hurt && !collects && self.collector.draining == 0 && !self.may_refresh() {
+            return false;
+        }
         // When nothing is under way and no space left, the drained ones wait for users' data that
         // finds no place: a victim without valid sectors may not have to wait, and makes some.
         let stuck = self.collector.draining > 0
@@ -157,10 +165,6 @@ impl Ftl {
             && self.collector.reading() == 0
             && !self.spares_a_unit();
         let room = self.room_to_move();
-        // When users wait, what is still to be written counts as gone: else one victim at a time would
-        // be padded to its end, and give nothing back if it has no more to give than the padding takes.
-        let waiting = if free <= self.limiter.levels().0 { self.unplaced(GC) } else { 0 };
-        let collects = self.limiter.collects((free + coming).saturating_sub(waiting));
         if !hurt
             && !stuck
             && let Some(line) = self.take_refresh(collects, room)

@@ -61,7 +61,7 @@ impl Ftl {
         if open.first || open.recorded > self.journal.durable() || !spare || !enough {
             return false;
         }
-        let Some(open) = self.open[stream].remove(at) else { return false };
+        let open = self.open[stream].remove(at);
         for member in &open.members {
             if !self.lines.chunks[member.chunk as usize].offline {
                 self.rescue(member.chunk);

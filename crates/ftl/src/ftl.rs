@@ -63,7 +63,7 @@ pub struct Ftl {
     pub(crate) rings: [WriteRing; 2],
     /// Open lines by stream: users' (and everybody's without hot/cold separation), moved data's, cold
     /// data's that is moved for the sake of wear, pages' of the map.
-    pub(crate) open: [VecDeque<OpenLine>; STREAMS],
+    pub(crate) open: [Vec<OpenLine>; STREAMS],
     pub(crate) collector: Collector,
     pub(crate) yielding: Yielding,
     /// Parallel units that a stream is written to at a time, of those that a line has.
@@ -356,8 +356,12 @@ impl Ftl {
     /// Sectors of a ring that wait for a place on the media, for the first time or again.
     #[inline]
     pub(crate) fn unplaced(&self, ring: usize) -> u64 {
+        let unmapped = self.rings[ring].unmapped();
+        if self.retry.is_empty() {
+            return unmapped;
+        }
         let again = self.retry.iter().filter(|(of, _)| *of == ring).count() as u64;
-        self.rings[ring].unmapped() + again * u64::from(self.shape.unit)
+        unmapped + again * u64::from(self.shape.unit)
     }
 
     /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.

@@ -553,6 +553,12 @@ impl Lines {
         self.policy.closed(id, valid, all, closed_at);
     }
 
+    /// Whether there are closed lines without a valid sector.
+    #[inline]
+    pub(crate) fn has_empty(&self) -> bool {
+        !self.empty.is_empty()
+    }
+
     /// Takes a closed line without a valid sector that is not being looked through: what is read of it
     /// would be taken for what is in the next line of its name.
     pub(crate) fn take_empty(&mut self, scanned: Option<u32>) -> Option<u32> {
@@ -689,10 +695,27 @@ impl OpenLine {
 
     /// Maps the next write unit of one chunk, of `from`.
     pub(crate) fn take(&mut self, shape: &Shape, from: Claim, chunk: u32) -> Option<u32> {
-        let open = |m: &Member| m.chunk == chunk && m.next < m.end;
-        let at = self.members.iter().position(open).filter(|at| !self.first || *at > 0)?;
-        let sector = self.members[at].next;
-        self.took(shape, from, at);
+        let at = self.members.iter().position(|m| m.chunk == chunk)?;
+        self.take_at(shape, from, chunk, at)
+    }
+
+    /// The same of the chunk that has this place in its line, if that is this one.
+    #[inline]
+    pub(crate) fn take_at(
+        &mut self,
+        shape: &Shape,
+        from: Claim,
+        chunk: u32,
+        place: usize,
+    ) -> Option<u32> {
+        let mut places = self.members.iter().enumerate();
+        debug_assert!(places.all(|(i, m)| m.chunk != chunk || i == place), "chunk {chunk}");
+        let open = |m: &&Member| m.chunk == chunk && m.next < m.end;
+        let sector = self.members.get(place).filter(open)?.next;
+        if self.first && place == 0 {
+            return None;
+        }
+        self.took(shape, from, place);
         Some(sector)
     }
 

@@ -50,6 +50,17 @@ pub(crate) fn word(at: Location) -> u32 {
     }
 }
 
+/// The place that a word of the map stands for.
+#[inline(always)]
+fn place(word: u32) -> Location {
+    match word {
+        0 => Location::Unmapped,
+        LOST => Location::Lost,
+        w if w & BUFFER != 0 => Location::Buffer(w & !BUFFER),
+        w => Location::Flash(w - 1),
+    }
+}
+
 impl Map {
     /// An empty map, all of it in memory.
     ///
@@ -78,14 +89,7 @@ impl Map {
     /// Where a logical sector is.
     #[inline]
     pub fn get(&self, lba: u32) -> Location {
-        match self.l2p[self.index(lba)] {
-            0 => Location::Unmapped,
-            w if w & BUFFER != 0 => match w {
-                LOST => Location::Lost,
-                w => Location::Buffer(w & !BUFFER),
-            },
-            w => Location::Flash(w - 1),
-        }
+        place(self.l2p[self.index(lba)])
     }
 
     /// The physical sector of a logical one, if it has one and there is one: a look ahead. Of a map in
@@ -99,14 +103,33 @@ impl Map {
     }
 
     /// Points a logical sector somewhere and returns where it pointed before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, lba: u32, to: Location) -> Location {
-        let old = self.get(lba);
+        let (at, to) = (self.index(lba), word(to));
+        let old = std::mem::replace(&mut self.l2p[at], to);
+        self.mapped = self.mapped + u64::from(to != 0) - u64::from(old != 0);
+        place(old)
+    }
+
+    /// Points a logical sector from one place to another, if that is where it points.
+    ///
+    /// # Errors
+    /// Where it points instead; nothing was changed.
+    #[inline(always)]
+    pub(crate) fn redirect(
+        &mut self,
+        lba: u32,
+        from: Location,
+        to: Location,
+    ) -> Result<(), Location> {
+        debug_assert!(from != Location::Unmapped && to != Location::Unmapped);
         let at = self.index(lba);
-        self.l2p[at] = word(to);
-        self.mapped = self.mapped + u64::from(to != Location::Unmapped)
-            - u64::from(old != Location::Unmapped);
-        old
+        let at = &mut self.l2p[at];
+        if *at != word(from) {
+            return Err(place(*at));
+        }
+        *at = word(to);
+        Ok(())
     }
 
     /// The words of a run of logical sectors, to look for mapped ones quickly; in frames, of one page.
@@ -122,10 +145,16 @@ impl Map {
         self.l2p[frame_at + i as usize] = word;
     }
 
+    /// Whether a logical sector is there.
+    #[inline]
+    pub(crate) fn is_at(&self, lba: u32, place: Location) -> bool {
+        self.l2p[self.index(lba)] == word(place)
+    }
+
     /// Whether a logical sector points at this physical one.
     #[inline]
     pub(crate) fn points_at(&self, lba: u32, psn: u32) -> bool {
-        self.l2p[self.index(lba)] == psn + 1
+        self.is_at(lba, Location::Flash(psn))
     }
 
     /// Whether what a page says is in memory.
@@ -152,5 +181,27 @@ impl Map {
         {
             frames.let_go(page);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sector_is_redirected_from_where_it_is_and_from_nowhere_else() {
+        let mut map = Map::new(8).unwrap();
+        let (slot, media) = (Location::Buffer(7), Location::Flash(7));
+        assert_eq!(map.set(3, slot), Location::Unmapped);
+        assert_eq!(map.redirect(3, Location::Buffer(6), media), Err(slot));
+        assert_eq!(map.redirect(3, media, slot), Err(slot), "slot 7 is not sector 7");
+        assert!(map.is_at(3, slot) && !map.is_at(3, media));
+        assert_eq!(map.redirect(3, slot, media), Ok(()));
+        assert_eq!((map.get(3), map.points_at(3, 7), map.mapped), (media, true, 1));
+        assert_eq!(map.set(3, Location::Lost), media);
+        assert_eq!(map.redirect(3, media, slot), Err(Location::Lost));
+        assert_eq!((map.set(3, Location::Unmapped), map.mapped), (Location::Lost, 0));
+        assert_eq!(map.redirect(3, slot, media), Err(Location::Unmapped));
+        assert_eq!((map.get(3), map.mapped), (Location::Unmapped, 0));
     }
 }

@@ -168,7 +168,14 @@ impl Ftl {
     }
 
     /// Writes the last metadata of lines that are full.
+    #[inline(always)]
     pub(crate) fn finish_lines(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
+        let none = self.lines.due.is_empty() && self.metadata.finishing.is_empty();
+        !none && self.go_on_finishing(now, flash)
+    }
+
+    #[inline(never)]
+    fn go_on_finishing(&mut self, now: Nanos, flash: &mut impl Flash) -> bool {
         while let Some(line) = self.lines.due.pop_front() {
             let name = self.name_of(line);
             let l = &self.lines.lines[line as usize];

@@ -94,9 +94,8 @@ impl Ftl {
             self.drop_overwritten(unit);
         }
         let first_psn = self.shape.first_psn(chunk) + sector;
-        for (psn, entry) in (first_psn..).zip(self.rings[ring].entries(unit)) {
-            self.reverse.set(psn, entry.lba_plus_1.checked_sub(1), entry.poison);
-        }
+        let entries = self.rings[ring].entries(unit).iter();
+        self.reverse.set_run(first_psn, entries.map(Entry::written));
         let name = name(ring, unit);
         // Behind the chunk's other units, so that they are released in order.
         let last = self.lines.chunks[chunk as usize].last;
@@ -119,8 +118,7 @@ impl Ftl {
         if let Some(list) = &mut l.list {
             let place = self.lines.chunks[chunk as usize].place;
             let entries = self.rings[ring].entries(unit).iter();
-            let words = entries.map(|e| (e.lba_plus_1.checked_sub(1), e.poison));
-            list.note(place, sector, sequence, words);
+            list.note(place, sector, sequence, entries.map(Entry::written));
         }
         l.programs += 1;
         l.newest = l.newest.max(sequence);
@@ -250,10 +248,11 @@ impl Ftl {
         let (from, holds) = self.claim(ring);
         if let Some(chunk) = self.rings[ring].lagging() {
             let free = self.programs_on[self.shape.pu_of(chunk) as usize] < PROGRAMS_PER_PU;
+            let at = self.lines.chunks[chunk as usize].place as usize;
             for stream in streams.into_iter().filter(|_| free) {
                 let mut open = self.open[stream].iter_mut();
                 if let Some((line, sector)) =
-                    open.find_map(|o| Some((o.line, o.take(&self.shape, from, chunk)?)))
+                    open.find_map(|o| Some((o.line, o.take_at(&self.shape, from, chunk, at)?)))
                 {
                     self.drop_full(stream);
                     return Some((line, chunk, sector));
@@ -376,7 +375,7 @@ impl Ftl {
     fn record_opened(&mut self, stream: usize, mut open: OpenLine) -> bool {
         if self.drive_map.is_some() {
             // Its recovery does not ask for lines.
-            self.open[stream].push_back(open);
+            self.open[stream].push(open);
             return true;
         }
         let chunks = open.members.iter().map(|m| m.chunk).collect();
@@ -389,7 +388,7 @@ impl Ftl {
         open.recorded = self.journal.flush();
         let first = (self.lines.lines[open.line as usize].opening, open.members[0].chunk);
         open.previous = self.metadata.follow(stream, first);
-        self.open[stream].push_back(open);
+        self.open[stream].push(open);
         true
     }
 
@@ -495,22 +494,28 @@ impl Ftl {
     /// A unit is on the media: whoever has overwritten a sector of it in the buffer is told.
     fn note_on_media(&mut self, name: u32) {
         let (ring, unit) = parts(name);
-        let u = self.rings[ring].units[unit as usize];
+        let u = &self.rings[ring].units[unit as usize];
+        let (first_psn, sequence) = (self.shape.first_psn(u.chunk) + u.sector, u.sequence);
         let first_slot = self.rings[ring].slot_of_unit(unit);
-        let first_psn = self.shape.first_psn(u.chunk) + u.sector;
-        for i in 0..self.shape.unit {
-            let entry = *self.rings[ring].entry(first_slot + i);
+        // Those whose pages are to say so.
+        let paged = if self.drive_map.is_none() { self.layout.logical } else { 0 };
+        let shape = self.shape;
+        for i in 0..shape.unit {
+            let entry = self.rings[ring].entry(first_slot + i);
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            self.touch_page_of(lba);
-            if let Location::Buffer(slot) = self.map.get(lba)
-                && slot != first_slot + i
+            let trim = entry.trim;
+            if lba < paged {
+                self.checkpoint.touch(shape.map_page_of(lba));
+            }
+            if !self.map.is_at(lba, Location::Buffer(first_slot + i))
+                && let Location::Buffer(slot) = self.map.get(lba)
             {
                 let newer = self.entry_mut(slot);
-                if newer.trim == entry.trim {
+                if newer.trim == trim {
                     newer.trim = 0;
                 }
-                if newer.under_sequence <= u.sequence {
-                    (newer.under, newer.under_sequence) = (first_psn + i, u.sequence);
+                if newer.under_sequence <= sequence {
+                    (newer.under, newer.under_sequence) = (first_psn + i, sequence);
                 }
             }
         }
@@ -613,25 +618,23 @@ impl Ftl {
         u.state = UnitState::Released;
         let first_psn = self.shape.first_psn(u.chunk) + u.sector;
         let line = self.lines.line_of[u.chunk as usize];
+        let line = &mut self.lines.lines[line as usize];
         let first_slot = self.rings[ring].slot_of_unit(unit);
-        let mut valid = 0;
-        for (i, entry) in self.rings[ring].entries(unit).iter().enumerate() {
+        for (i, entry) in (0..).zip(self.rings[ring].entries(unit)) {
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            let now = self.map.get(lba);
-            if now == Location::Buffer(first_slot + i as u32) {
-                self.map.set(lba, Location::Flash(first_psn + i as u32));
-                valid += 1;
-            } else {
-                self.reverse.invalidate(first_psn + i as u32);
-                let line = &mut self.lines.lines[line as usize];
-                match now {
-                    Location::Unmapped => line.trimmed = true,
-                    // Overwritten in the buffer: until the new copy is durable this one counts.
-                    _ => line.after = self.rings[USER].position(),
+            let (slot, psn) = (first_slot + i, first_psn + i);
+            match self.map.redirect(lba, Location::Buffer(slot), Location::Flash(psn)) {
+                Ok(()) => line.valid += 1,
+                Err(now) => {
+                    self.reverse.invalidate(psn);
+                    match now {
+                        Location::Unmapped => line.trimmed = true,
+                        // Overwritten in the buffer: until the new copy is durable this one counts.
+                        _ => line.after = self.rings[USER].position(),
+                    }
                 }
             }
             self.map.let_go(lba);
         }
-        self.lines.lines[line as usize].valid += valid;
     }
 }

@@ -204,6 +204,18 @@ impl Ftl {
         self.release_held();
     }
 
+    /// Whether [`take_refresh`](Ftl::take_refresh) has anything to look at.
+    #[inline]
+    pub(crate) fn may_refresh(&self) -> bool {
+        !self.lines.refresh.is_empty() || self.looks_for_cold()
+    }
+
+    /// Whether it is time to look for cold lines on little worn chunks.
+    #[inline]
+    fn looks_for_cold(&self) -> bool {
+        self.config.static_wear > 0 && self.stats.lines_reclaimed >= self.refresher.level_at
+    }
+
     /// Takes the next line to be refreshed as a victim, if it is its turn: `collects` says whether
     /// space is wanted, `room` how many sectors can be written.
     pub(crate) fn take_refresh(&mut self, collects: bool, room: u64) -> Option<u32> {
@@ -249,12 +261,11 @@ impl Ftl {
     /// Static wear levelling: of the lines that are cold and much less worn than the most worn chunk,
     /// the least worn, and of those the one that was closed first.
     fn take_cold(&mut self) -> Option<u32> {
-        let spread = self.config.static_wear;
-        if spread == 0 || self.stats.lines_reclaimed < self.refresher.level_at {
+        if !self.looks_for_cold() {
             return None;
         }
         self.refresher.level_at = self.stats.lines_reclaimed + LEVEL_TURN;
-        self.lines.take_cold(spread, u64::from(self.layout.lines))
+        self.lines.take_cold(self.config.static_wear, u64::from(self.layout.lines))
     }
 
     /// Whether all that is in a unit of garbage collection's ring comes from a line that is moved for

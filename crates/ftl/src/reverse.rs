@@ -31,6 +31,12 @@ pub(crate) struct Reverse {
 
 const POISON: u32 = 1 << 31;
 
+/// What was written as a word of the reverse map.
+#[inline]
+fn word(lba: Option<u32>, poison: bool) -> u32 {
+    lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 }
+}
+
 impl Reverse {
     /// An empty one, of a map in `frames` or one that is all in memory; memory is touched only for what
     /// is written.
@@ -63,9 +69,7 @@ impl Reverse {
     pub(crate) fn set(&mut self, psn: u32, lba: Option<u32>, poison: bool) {
         self.any_poison |= poison;
         match &mut self.words {
-            Some(words) => {
-                words[psn as usize] = lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 };
-            }
+            Some(words) => words[psn as usize] = word(lba, poison),
             None if poison => {
                 self.lost.insert(psn);
             }
@@ -74,6 +78,28 @@ impl Reverse {
             }
             None => {}
         }
+    }
+
+    /// Notes which logical sectors are written at physical ones from `first` on.
+    #[inline]
+    pub(crate) fn set_run(
+        &mut self,
+        first: u32,
+        written: impl ExactSizeIterator<Item = (Option<u32>, bool)>,
+    ) {
+        let Some(words) = &mut self.words else {
+            for (psn, (lba, poison)) in (first..).zip(written) {
+                self.set(psn, lba, poison);
+            }
+            return;
+        };
+        let words = &mut words[first as usize..][..written.len()];
+        let mut any_poison = self.any_poison;
+        for (at, (lba, poison)) in words.iter_mut().zip(written) {
+            any_poison |= poison;
+            *at = word(lba, poison);
+        }
+        self.any_poison = any_poison;
     }
 
     /// A physical sector is not valid any more; whether what it held was lost stays.
@@ -117,6 +143,30 @@ mod tests {
             assert_eq!((reverse.poisoned(7), reverse.poisoned(8)), (false, true));
             reverse.set(8, Some(5), false);
             assert_eq!((reverse.get(8), reverse.poisoned(8)), (in_memory.then_some(5), false));
+        }
+    }
+
+    #[test]
+    fn a_run_is_as_good_as_one_sector_after_the_other() {
+        let unit = [(Some(3), false), (None, false), (Some(9), true), (Some(3), false)];
+        for kind in [ReverseMapKind::Memory, ReverseMapKind::Media] {
+            let mut one = Reverse::new(100, kind, false).unwrap();
+            let mut run = Reverse::new(100, kind, false).unwrap();
+            for (first, lost) in [(8, true), (8, false), (10, true)] {
+                let unit = unit.map(|(lba, poison)| (lba, poison && lost));
+                for (psn, (lba, poison)) in (first..).zip(unit) {
+                    one.set(psn, lba, poison);
+                }
+                run.set_run(first, unit.into_iter());
+                for psn in 0..100 {
+                    assert_eq!(
+                        (one.get(psn), one.poisoned(psn)),
+                        (run.get(psn), run.poisoned(psn)),
+                        "{kind:?}: {psn}"
+                    );
+                }
+                assert_eq!(run.poisoned(first + 2), lost);
+            }
         }
     }
 }

@@ -35,6 +35,12 @@ impl Entry {
         trim: 0,
     };
 
+    /// The logical sector, and whether its data was lost.
+    #[inline]
+    pub(crate) fn written(&self) -> (Option<u32>, bool) {
+        (self.lba_plus_1.checked_sub(1), self.poison)
+    }
+
     /// What is written beside the sector in a write unit of this number.
     pub fn oob(&self, sequence: u64) -> crate::Oob {
         crate::Oob {
@@ -162,13 +168,15 @@ impl WriteRing {
         debug_assert!(self.free() > 0);
         let at = self.filling * self.unit + self.fill;
         self.entries[at as usize] = entry;
-        let unit = &mut self.units[self.filling as usize];
         if self.fill == 0 {
+            let unit = &mut self.units[self.filling as usize];
             unit.state = UnitState::Filling;
             unit.pending = 0;
             unit.from = crate::lines::NONE;
         }
-        unit.pending += u32::from(pending);
+        if pending {
+            self.units[self.filling as usize].pending += 1;
+        }
         self.fill += 1;
         if self.fill == self.unit {
             self.fill = 0;
@@ -240,6 +248,7 @@ impl WriteRing {
 
     /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
     /// be programmed.
+    #[inline]
     pub(crate) fn stuck_on(&self) -> Option<u32> {
         let stuck =
             self.free() < self.unit && self.released < self.mapped && self.ready().is_none();

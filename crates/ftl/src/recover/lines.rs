@@ -162,7 +162,7 @@ impl Recovery {
             }
             ftl.lines.lines[id as usize].newest = ftl.issued.next();
             let open = ftl.lines.open_line(id, members);
-            ftl.open[USER].push_back(open);
+            ftl.open[USER].push(open);
         }
     }
 }

@@ -151,12 +151,11 @@ impl Pblk {
     ///
     /// # Errors
     /// [`Busy`]; the request was not taken.
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, now: Nanos, request: &Request, spread: Spread) -> Result<(), Busy> {
         self.has_room()?;
         if request.op == Op::Extents {
-            let count = self.list_extents(request);
-            self.answer(request.tag, Status::SUCCESS, count);
+            self.list_extents(request);
             return Ok(());
         }
         let Request { op, lba, sectors, data, fua, may_unmap, tag } = *request;
@@ -168,11 +167,7 @@ impl Pblk {
                 return Ok(());
             }
             Op::Write => self.ftl.write(place, lba, sectors, fua),
-            Op::Flush => {
-                // Which starts what came before, so that those are looked up first.
-                self.look_up(now);
-                self.ftl.flush(now, place, &mut self.flash);
-            }
+            Op::Flush => self.flush(now, place),
             // A trim is not durable by itself, so that zeros that must be are written.
             Op::WriteZeroes if !may_unmap || fua => {
                 self.ftl.write_zeroes(place, lba, sectors, fua);
@@ -181,6 +176,13 @@ impl Pblk {
         }
         self.kick = true;
         Ok(())
+    }
+
+    /// Makes the layer flush, which starts what came before: reads of that are looked up first.
+    #[inline(never)]
+    fn flush(&mut self, now: Nanos, place: u64) {
+        self.look_up(now);
+        self.ftl.flush(now, place, &mut self.flash);
     }
 
     /// Starts the reads since the last time: first a look at all of their map words, so that their cache
@@ -203,11 +205,14 @@ impl Pblk {
         self.taken = true;
     }
 
-    /// Writes extents to a checked payload, and returns how many.
-    fn list_extents(&self, request: &Request) -> u64 {
-        let Payload::At(at) = request.data else { return 0 };
+    /// Writes extents to a checked payload, and answers how many.
+    #[cold]
+    fn list_extents(&mut self, request: &Request) {
         let (mut lba, mut left, mut count) = (request.lba, request.sectors, 0);
-        while left > 0 && count < Request::extent_capacity() {
+        while let Payload::At(at) = request.data
+            && left > 0
+            && count < Request::extent_capacity()
+        {
             let (mapped, sectors) = self.ftl.extent(lba, left);
             let state = if mapped { ExtentState::Mapped } else { ExtentState::Unmapped };
             let extent = Extent { lba, sectors, state }.encode();
@@ -216,7 +221,7 @@ impl Pblk {
             }
             (lba, left, count) = (lba + u64::from(sectors), left - sectors, count + 1);
         }
-        count as u64
+        self.answer(request.tag, Status::SUCCESS, count as u64);
     }
 }
 

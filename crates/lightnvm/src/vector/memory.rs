@@ -90,9 +90,9 @@ impl Scratch {
         if count <= 1 {
             return PpaList::One(first);
         }
-        self.region.word(start).store(first.0, Ordering::Relaxed);
-        for (i, ppa) in ppas.enumerate() {
-            self.region.word(start + 8 * (i + 1)).store(ppa.0, Ordering::Relaxed);
+        let words = self.region.words::<{ MAX_VECTOR as usize }>(start);
+        for (word, ppa) in words.iter().zip(std::iter::once(first).chain(ppas)) {
+            word.store(ppa.0, Ordering::Relaxed);
         }
         PpaList::List { at: self.at.offset(start as u64).0, count }
     }

@@ -401,13 +401,10 @@ impl VectorFlash {
     /// Where sector number `sector` of a request is, if it is in memory and contents are kept.
     #[inline]
     fn place(&self, request: u64, sector: u32) -> Option<(&Slots, Iova)> {
-        match (&self.slots, self.requests.data(request)) {
-            (Some(slots), (Payload::At(at), spread)) => {
-                let bytes = u64::from(spread.place(sector)) * u64::from(self.queue.sector_bytes());
-                Some((slots, at.offset(bytes)))
-            }
-            _ => None,
-        }
+        let slots = self.slots.as_ref()?;
+        let (Payload::At(at), spread) = self.requests.data(request) else { return None };
+        let bytes = u64::from(spread.place(sector)) * u64::from(self.queue.sector_bytes());
+        Some((slots, at.offset(bytes)))
     }
 }
 

@@ -83,6 +83,9 @@ pub struct ShardHandle {
     stats: ShardStats,
 }
 
+/// Answers of another core that are taken together.
+const ANSWERS: usize = 16;
+
 /// Names a part at its shard: whose request, and which.
 fn part_tag(shard: u32, place: u32) -> u64 {
     u64::from(shard) << 32 | u64::from(place)
@@ -188,21 +191,42 @@ impl ShardHandle {
     ///
     /// # Errors
     /// [`Busy`], of the core's own shard only.
-    #[inline]
     fn give(
         &mut self,
         now: Nanos,
         (shard, place): (u32, u32),
-        mut request: Request,
+        request: Request,
         spread: Spread,
     ) -> Result<(), Busy> {
         if shard == self.shard {
-            request.tag = part_tag(shard, place);
-            self.pblk.begin(now, &request, spread)?;
-            self.stats.local += 1;
-            return Ok(());
+            return self.keep(now, place, request, spread);
         }
-        request.tag = place.into();
+        self.send((shard, place), request, spread);
+        Ok(())
+    }
+
+    /// Gives a part of a request to the core's own shard.
+    ///
+    /// # Errors
+    /// [`Busy`]; it was not taken.
+    #[inline(always)]
+    fn keep(
+        &mut self,
+        now: Nanos,
+        place: u32,
+        request: Request,
+        spread: Spread,
+    ) -> Result<(), Busy> {
+        let tag = part_tag(self.shard, place);
+        self.pblk.begin(now, &Request { tag, ..request }, spread)?;
+        self.stats.local += 1;
+        Ok(())
+    }
+
+    /// Gives a part of a request to another core's shard.
+    #[inline]
+    fn send(&mut self, (shard, place): (u32, u32), request: Request, spread: Spread) {
+        let request = Request { tag: place.into(), ..request };
         let link = self.links.get_mut(shard as usize).and_then(Option::as_mut);
         if link.is_some_and(|link| link.send(Errand { request, spread })) {
             self.stats.sent += 1;
@@ -211,7 +235,6 @@ impl ShardHandle {
             self.stats.lost += 1;
             self.end(place, shard, Status::ABORTED_SQ_DELETED, 0);
         }
-        Ok(())
     }
 
     /// A request that is one part of one shard.
@@ -220,12 +243,13 @@ impl ShardHandle {
         let place = self.parents.next().ok_or(Busy)?;
         let tag = request.tag;
         if shard == self.shard {
-            self.give(now, (shard, place), request, Spread::NONE)?;
+            self.keep(now, place, request, Spread::NONE)?;
             self.parents.put(tag, 1 << shard);
             return Ok(());
         }
         self.parents.put(tag, 1 << shard);
-        self.give(now, (shard, place), request, Spread::NONE)
+        self.send((shard, place), request, Spread::NONE);
+        Ok(())
     }
 
     /// A request with parts on several shards, its own core's first: only that can be busy.
@@ -375,15 +399,27 @@ impl ShardHandle {
                 pblk.media_event(&event);
                 moved = true;
             }
-            while let Some(Answer { place, status, result }) =
-                self.links[peer as usize].as_mut().and_then(Link::take_answer)
-            {
-                self.end(place, peer, status, result);
-                moved = true;
-            }
+            moved |= self.take_answers(peer);
             if self.links[peer as usize].as_ref().is_some_and(Link::is_lost) {
                 self.give_up(peer);
                 moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Ends the parts that a core has answered.
+    #[inline]
+    fn take_answers(&mut self, peer: u32) -> bool {
+        let (mut answers, mut moved) = ([Answer::NONE; ANSWERS], false);
+        while let Some(link) = &mut self.links[peer as usize] {
+            let answers = link.take_answers(&mut answers);
+            for &Answer { place, status, result } in answers {
+                self.end(place, peer, status, result);
+            }
+            moved |= !answers.is_empty();
+            if answers.len() < ANSWERS {
+                break;
             }
         }
         moved

@@ -36,6 +36,11 @@ pub(crate) struct Answer {
     pub(crate) result: u64,
 }
 
+impl Answer {
+    /// A place for one.
+    pub(crate) const NONE: Answer = Answer { place: 0, status: Status::SUCCESS, result: 0 };
+}
+
 /// One core's end of the rings to and from a peer.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -144,12 +149,12 @@ impl Link {
         taken as u64
     }
 
-    /// The next answer of the peer.
+    /// The next answers of the peer, as many as fit `into`.
     #[inline]
-    pub(crate) fn take_answer(&mut self) -> Option<Answer> {
-        let answer = self.answers_in.pop().ok()?;
-        self.away = self.away.saturating_sub(1);
-        Some(answer)
+    pub(crate) fn take_answers<'a>(&mut self, into: &'a mut [Answer]) -> &'a [Answer] {
+        let (answers, _) = self.answers_in.pop_partial_slice(into);
+        self.away = self.away.saturating_sub(answers.len() as u32);
+        answers
     }
 
     /// Whether the peer is gone, with parts of this core's requests.
@@ -253,8 +258,11 @@ mod tests {
                 here.answer(Answer { place: 5, status: Status::SUCCESS, result: tag });
                 assert!(here.has_news() && here.tell() && !here.has_news());
                 let there = ends[a].0[b].as_mut().unwrap();
-                assert_eq!(there.take_answer().map(|a| a.result), Some(tag));
+                let mut answers = [Answer::NONE; 2];
+                let answered = there.take_answers(&mut answers).iter().map(|a| a.result);
+                assert_eq!(answered.collect::<Vec<_>>(), [tag]);
                 assert_eq!((there.away, there.is_lost()), (0, false));
+                assert!(there.take_answers(&mut answers).is_empty());
             }
         }
         let errand = Errand { request: Request::flush(0), spread: Spread::NONE };
@@ -306,9 +314,12 @@ mod tests {
             }
             here.tell();
             let there = ends[0].0[1].as_mut().unwrap();
-            while let Some(answer) = there.take_answer() {
-                assert_eq!(answer.result, answered);
-                answered += 1;
+            let mut answers = [Answer::NONE; 3];
+            while let taken @ [_, ..] = there.take_answers(&mut answers) {
+                for answer in taken {
+                    assert_eq!(answer.result, answered);
+                    answered += 1;
+                }
             }
             assert_eq!(u64::from(there.away), sent - answered);
         }
