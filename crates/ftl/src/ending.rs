@@ -7,8 +7,8 @@
 //! paired pages of what is in them must be programmed.)
 //!
 //! Guarantees:
-//! - What waits in the write buffer for its pair there is written again elsewhere first, so that it
-//!   never depends on the old chunk; the line is closed, and so erased, only when all of that is on the
+//! - What waits in the write buffer for its pair there is [written again](crate::again) elsewhere first, so
+//!   that it never depends on the old chunk; the line is closed, and so erased, only when all of that is on the
 //!   media.
 //! - Only with room for a line besides what is given up of this one, and with no chunk of it gone; else
 //!   what is in it is moved, and it goes on being written.
@@ -78,14 +78,11 @@ impl Ftl {
         let Some(open) = &mut self.ending.open else { return false };
         let line = open.line;
         if open.room == 0 {
-            if self.refresher.rescuing > 0 {
+            if self.again.rescues() {
                 return false;
             }
             let l = &mut self.lines.lines[line as usize];
             l.full = true;
-            // Of what was not written again, because it was overwritten or trimmed, this is the copy that
-            // counts until that is durable.
-            (l.after, l.trimmed) = (self.rings[USER].position(), true);
             l.refresh |= !l.hurt;
             self.ending = Ending::default();
             self.lines.close_if_done(line);

@@ -7,6 +7,7 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::admit::Pending;
+use crate::again::Again;
 use crate::checkpoint::Checkpoint;
 use crate::collect::Collector;
 use crate::counting::Counting;
@@ -93,7 +94,7 @@ pub struct Ftl {
     pub(crate) addresses: Vec<(u32, u32)>,
     /// Chunks with padding from outside of the rings under way.
     pub(crate) padded: Vec<u32>,
-    /// Units whose program failed and which must be written again before any other.
+    /// Units that are [written again](crate::again), before any other.
     pub(crate) retry: VecDeque<(usize, u32)>,
     /// Map pages that somebody who flushes waits for, and how many sectors had been trimmed when each
     /// last was; 0 if it need not be written for that.
@@ -109,6 +110,7 @@ pub struct Ftl {
     /// Those of them that only wait for losses to be recorded.
     pub(crate) held: VecDeque<u64>,
     pub(crate) refresher: Refresher,
+    pub(crate) again: Again,
     pub(crate) ending: Ending,
     /// Parallel units on which something could not be read.
     pub(crate) suspect_pus: Vec<bool>,
@@ -245,6 +247,7 @@ impl Ftl {
             urgent: 0,
             held: VecDeque::new(),
             refresher: Refresher::default(),
+            again: Again::default(),
             ending: Ending::default(),
             suspect_pus: vec![false; shape.pus as usize],
             shape,

@@ -31,6 +31,7 @@
 //! | `admit` | writes and trims into the write buffer and the map |
 //! | `read` | users' reads |
 //! | `program` | where write units go, and what happens when a program ends |
+//! | `again` | units that are written once more: failed programs, chunks that have gone, lines that end |
 //! | `checkpoint` | brings the map to the media piece by piece |
 //! | `snapshot` | what the layer keeps in its journal |
 //! | [`journal`] | a mirrored journal with snapshots, on chunks of its own |
@@ -61,6 +62,7 @@
 
 mod active;
 mod admit;
+mod again;
 mod checkpoint;
 mod collect;
 mod config;

@@ -85,6 +85,16 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// A sector has become outdated that counts until that is durable: up to position `after` of the users'
+    /// ring, or a trim.
+    #[inline]
+    pub(crate) fn outlives(&mut self, after: Option<u64>) {
+        match after {
+            Some(after) => self.after = after,
+            None => self.trimmed = true,
+        }
+    }
+
     /// The valid sectors that the victim policy is told of. Those of a line of map pages, which are soon
     /// written again, weigh four times as much: to wait for that is cheaper than to move them.
     fn weight(&self) -> u32 {
@@ -511,10 +521,7 @@ impl Lines {
         // Of no line is what is in a bad chunk.
         let Some(line) = self.lines.get_mut(id as usize) else { return };
         line.valid -= 1;
-        match after {
-            Some(after) => line.after = after,
-            None => line.trimmed = true,
-        }
+        line.outlives(after);
         if line.state == LineState::Closed {
             self.lost_one(id);
         }

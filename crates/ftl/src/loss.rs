@@ -11,6 +11,7 @@
 
 use nvme::Status;
 
+use crate::ftl::USER;
 use crate::lines::{LOST, LineState, NONE};
 use crate::{Flash, Ftl, Location};
 
@@ -137,7 +138,7 @@ impl Ftl {
     /// Whether requests for durability must not end yet.
     #[inline]
     pub(crate) fn holds_flushes(&self) -> bool {
-        self.checkpoint.is_uncovered() || self.refresher.rescuing > 0
+        self.checkpoint.is_uncovered() || self.again.holds(self.rings[USER].durable())
     }
 
     /// A request for durability has what it needs: it ends, or waits for what is lost to be known.

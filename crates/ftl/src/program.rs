@@ -88,10 +88,9 @@ impl Ftl {
             self.blocked[stream] = self.programs > 0 && !self.yielding.keeps_program();
             return false;
         };
-        if self.rings[ring].units[unit as usize].from != NONE {
-            self.drop_superseded(ring, unit);
-        } else if ring == GC {
-            self.drop_overwritten(unit);
+        let u = &self.rings[ring].units[unit as usize];
+        if u.state == UnitState::Filling && (ring == GC || u.from != NONE) {
+            self.drop_outdated(ring, unit);
         }
         let first_psn = self.shape.first_psn(chunk) + sector;
         let entries = self.rings[ring].entries(unit).iter();
@@ -106,7 +105,7 @@ impl Ftl {
         self.lines.chunks[chunk as usize].last = name;
         let u = &mut self.rings[ring].units[unit as usize];
         if u.state == UnitState::Filling {
-            // A users' one that is written again after a failure keeps its number, and so its age.
+            // One that was under way already keeps its number, and so its age (see `again`).
             u.sequence = self.issued.begin();
             if ring == GC {
                 self.checkpoint.note_moved(self.shape.unit);
@@ -131,30 +130,6 @@ impl Ftl {
         let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata: false };
         flash.program(now, op, unit);
         true
-    }
-
-    /// Makes padding of what has been overwritten or trimmed since it was read: units are numbered
-    /// by the order in which they get here, and a number newer than that of the newer copy would
-    /// bring the older one back. Where it came from must stay until the newer one is durable.
-    fn drop_overwritten(&mut self, unit: u32) {
-        let (first_slot, position) =
-            (self.rings[GC].slot_of_unit(unit), self.rings[USER].position());
-        for slot in first_slot..first_slot + self.shape.unit {
-            let entry = *self.rings[GC].entry(slot);
-            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            let now = self.map.get(lba);
-            if now == Location::Buffer(slot) {
-                continue;
-            }
-            let line = self.lines.line_of[self.shape.chunk_of(entry.under) as usize];
-            let line = &mut self.lines.lines[line as usize];
-            match now {
-                Location::Unmapped => line.trimmed = true,
-                Location::Buffer(_) | Location::Flash(_) | Location::Lost => line.after = position,
-            }
-            self.rings[GC].entry_mut(slot).lba_plus_1 = 0;
-            self.map.let_go(lba);
-        }
     }
 
     /// When a ring is full of units that wait for their pairs, nothing can be put into it that
@@ -478,9 +453,7 @@ impl Ftl {
                 self.program_failed(chunk);
             }
             if !padding {
-                self.strike(name, chunk);
-                self.write_again(name, chunk);
-                self.renumber_if_moved(name);
+                self.repeat(name);
             }
         }
         self.release_readable(chunk);
@@ -489,6 +462,7 @@ impl Ftl {
         self.lines.close_if_done(line);
         self.lines.close_if_done(rescued_from);
         self.complete_durable(now, flash);
+        self.release_held();
     }
 
     /// A unit is on the media: whoever has overwritten a sector of it in the buffer is told.
@@ -535,41 +509,6 @@ impl Ftl {
             open.abandon(&self.shape, chunk);
         }
         (0..STREAMS).for_each(|stream| self.drop_full(stream));
-    }
-
-    /// A unit is written elsewhere, ahead of everything newer.
-    pub(crate) fn write_again(&mut self, name: u32, chunk: u32) {
-        self.unlink(name, chunk);
-        self.retry.push_back(parts(name));
-    }
-
-    /// The program of a unit has failed: nobody says that it is there. (Of one that was on the media its
-    /// line and the reverse map do: until what takes its place is durable, that is the copy that counts.)
-    fn strike(&mut self, name: u32, chunk: u32) {
-        let sector = self.unit_mut(name).sector;
-        let first_psn = self.shape.first_psn(chunk) + sector;
-        for psn in first_psn..first_psn + self.shape.unit {
-            self.reverse.set(psn, None, false);
-        }
-        let line = self.lines.line_of[chunk as usize];
-        if let Some(list) = &mut self.lines.lines[line as usize].list {
-            list.strike(self.lines.chunks[chunk as usize].place, sector);
-        }
-    }
-
-    /// Takes the number of a unit of moved data back that is not on the media, as if it had never been
-    /// given a place: nobody who trims waits for it until it has one again, and what has been overwritten
-    /// or trimmed by then becomes padding.
-    fn renumber_if_moved(&mut self, name: u32) {
-        if parts(name).0 != GC {
-            return;
-        }
-        let unit = self.unit_mut(name);
-        if unit.state == UnitState::Mapped {
-            unit.state = UnitState::Filling;
-            let sequence = unit.sequence;
-            self.issued.end(sequence);
-        }
     }
 
     pub(crate) fn unlink(&mut self, name: u32, chunk: u32) {

@@ -9,18 +9,16 @@
 //!   worth of programs. While space is wanted, one victim in [`TURN`] at most.
 //! - A line that is being written is closed first ([`ending`](crate::ending)).
 //! - A chunk that has [gone offline](Ftl::retire) is never used again. What of it is in the write
-//!   buffer is written again elsewhere, numbered anew, and no flush ends before; what can be read is
+//!   buffer is [written again](crate::again) elsewhere, and no flush ends before; what can be read is
 //!   moved; the rest becomes poison, sector by sector.
 //! - Static wear levelling moves a line that was closed for as many closings as there are lines, one in
 //!   [`LEVEL_TURN`] reclaimed ones at most, to the most worn of the free chunks. It does not mix with
 //!   other data there, which would have it moved again and again.
 
 use crate::collect::Collector;
-use crate::ftl::{GC, USER};
+use crate::ftl::GC;
 use crate::lines::{LineState, Lines, NONE};
-use crate::program::parts;
-use crate::write_ring::UnitState;
-use crate::{Entry, Ftl, Location};
+use crate::{Entry, Ftl};
 
 /// Victims from one refresh to the next while space is wanted.
 const TURN: u32 = 4;
@@ -56,8 +54,6 @@ pub(crate) struct Refresher {
     since: u32,
     /// Lines reclaimed at which cold lines are looked for.
     level_at: u64,
-    /// Write units that are written again because their chunk is gone, until they are on the media.
-    pub(crate) rescuing: u32,
 }
 
 impl Refresher {
@@ -118,74 +114,6 @@ impl Ftl {
         true
     }
 
-    /// Has every unit that is on a chunk, but not yet readable there and so still in the write buffer,
-    /// written again elsewhere. It is numbered anew: map pages made meanwhile say that nothing older
-    /// is to be found. Until it is durable there the line is not closed, and so not erased: this copy is
-    /// what a power cut leaves.
-    pub(crate) fn rescue(&mut self, chunk: u32) {
-        let line = self.lines.line_of[chunk as usize];
-        let mut at = self.lines.chunks[chunk as usize].first;
-        while at != NONE {
-            let unit = *self.unit_mut(at);
-            let name = std::mem::replace(&mut at, unit.next);
-            if unit.state != UnitState::Persisted {
-                continue;
-            }
-            let (ring, index) = parts(name);
-            let first_slot = self.rings[ring].slot_of_unit(index);
-            let first_psn = self.shape.first_psn(chunk) + unit.sector;
-            // As long as there is no other, this copy is the newest, whoever can read it.
-            let sequence = self.issued.next();
-            for i in 0..self.shape.unit {
-                let entry = self.rings[ring].entry_mut(first_slot + i);
-                (entry.under, entry.under_sequence) = (first_psn + i, sequence);
-                // Valid is what is on its way.
-                self.reverse.invalidate(first_psn + i);
-            }
-            self.write_again(name, chunk);
-            let unit = self.unit_mut(name);
-            (unit.state, unit.from) = (UnitState::Filling, line);
-            self.lines.lines[line as usize].programs += 1;
-            self.refresher.rescuing += 1;
-            self.stats.rescued += u64::from(self.shape.unit);
-        }
-    }
-
-    /// Makes padding of what is not to be written again with a new number: it would count as newer than
-    /// a newer copy that is on the media, or on its way there, and so has a number already; or it was
-    /// trimmed.
-    pub(crate) fn drop_superseded(&mut self, ring: usize, unit: u32) {
-        let first_slot = self.rings[ring].slot_of_unit(unit);
-        let sequence = self.rings[ring].units[unit as usize].sequence;
-        for slot in first_slot..first_slot + self.shape.unit {
-            let entry = *self.rings[ring].entry(slot);
-            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            let newest = match self.map.get(lba) {
-                Location::Buffer(at) if at == slot => true,
-                // The newer one is numbered later, if what was here is still the newest on the media: not if
-                // it comes from there itself (moved, or written again), or if there was one between.
-                Location::Buffer(at) => {
-                    self.unit_of(at).state == UnitState::Filling
-                        && self.newest_on_media(Location::Buffer(at)).0 == entry.under
-                        && !self.rings[USER].is_being_written(lba, sequence)
-                }
-                Location::Unmapped | Location::Flash(_) | Location::Lost => false,
-            };
-            if !newest {
-                // What was there before stays until nothing depends on it, a trim or the newer copy.
-                let line = self.lines.line_of[self.shape.chunk_of(entry.under) as usize];
-                let line = &mut self.lines.lines[line as usize];
-                if self.map.get(lba) == Location::Unmapped {
-                    line.trimmed = true;
-                } else {
-                    line.after = self.rings[USER].position();
-                }
-                *self.rings[ring].entry_mut(slot) = Entry::PADDING;
-                self.map.let_go(lba);
-            }
-        }
-    }
-
     /// All that was found in a line is durable elsewhere: if it was swept while it was being written, that
     /// was it.
     pub(crate) fn swept_if_open(&mut self, line: u32) {
@@ -194,14 +122,6 @@ impl Ftl {
         if scanned && matches!(state, LineState::Open | LineState::Closed) {
             self.refresher.moved(line);
         }
-    }
-
-    /// A unit of this line that was written again is on the media. The line may close, when the map points
-    /// at what can be read now: it may be the same one.
-    pub(crate) fn rescued(&mut self, line: u32) {
-        self.refresher.rescuing -= 1;
-        self.lines.lines[line as usize].programs -= 1;
-        self.release_held();
     }
 
     /// Whether [`take_refresh`](Ftl::take_refresh) has anything to look at.

@@ -44,7 +44,9 @@
 //!
 //! A scan does not see what was trimmed: a trim is taken back, as long as a copy is on the media. Nor, what was
 //! lost without a place if the page has not been read since power came on; nor what could not be read already
-//! when it did, of which recovery knows nothing either (see `recover::lost`).
+//! when it did, of which recovery knows nothing either (see `recover::lost`). Nor does it see what a die held that
+//! went while power was off: every sector of the pages there may have had its newest copy on it, unless a unit since
+//! the last checkpoint has one that can be read. `tests/paging.rs` counts that no fewer can be errors.
 //! Lines of what it brings back may have counted it already: then they count it twice, and seem fuller than they
 //! are until they are reclaimed. Never emptier, which would have them erased below their readers.
 

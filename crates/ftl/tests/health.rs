@@ -8,8 +8,9 @@
 mod common;
 
 use clock::Nanos;
+use common::bench::Bench;
 use common::{TestFlash, geometry, least_map_cache, with_metadata};
-use ftl::{ChunkChange, Found, Ftl, FtlConfig, FtlStats, LineMetadata, Shape};
+use ftl::{ChunkChange, Found, FtlConfig, FtlStats, LineMetadata, Shape};
 use nvme::Status;
 use rng::Rng;
 
@@ -18,75 +19,6 @@ const NOW: Nanos = Nanos(0);
 /// Seeds that once failed: what was padded over was taken for a map page; what was lost was given the
 /// place of a map page; what was rescued counted at both of its places.
 const FOUND: [u64; 5] = [503, 948, 1_587, 1_619, 2_960];
-
-/// A layer and its flash, one request at a time.
-struct Bench {
-    ftl: Ftl,
-    flash: TestFlash,
-    tag: u64,
-}
-
-impl Bench {
-    fn new(shape: Shape, config: FtlConfig, keeps: bool, seed: u64) -> Bench {
-        let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a geometry that fits");
-        let flash = TestFlash::new(shape, keeps, ftl.slots(), seed);
-        Bench { ftl, flash, tag: 0 }
-    }
-
-    fn wait(&mut self) -> Status {
-        for _ in 0..200_000 {
-            while let Some(done) = self.ftl.take_done() {
-                if done.tag == self.tag {
-                    return done.status;
-                }
-            }
-            self.flash.step(&mut self.ftl);
-        }
-        panic!("request {} never ends: {}", self.tag, self.ftl.debug_state());
-    }
-
-    fn write(&mut self, lba: u64, values: &[u64]) -> Status {
-        self.tag += 1;
-        self.flash.requests.insert(self.tag, values.to_vec());
-        self.ftl.write(self.tag, lba, values.len() as u32, false);
-        self.ftl.kick(NOW, &mut self.flash);
-        let status = self.wait();
-        self.flash.requests.remove(&self.tag);
-        status
-    }
-
-    fn flush(&mut self) -> Status {
-        self.tag += 1;
-        self.ftl.flush(NOW, self.tag, &mut self.flash);
-        self.wait()
-    }
-
-    fn trim(&mut self, lba: u64, sectors: u32) -> Status {
-        self.tag += 1;
-        self.ftl.trim(self.tag, lba, sectors);
-        self.ftl.kick(NOW, &mut self.flash);
-        self.wait()
-    }
-
-    fn read(&mut self, lba: u64) -> Option<u64> {
-        self.tag += 1;
-        self.flash.requests.insert(self.tag, vec![u64::MAX]);
-        self.ftl.read(NOW, self.tag, lba, 1, &mut self.flash);
-        let status = self.wait();
-        assert!(status.is_success() || status.is(Status::UNRECOVERED_READ), "{status}");
-        let values = self.flash.requests.remove(&self.tag).unwrap();
-        status.is_success().then(|| values[0])
-    }
-
-    fn settle(&mut self) {
-        self.flash.settle(&mut self.ftl);
-        while self.ftl.take_done().is_some() {}
-    }
-
-    fn chunks(&self) -> u32 {
-        self.flash.shape.total_chunks()
-    }
-}
 
 fn shape() -> Shape {
     Shape::of(&geometry(2, 2, 40, 32, 4, 8))

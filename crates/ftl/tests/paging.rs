@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
 use clock::Nanos;
 use common::{TestFlash, geometry, least_map_cache};
 use ftl::{CapacityError, Found, Ftl, FtlConfig, FtlStats, NewFtlError, Shape};
@@ -10,6 +13,9 @@ use nvme::Status;
 use rng::{Rng, Zipf};
 
 const NOW: Nanos = Nanos(0);
+
+/// Logical sectors per page of the map, of sectors of 512 bytes.
+const PAGE: u64 = 112;
 
 /// A layer over a flash of sectors of 512 bytes, 112 of which a page of the map holds.
 struct Rig {
@@ -262,9 +268,50 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
     }
 }
 
+/// Of sectors whose page of the map is on a die that has gone, and whose newest copy is on another one:
+/// those of which what can be read does not say so. `dead` are the chunks of the die.
+///
+/// Some place on the die, then, is named by no page of the map that is left, however old, and by no last
+/// metadata (each line's has a piece on each die); and the unit there is numbered after the newest copy that
+/// is left, and after what the newest page of it that is left knows of. Had there been a newer copy of the
+/// sector, everything that can be read would be the same to the bit.
+fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64> {
+    let shape = flash.shape;
+    let place = |lba: u64| flash.newest(lba as u32);
+    let gone = |lba: u64| place(lba).is_some_and(|p| dead.contains(&shape.chunk_of(p)));
+    let chunks = (0..shape.total_chunks()).filter(|chunk| !dead.contains(chunk));
+    let (mut named, mut lows, mut numbers) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    for (psn, number, lba) in chunks.flat_map(|chunk| flash.written_in(chunk)) {
+        let Some(lba) = lba.map(u64::from) else { continue };
+        if place(lba) == Some(psn) {
+            numbers.insert(lba, number);
+        }
+        let Some(bytes) = flash.bytes_at(psn).filter(|_| lba >= sectors) else { continue };
+        // As in `map_page`.
+        let low = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
+        let newest: &mut u64 = lows.entry(lba).or_default();
+        *newest = low.max(*newest);
+        let words = bytes[32 + PAGE as usize / 8..][..4 * PAGE as usize].as_chunks::<4>().0;
+        named.extend(words.iter().filter_map(|w| u32::from_le_bytes(*w).checked_sub(1)));
+    }
+    // Where the newest pages are the journal says.
+    let is_page = |psn, lba| lba >= sectors && place(lba) == Some(psn);
+    let there = dead.clone().flat_map(|chunk| flash.written_in(chunk));
+    let unnamed = there.filter(|&(psn, _, lba)| {
+        lba.is_some_and(|lba| !named.contains(&psn) && !is_page(psn, lba.into()))
+    });
+    let newest = unnamed.map(|(_, number, _)| number).max().unwrap_or(0);
+    let lost = (0..sectors).filter(|lba| gone(sectors + lba / PAGE) && !gone(*lba));
+    let known = |lba: &u64| {
+        let low = lows.get(&(sectors + lba / PAGE)).copied().unwrap_or(0);
+        low.max(numbers.get(lba).map_or(u64::MAX, |number| number + 1))
+    };
+    lost.filter(|lba| known(lba) <= newest).collect()
+}
+
 #[test]
 fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_had() {
-    let shape = Shape::of(&geometry(1, 4, 30, 64, 1, 0));
+    let shape = Shape::of(&geometry(1, 4, 60, 64, 1, 0));
     for config in kinds(&shape, FtlConfig { over_provisioning: 0.9, ..FtlConfig::default() }) {
         for while_off in [true, false] {
             let mut rig = Rig::new(shape, config, true);
@@ -289,6 +336,7 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
             let pages = u64::from(rig.ftl.layout().meta);
             let pages = (sectors..sectors + pages).filter(|p| on_it(&rig.flash, *p)).count();
             assert!(pages > 1, "{pages} pages of the map were there");
+            let undecided = undecided(&rig.flash, sectors, &chunks);
             chunks.clone().for_each(|chunk| {
                 rig.flash.kill(chunk);
             });
@@ -301,22 +349,32 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                 rig.ftl.kick(NOW, &mut rig.flash);
                 rig.flush();
             }
-            // What is valid is known, or newer copies may have been on the die.
-            let exact = !while_off && config.reverse_map == ftl::ReverseMapKind::Memory;
             for _ in 0..2 {
-                let mut errors = 0;
+                let mut errors = BTreeSet::new();
                 for lba in 0..sectors {
                     match rig.read(lba) {
-                        Ok(value) if !lost[lba as usize] => {
+                        Ok(value) => {
+                            assert!(!lost[lba as usize], "sector {lba}: {value}, {config:?}");
                             assert_eq!(value, model[lba as usize], "sector {lba}, {config:?}");
                         }
-                        // What was written there since the last metadata may be what was there before.
-                        Ok(value) => assert!(while_off, "sector {lba}: {value}, {config:?}"),
-                        Err(_) => errors += u64::from(!lost[lba as usize]),
+                        Err(_) if lost[lba as usize] => {}
+                        Err(_) => _ = errors.insert(lba),
                     }
                 }
-                println!("{errors} of {sectors} not found, off {while_off}, {config:?}");
-                assert!(errors == 0 || !exact && errors <= 112 * pages as u64, "{errors}");
+                let beside = errors.difference(&undecided).count();
+                println!(
+                    "{} of {sectors} on other dies are errors, {beside} of them beside the {} that \
+                     nothing tells of, with {pages} pages there and {} in memory; off {while_off}, {config:?}",
+                    errors.len(),
+                    undecided.len(),
+                    rig.ftl.map_cache().frames
+                );
+                // What is valid is known while power is on, else what can be read says what it does. That a
+                // unit with a still larger number was on the die cannot be told from nothing being there.
+                let exact = !while_off && config.reverse_map == ftl::ReverseMapKind::Memory;
+                let most = if exact { 0 } else { errors.len() / 100 };
+                assert!(!exact || errors.is_empty(), "{errors:?}");
+                assert!(beside <= most, "{errors:?}, {undecided:?}");
                 rig.flash.settle(&mut rig.ftl);
                 rig.flush();
                 let stats = rig.ftl.stats();

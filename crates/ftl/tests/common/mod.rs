@@ -2,6 +2,8 @@
 //! the rules of NAND, fails on cue, and can lose power.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
+pub mod bench;
+
 use std::collections::{BTreeSet, HashMap};
 
 use clock::Nanos;
@@ -172,6 +174,25 @@ impl TestFlash {
             _ => None,
         });
         copies.max().map(|(_, psn)| psn)
+    }
+
+    /// What is written in a chunk: where, the unit's number, which logical sector.
+    pub fn written_in(&self, chunk: u32) -> Vec<(u32, u64, Option<u32>)> {
+        let first = chunk * self.shape.sectors;
+        let cells = &self.cells[first as usize..(first + self.shape.sectors) as usize];
+        let what = |(psn, cell): (u32, &Option<Cell>)| match cell {
+            Some(Cell::Written(oob, _)) => Some((psn, oob.sequence, oob.lba)),
+            _ => None,
+        };
+        (first..).zip(cells).filter_map(what).collect()
+    }
+
+    /// What is in a sector, if it is more than a value.
+    pub fn bytes_at(&self, psn: u32) -> Option<&[u8]> {
+        match self.cells.get(psn as usize)? {
+            Some(Cell::Written(_, Content::Bytes(bytes))) => Some(bytes),
+            _ => None,
+        }
     }
 
     pub fn outstanding(&self) -> usize {
