@@ -187,7 +187,11 @@ impl Bed {
             self.serve();
         }
         let out = self.sluice(&["volume", "fsck", &self.volume()]);
-        assert_eq!(text(&out.stdout), "clean\n", "{}", text(&out.stderr));
+        let said = text(&out.stdout);
+        // Who deletes a file that it has open may be cut off before it closes it: every opening lets it go.
+        let wrong = |line: &&str| !line.ends_with("has lost its name and its last user");
+        let found: Vec<&str> = said.lines().filter(wrong).collect();
+        assert_eq!((found, out.status.success()), (vec!["clean"], true), "{}", text(&out.stderr));
     }
 }
 
