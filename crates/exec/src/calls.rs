@@ -65,7 +65,15 @@ impl<D: Device> Service<D> {
                 }
                 return Ok(Begun::Answer(0));
             }
-            CallOp::Sync => Op::Sync { ino: self.file(handle)?.ino, data_only: a != 0 },
+            CallOp::Map => return self.map(from, call),
+            CallOp::Sync => {
+                let (ino, data_only) = (self.file(handle)?.ino, a != 0);
+                if self.is_written_by_mappings(ino) {
+                    return Ok(self.sync_mapped(from, ino, data_only, (b, c)));
+                }
+                Op::Sync { ino, data_only }
+            }
+            CallOp::SyncAll if !self.images.is_empty() => return Ok(self.sync_all_mapped(from)),
             CallOp::SyncAll => Op::SyncAll,
             CallOp::Truncate => {
                 let file = self.file(handle)?;

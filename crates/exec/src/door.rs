@@ -296,14 +296,22 @@ impl Door {
     /// # Errors
     /// `ENFILE` without a descriptor for it, `EINVAL` if nobody has such a socket.
     pub(crate) fn claim(&mut self, number: u64) -> Result<UnixStream, Errno> {
-        if !self.unnamed.contains_key(&number) {
-            self.accept().map_err(|_| Errno::NFILE)?;
-        }
-        let (_, mut stream) = self.unnamed.remove(&number).ok_or(Errno::INVAL)?;
+        let mut stream = self.take(number)?;
         stream.write_all(&[0]).map_err(|_| Errno::INVAL)?;
         // What is written to it behind the library's back fails, instead of being lost.
         stream.shutdown(std::net::Shutdown::Read).map_err(|_| Errno::INVAL)?;
         Ok(stream)
+    }
+
+    /// The socket with a number, as it came.
+    ///
+    /// # Errors
+    /// As of [`claim`](Door::claim).
+    pub(crate) fn take(&mut self, number: u64) -> Result<UnixStream, Errno> {
+        if !self.unnamed.contains_key(&number) {
+            self.accept().map_err(|_| Errno::NFILE)?;
+        }
+        self.unnamed.remove(&number).map(|(_, stream)| stream).ok_or(Errno::INVAL)
     }
 
     /// Forgets a socket that was to stand for a file which could not be opened.

@@ -1,12 +1,15 @@
 //! What becomes of requests that have ended: answers, offsets, open files.
 
 use block::Device;
+use rustix::io::Errno;
 use store::{Error, Ino, Op, Outcome};
 
 use crate::Service;
+use crate::calls::no;
 use crate::locks::Owner;
 use crate::open_files::{OpenFile, flags as f};
 use crate::service::Begun;
+use crate::under_way::Asked;
 
 /// What is to be done when a request has ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +32,14 @@ pub(crate) enum Then {
 
 impl<D: Device> Service<D> {
     pub(crate) fn ended(&mut self, id: u64, result: Result<Outcome, Error>) {
-        let Some((from, then)) = self.under_way.take(id) else { return };
+        let Some(Asked { from, then, effect }) = self.under_way.take(id) else { return };
+        let number = |error: Error| -i64::from(error.errno());
+        let result = result.map_err(number).and_then(|outcome| {
+            let (region, at) = (&self.sessions[from.session].region, slots::data(from.slot));
+            let followed = self.images.follow(effect, outcome, region, at);
+            // The store has it, and who maps the file does not: it has no memory for it.
+            followed.map_err(|_| no(Errno::NOMEM)).map(|()| outcome)
+        });
         if let Then::Advance { handle, .. } = then
             && let Some(file) = self.files.get_mut(&handle)
         {
@@ -55,15 +65,15 @@ impl<D: Device> Service<D> {
                 self.opened(number, ino, false, flags)
             }
             (Then::CutOff { number, flags, ino }, Ok(_)) => self.opened(number, ino, false, flags),
-            (Then::CutOff { number, ino, .. }, Err(error)) => {
+            (Then::CutOff { number, ino, .. }, Err(answer)) => {
                 self.door.refuse(number);
                 // It was open, by ourselves.
                 let _ = self.store.close(ino);
-                -i64::from(error.errno())
+                answer
             }
-            (Then::Created { number, .. }, Err(error)) => {
+            (Then::Created { number, .. }, Err(answer)) => {
                 self.door.refuse(number);
-                -i64::from(error.errno())
+                answer
             }
             (Then::Synced(len), Ok(_)) => len.into(),
             (
@@ -71,7 +81,7 @@ impl<D: Device> Service<D> {
                 Ok(Outcome::Bytes { len, .. }),
             ) => len.into(),
             (_, Ok(_)) => 0,
-            (_, Err(error)) => -i64::from(error.errno()),
+            (_, Err(answer)) => answer,
         };
         self.answer(from, answer);
         if let Then::Advance { handle, .. } = then
@@ -96,8 +106,7 @@ impl<D: Device> Service<D> {
             self.gone(number, &before);
         }
         self.count_opened();
-        let flags = flags & !f::OPENING;
-        let file = OpenFile { ino, directory, flags, offset: 0, busy: false, hung_up: false, end };
+        let file = OpenFile { directory, ..OpenFile::new(ino, flags & !f::OPENING, end) };
         self.files.insert(number, file);
         self.close_if_gone(number);
         directory.into()
@@ -115,10 +124,13 @@ impl<D: Device> Service<D> {
         }
     }
 
-    fn gone(&mut self, number: u64, file: &OpenFile) {
+    pub(crate) fn gone(&mut self, number: u64, file: &OpenFile) {
         self.locks.gone(Owner::OpenFile(number));
         self.locks.gone(Owner::Whole(number));
         // It was open; a store that has failed has nothing to close.
         let _ = self.store.close(file.ino);
+        if file.mapping {
+            self.unmapped(file.ino);
+        }
     }
 }

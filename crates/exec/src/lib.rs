@@ -10,6 +10,9 @@
 //! | `calls` | what each call asks of the store |
 //! | `ends` | what becomes of requests that have ended |
 //! | `under_way` | which calls wait for the store |
+//! | `images` | files that programs map and share, as memory files |
+//! | `passes` | going through a file that is mapped: into its image, and what has changed back |
+//! | `patience` | how long the loop looks for work before it sleeps |
 //! | `open_files` | open file descriptions: offset, flags |
 //! | [`locks`] | record locks, and locks of whole files |
 //! | [`program`] | which program is to run, and whether it can be |
@@ -25,8 +28,11 @@
 mod calls;
 mod door;
 mod ends;
+mod images;
 pub mod locks;
 mod open_files;
+mod passes;
+mod patience;
 pub mod program;
 mod service;
 mod session;

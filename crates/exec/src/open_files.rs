@@ -44,11 +44,18 @@ pub(crate) struct OpenFile {
     pub(crate) busy: bool,
     /// The kernel has said meanwhile that what stands for it may be closed.
     pub(crate) hung_up: bool,
+    /// It stands for a mapping, not for a descriptor.
+    pub(crate) mapping: bool,
     /// The other end of what stands for it; closed when its last copy is.
     pub(crate) end: UnixStream,
 }
 
 impl OpenFile {
+    pub(crate) fn new(ino: Ino, flags: u64, end: UnixStream) -> OpenFile {
+        let (directory, busy, hung_up, mapping) = (false, false, false, false);
+        OpenFile { ino, directory, flags, offset: 0, busy, hung_up, mapping, end }
+    }
+
     pub(crate) fn readable(&self) -> bool {
         self.flags & flags::ACCESS != flags::WRITE_ONLY
     }

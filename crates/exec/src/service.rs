@@ -19,10 +19,13 @@ use store::{Done, Error, Op, Request, Store, Time};
 
 use crate::door::{Address, Door, Heard, ring, welcome};
 use crate::ends::Then;
+use crate::images::{Effect, Images};
 use crate::locks::{Locks, Owner};
 use crate::open_files::OpenFiles;
+use crate::passes::{PASS, Passes};
+use crate::patience::Patience;
 use crate::session::Session;
-use crate::under_way::UnderWay;
+use crate::under_way::{Asked, UnderWay};
 
 /// Why a service cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +53,12 @@ pub struct Counters {
     pub sleeps: u64,
     /// What the store has done.
     pub store: store::Stats,
+    /// Times that bytes of a file were mapped and shared.
+    pub mapped: u64,
+    /// Bytes that mappings had changed, and that were brought back.
+    pub written_back: u64,
+    /// Files of which that failed after nobody had them mapped any more.
+    pub lost: u64,
 }
 
 /// Where a call came from.
@@ -87,10 +96,11 @@ impl Stop {
     }
 }
 
-/// Rounds without work, with requests under way, before it sleeps until the device says something.
-const SPINS: u32 = 64;
-/// Rounds without work and without requests before it sleeps: the next call often comes at once.
-const IDLE_SPINS: u32 = 200;
+/// Rounds without work, with requests under way, before it sleeps until the device says something; at most, and
+/// where that takes no longer than so.
+const SPINS: (u32, Nanos) = (64, Nanos::from_micros(30));
+/// Rounds without work and without requests before it sleeps, in the same way: the next call often comes at once.
+const IDLE_SPINS: (u32, Nanos) = (200, Nanos::from_micros(100));
 /// How long it sleeps while the device works that cannot wake it.
 const NAP: Nanos = Nanos::from_micros(50);
 /// Free blocks for each call that has come, below which files that were just closed are heard of before anything is
@@ -114,10 +124,14 @@ pub struct Service<D> {
     pub(crate) locks: Locks,
     pub(crate) later: VecDeque<(From, Call)>,
     pub(crate) under_way: UnderWay,
+    pub(crate) images: Images,
+    pub(crate) passes: Passes,
     pub(crate) path: Vec<u8>,
     heard: Vec<Heard>,
     posted: Vec<(From, Option<Call>)>,
     counters: Counters,
+    /// The last call that was taken was one for durability.
+    after_sync: bool,
 }
 
 impl<D: Device> Service<D> {
@@ -139,10 +153,13 @@ impl<D: Device> Service<D> {
             locks: Locks::default(),
             later: VecDeque::new(),
             under_way: UnderWay::default(),
+            images: Images::default(),
+            passes: Passes::default(),
             path: Vec::new(),
             heard: Vec::new(),
             posted: Vec::new(),
             counters: Counters::default(),
+            after_sync: false,
         })
     }
 
@@ -162,26 +179,46 @@ impl<D: Device> Service<D> {
     /// # Errors
     /// [`ServiceError`].
     pub fn run(mut self, clock: RealClock) -> Result<(D, Counters), ServiceError> {
-        let mut idle = 0;
+        // While the device works; when the last call was a sync, after which programs do something else first;
+        // otherwise.
+        let mut waits = [SPINS, IDLE_SPINS, IDLE_SPINS].map(Patience::new);
+        let (mut idle, mut slept) = (0, false);
+        let (mut wait, mut since) = (0, Nanos::ZERO);
         self.store.set_waker(self.door.waker());
         loop {
             self.now = clock.now();
             let bell = hands::listen(self.bell.half_word(slots::BELL));
             if self.turn()? {
-                idle = 0;
+                if idle > 0 && !slept {
+                    waits[wait].came(self.now - since);
+                }
+                (idle, slept) = (0, false);
                 continue;
             }
             let stopped = self.bell.half_word(STOPPED).load(Ordering::SeqCst) != 0;
-            if stopped && self.under_way.is_empty() && self.sessions.iter().all(Session::is_over) {
+            let at_rest = self.under_way.is_empty() && self.passes.is_empty();
+            if stopped
+                && at_rest
+                && self.sessions.iter().all(Session::is_over)
+                && !self.is_mapped(None)
+            {
                 break;
             }
-            idle += 1;
             let busy = self.store.under_way() > 0;
-            if idle < if busy { SPINS } else { IDLE_SPINS } {
-                std::thread::yield_now();
-            } else {
-                self.sleep(bell, busy, clock)?;
+            if idle == 0 {
+                wait = if busy { 0 } else { 2 - usize::from(self.after_sync) };
+                since = self.now;
             }
+            idle += 1;
+            if idle <= waits[wait].rounds() && !slept {
+                std::thread::yield_now();
+                continue;
+            }
+            if !slept {
+                waits[wait].missed();
+                slept = true;
+            }
+            self.sleep(bell, busy, clock)?;
         }
         self.close(clock)
     }
@@ -218,8 +255,12 @@ impl<D: Device> Service<D> {
         let mut ended = false;
         while let Some(Done { id, result }) = self.store.reap() {
             ended = true;
-            self.ended(id, result);
+            match id {
+                PASS => self.pass_ended(result),
+                _ => self.ended(id, result),
+            }
         }
+        ended |= self.pass();
         if ended {
             for _ in 0..self.later.len() {
                 if let Some((from, call)) = self.later.pop_front() {
@@ -247,6 +288,7 @@ impl<D: Device> Service<D> {
     }
 
     fn take(&mut self, from: From, call: Call) {
+        self.after_sync = matches!(call.op, CallOp::Sync | CallOp::SyncAll);
         match self.begin(from, &call) {
             Begun::Answer(answer) => self.answer(from, answer),
             Begun::UnderWay => {}
@@ -261,11 +303,15 @@ impl<D: Device> Service<D> {
 
     /// Gives the store a request.
     pub(crate) fn ask(&mut self, from: From, op: Op, then: Then) -> Begun {
+        let effect = Effect::of(&op);
+        if effect.changes().is_some_and(|ino| self.passes.is_at(ino)) {
+            return Begun::Later;
+        }
         let id = self.under_way.next();
         if self.store.submit(self.now, Request { id, op, time: self.time }).is_err() {
             return Begun::Later;
         }
-        self.under_way.put(id, (from, then));
+        self.under_way.put(id, Asked { from, then, effect });
         Begun::UnderWay
     }
 
@@ -325,6 +371,18 @@ impl<D: Device> Service<D> {
 
     pub(crate) fn count_opened(&mut self) {
         self.counters.opened += 1;
+    }
+
+    pub(crate) fn count_mapped(&mut self) {
+        self.counters.mapped += 1;
+    }
+
+    pub(crate) fn count_written_back(&mut self, bytes: u32) {
+        self.counters.written_back += u64::from(bytes);
+    }
+
+    pub(crate) fn count_lost(&mut self) {
+        self.counters.lost += 1;
     }
 
     /// Sleeps until the bell rings; with requests under way, the device rings it, too.

@@ -1,12 +1,23 @@
 //! [`UnderWay`]: which calls wait for the store. In steady state nothing is allocated for one.
 
+use store::Ino;
+
 use crate::ends::Then;
+use crate::images::Effect;
 use crate::service::From;
+
+/// Whose a request is, and what it does to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) from: From,
+    pub(crate) then: Then,
+    pub(crate) effect: Effect,
+}
 
 /// Calls that the store has requests for, by the requests' numbers: a place that is free is the next number.
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay {
-    places: Vec<Option<(From, Then)>>,
+    places: Vec<Option<Asked>>,
     free: Vec<u32>,
 }
 
@@ -17,18 +28,23 @@ impl UnderWay {
     }
 
     /// Notes whose the request with the [`next`](UnderWay::next) number is.
-    pub(crate) fn put(&mut self, id: u64, whose: (From, Then)) {
+    pub(crate) fn put(&mut self, id: u64, asked: Asked) {
         match self.free.pop() {
-            Some(_) => self.places[id as usize] = Some(whose),
-            None => self.places.push(Some(whose)),
+            Some(_) => self.places[id as usize] = Some(asked),
+            None => self.places.push(Some(asked)),
         }
     }
 
     /// Whose a request was that has ended.
-    pub(crate) fn take(&mut self, id: u64) -> Option<(From, Then)> {
-        let whose = self.places.get_mut(usize::try_from(id).ok()?)?.take()?;
+    pub(crate) fn take(&mut self, id: u64) -> Option<Asked> {
+        let asked = self.places.get_mut(usize::try_from(id).ok()?)?.take()?;
         self.free.push(id as u32);
-        Some(whose)
+        Some(asked)
+    }
+
+    /// Whether a request is under way that changes a file's bytes.
+    pub(crate) fn changes(&self, ino: Ino) -> bool {
+        self.places.iter().flatten().any(|asked| asked.effect.changes() == Some(ino))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -44,12 +60,18 @@ mod tests {
     fn each_is_taken_once_and_its_number_is_used_again() {
         let mut calls = UnderWay::default();
         assert!(calls.is_empty());
-        let whose = |slot| (From { session: 0, slot }, Then::Answer);
+        let whose = |slot| Asked {
+            from: From { session: 0, slot },
+            then: Then::Answer,
+            effect: Effect::Write(Ino(slot as u64)),
+        };
         for slot in 0..3 {
             assert_eq!(calls.next(), slot as u64);
             calls.put(calls.next(), whose(slot));
         }
+        assert!(calls.changes(Ino(1)) && !calls.changes(Ino(3)));
         assert_eq!(calls.take(1), Some(whose(1)));
+        assert!(!calls.changes(Ino(1)));
         assert_eq!((calls.take(1), calls.take(3), calls.take(u64::MAX)), (None, None, None));
         assert_eq!(calls.next(), 1);
         calls.put(1, whose(7));

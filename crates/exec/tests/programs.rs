@@ -129,6 +129,52 @@ fn a_program_finds_on_a_volume_what_it_finds_on_the_host() {
     assert!(report.findings.is_empty() && report.owner().is_none(), "{report:?}");
 }
 
+/// Mappings, forks and deaths of who has them; what they changed is on the volume when all of them are gone.
+#[test]
+fn mappings_are_shared_as_on_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, host) = (compile("maps", dir.path()), dir.path().join("host"));
+    std::fs::create_dir(&host).unwrap();
+    let wanted = works(Command::new(&program).arg(&host));
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let (got, counters, device) = on_a_volume(&program, &[], &at, 5);
+    assert!(got.status.success(), "{}{}", text(&got.stdout), text(&got.stderr));
+    assert_eq!(text(&got.stderr), "", "not a word of anybody");
+    assert_eq!(text(&got.stdout), text(&wanted.stdout));
+    assert!(counters.mapped > 50 && counters.written_back > 0, "{counters:?}");
+    assert_eq!((counters.lost, counters.refused), (0, 0));
+    let mut volume = Session::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
+    for file in std::fs::read_dir(&host).unwrap() {
+        let (path, name) = file.map(|file| (file.path(), file.file_name())).unwrap();
+        let ino = volume.store().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();
+        let wanted = std::fs::read(path).unwrap();
+        assert!(volume.read_all(ino).unwrap() == wanted, "{name:?}");
+    }
+}
+
+/// Random calls and stores to mappings, by parents and children in turns. `SLUICE_SEED` repeats one.
+#[test]
+fn random_calls_and_mappings_are_as_on_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, host) = (compile("maps_random", dir.path()), dir.path().join("host"));
+    std::fs::create_dir(&host).unwrap();
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let given = std::env::var("SLUICE_SEED").ok().and_then(|seed| seed.parse().ok());
+    for seed in given.map_or(0..8u32, |seed| seed..seed + 1) {
+        let arguments = [&seed.to_string(), "1500"];
+        let wanted = works(Command::new(&program).arg(&host).args(arguments));
+        let (got, _, device) = on_a_volume(&program, &arguments, &at, 100 + seed);
+        assert!(got.status.success(), "seed {seed}: {}{}", text(&got.stdout), text(&got.stderr));
+        assert_eq!(text(&got.stdout), text(&wanted.stdout), "seed {seed}");
+        let mut volume =
+            Session::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
+        let name = format!("random-{seed}");
+        let ino = volume.store().lookup(store::Ino::ROOT, &name).unwrap();
+        let wanted = std::fs::read(host.join(name)).unwrap();
+        assert!(volume.read_all(ino).unwrap() == wanted, "seed {seed}: what is on the volume");
+    }
+}
+
 #[test]
 fn what_is_refused_is_refused_in_words_and_breaks_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@
 //! | `session` | the slots that this process shares with the service |
 //! | `table` | which descriptors are the volume's |
 //! | `paths` | which paths lead to the volume |
+//! | `mappings` | what is mapped and shared, and what tells the service so |
 //! | `start` | what is done when the library is loaded |
 //! | `opening`, `data`, `control`, `names`, `facts`, `listing`, `streams`, `memory`, `processes`, `walks`, `attributes` | the calls |
 //!
@@ -40,6 +41,7 @@ mod control;
 mod data;
 mod facts;
 mod listing;
+mod mappings;
 mod memory;
 mod names;
 mod opening;

@@ -1,10 +1,149 @@
-//! `mmap` of files of the volume: a copy of what is there when it is mapped, as private and read-only mappings
-//! may be.
+//! Mappings of files of the volume. A private one is a copy of what is there when it is made, as it may be. A
+//! shared one is of the memory file that the service keeps for a file while somebody maps it.
 
 use libc::{c_int, c_void, off_t, size_t};
+use slots::Op;
 
 use crate::data::{From, read_into};
-use crate::{fail, real, streams, table};
+use crate::mappings::{Locked, may_touch};
+use crate::session::{call, receive};
+use crate::{Errno, fail, real, start, status, table, unsupported_fd};
+
+/// The least page: a larger one is the kernel's to insist on.
+const PAGE: usize = 4096;
+
+fn failed(errno: Errno) -> *mut c_void {
+    fail(errno);
+    libc::MAP_FAILED
+}
+
+fn errno() -> Errno {
+    // SAFETY: the C library's word of this thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// The first byte behind so many, in whole pages.
+fn end_of(begin: usize, len: size_t) -> usize {
+    begin.saturating_add(len).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX)
+}
+
+/// A descriptor of a file's memory, and the socket that says that it is mapped.
+struct Fetched {
+    memory: c_int,
+    socket: c_int,
+    number: u64,
+    ino: u64,
+}
+
+impl Fetched {
+    /// Asks for it, and for a range to be there.
+    fn ask(handle: u64, offset: u64, len: usize, writes: bool) -> Result<Fetched, Errno> {
+        let socket = start::connect(true)?;
+        let asked = || {
+            let number = start::number(socket).ok_or(libc::EIO)?;
+            let args = [offset, len as u64, writes.into(), number];
+            let ino = call(Op::Map, handle, args)? as u64;
+            // SAFETY: a connected socket.
+            let (_, [memory]) = unsafe { receive::<1, 1>(socket)? };
+            Ok(Fetched { memory, socket, number, ino })
+        };
+        asked().inspect_err(|_| {
+            // SAFETY: a descriptor of our own.
+            unsafe { real::close()(socket) };
+        })
+    }
+
+    fn close(&self) {
+        // SAFETY: descriptors of our own.
+        unsafe {
+            real::close()(self.memory);
+            real::close()(self.socket);
+        }
+    }
+}
+
+unsafe fn share(
+    at: *mut c_void,
+    len: size_t,
+    (access, flags): (c_int, c_int),
+    (fd, handle): (c_int, u64),
+    offset: off_t,
+) -> Result<*mut c_void, Errno> {
+    if len == 0 || offset < 0 || offset % PAGE as off_t != 0 {
+        return Err(libc::EINVAL);
+    }
+    let writes = access & libc::PROT_WRITE != 0;
+    let opened = call(Op::Flags, handle, [0; 4])? as u64 & libc::O_ACCMODE as u64;
+    let fetched = Fetched::ask(handle, offset as u64, len, writes).inspect_err(|errno| {
+        if *errno == libc::ENOMEM {
+            unsupported_fd("mmap", fd, "there is no memory for what is mapped and shared");
+        }
+    })?;
+    let mut locked = Locked::lock();
+    // One that takes the middle of another one's place leaves two of that.
+    if !locked.has_room(1 + usize::from(flags & libc::MAP_FIXED != 0)) {
+        fetched.close();
+        unsupported_fd("mmap", fd, "a process has as many mappings that are shared as it may");
+        return Err(libc::ENOMEM);
+    }
+    let base = real::mmap()(at, len, access, flags, fetched.memory, offset);
+    if base == libc::MAP_FAILED {
+        let errno = errno();
+        fetched.close();
+        return Err(errno);
+    }
+    real::close()(fetched.memory);
+    let (begin, end) = (base as usize, end_of(base as usize, len));
+    // With `MAP_FIXED` something may have been there.
+    locked.forget(begin, end);
+    let (file, hold) = ((fetched.ino, opened), (fetched.socket, fetched.number));
+    locked.add((begin, end), offset as u64, writes, file, hold).inspect_err(|_| {
+        unsupported_fd("mmap", fd, "a process has as many files mapped and shared as it may");
+        real::munmap()(base, len);
+    })?;
+    Ok(base)
+}
+
+/// Maps by the kernel alone; what is mapped and shared there is no more.
+unsafe fn map_over(
+    at: *mut c_void,
+    len: size_t,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    if flags & libc::MAP_FIXED == 0 || !may_touch(at as usize, len) {
+        return real::mmap()(at, len, access, flags, fd, offset);
+    }
+    replacing(
+        at as usize,
+        len,
+        libc::MAP_FAILED,
+        |base| base == libc::MAP_FAILED,
+        || real::mmap()(at, len, access, flags, fd, offset),
+    )
+}
+
+/// Does something after which nothing of a range is mapped and shared.
+fn replacing<T: Copy>(
+    begin: usize,
+    len: size_t,
+    refused: T,
+    has_failed: impl FnOnce(T) -> bool,
+    work: impl FnOnce() -> T,
+) -> T {
+    let mut locked = Locked::lock();
+    if locked.cannot_cut(begin, end_of(begin, len)) {
+        fail(libc::ENOMEM);
+        return refused;
+    }
+    let done = work();
+    if !has_failed(done) {
+        locked.forget(begin, end_of(begin, len));
+    }
+    done
+}
 
 unsafe fn map(
     at: *mut c_void,
@@ -16,37 +155,132 @@ unsafe fn map(
 ) -> *mut c_void {
     let handle = match table::handle(fd) {
         Some(handle) if flags & libc::MAP_ANONYMOUS == 0 => handle,
-        _ => return real::mmap()(at, len, access, flags, fd, offset),
+        _ => return map_over(at, len, access, flags, fd, offset),
     };
-    let failed = |errno| {
-        fail(errno);
-        libc::MAP_FAILED
-    };
-    let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
-    if shared && access & libc::PROT_WRITE != 0 {
-        return failed(streams::no_shared_writes(fd));
+    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+        return share(at, len, (access, flags), (fd, handle), offset).unwrap_or_else(failed);
     }
-    if offset < 0 || offset % 4096 != 0 {
+    if offset < 0 || offset % PAGE as off_t != 0 {
         return failed(libc::EINVAL);
     }
     let flags = flags & !libc::MAP_TYPE | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let writable = libc::PROT_READ | libc::PROT_WRITE;
-    let base = real::mmap()(at, len, writable, flags, -1, 0);
+    let base = map_over(at, len, writable, flags, -1, 0);
     if base == libc::MAP_FAILED {
         return base;
     }
     let read = read_into(handle, std::iter::once((base.cast(), len)), From::At(offset));
     let outcome = match read {
-        Ok(_) if access == writable || libc::mprotect(base, len, access) == 0 => Ok(()),
-        Ok(_) => Err(*libc::__errno_location()),
+        Ok(_) if access == writable || real::mprotect()(base, len, access) == 0 => Ok(()),
+        Ok(_) => Err(errno()),
         Err(errno) => Err(errno),
     };
     match outcome {
         Ok(()) => base,
         Err(errno) => {
-            libc::munmap(base, len);
+            real::munmap()(base, len);
             failed(errno)
         }
+    }
+}
+
+/// Makes what was mapped to be read, in a range, something that can be written to.
+unsafe fn make_writable(locked: &mut Locked, begin: usize, end: usize) -> Result<(), Errno> {
+    let mut at = begin;
+    while let Some(mapping) = locked.first(at, end) {
+        let (from, to) = (mapping.begin.max(at), mapping.end.min(end));
+        at = mapping.end;
+        if mapping.writes {
+            continue;
+        }
+        if !locked.has_room(2) {
+            return Err(libc::ENOMEM);
+        }
+        let (offset, len) = (mapping.offset_of(from), to - from);
+        let fetched = Fetched::ask(locked.number(&mapping), offset, len, true)?;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let (place, access) = (from as *mut c_void, libc::PROT_READ);
+        let base = real::mmap()(place, len, access, flags, fetched.memory, offset as off_t);
+        if base == libc::MAP_FAILED {
+            let errno = errno();
+            fetched.close();
+            return Err(errno);
+        }
+        // The file's hold is there already.
+        fetched.close();
+        locked.writable(from, to);
+    }
+    Ok(())
+}
+
+unsafe fn protect(at: *mut c_void, len: size_t, access: c_int) -> c_int {
+    if access & libc::PROT_WRITE != 0 && may_touch(at as usize, len) {
+        let mut locked = Locked::lock();
+        if let Err(errno) = make_writable(&mut locked, at as usize, end_of(at as usize, len)) {
+            return fail(errno);
+        }
+    }
+    real::mprotect()(at, len, access)
+}
+
+unsafe fn remap(
+    old: *mut c_void,
+    old_len: size_t,
+    len: size_t,
+    flags: c_int,
+    place: *mut c_void,
+) -> *mut c_void {
+    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let (begin, end) = (old as usize, end_of(old as usize, old_len.max(1)));
+    let touches = may_touch(begin, end - begin) || fixed && may_touch(place as usize, len);
+    if !touches {
+        return real::mremap()(old, old_len, len, flags, place);
+    }
+    let mut locked = Locked::lock();
+    if !locked.has_room(3) {
+        return failed(libc::ENOMEM);
+    }
+    let mapping = locked.first(begin, end).filter(|mapping| mapping.begin <= begin);
+    if let Some(mapping) = mapping
+        && len > old_len
+    {
+        // What comes to it has to be there.
+        let (number, offset) = (locked.number(&mapping), mapping.offset_of(begin));
+        match Fetched::ask(number, offset, len, false) {
+            Ok(fetched) => fetched.close(),
+            Err(errno) => return failed(errno),
+        }
+    }
+    let base = real::mremap()(old, old_len, len, flags, place);
+    if base == libc::MAP_FAILED {
+        return base;
+    }
+    let new = (base as usize, end_of(base as usize, len));
+    let stays = old_len == 0 || flags & libc::MREMAP_DONTUNMAP != 0;
+    match mapping {
+        Some(mapping) if stays => {
+            locked.forget(new.0, new.1);
+            locked.add_like(&mapping, new, mapping.offset_of(begin));
+        }
+        Some(_) => locked.moved((begin, end), new),
+        None => locked.forget(new.0, new.1),
+    }
+    base
+}
+
+/// Makes what was changed of a range durable.
+fn sync(begin: usize, end: usize) -> Result<i64, Errno> {
+    let mut at = begin;
+    loop {
+        let locked = Locked::lock();
+        let Some(mapping) = locked.first(at, end) else { return Ok(0) };
+        let number = locked.number(&mapping);
+        drop(locked);
+        let (from, to) = (mapping.begin.max(at), mapping.end.min(end));
+        if mapping.writes {
+            call(Op::Sync, number, [1, mapping.offset_of(from), (to - from) as u64, 0])?;
+        }
+        at = mapping.end;
     }
 }
 
@@ -55,5 +289,36 @@ interpose! {
         (at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t)
         -> *mut c_void {
         map(at, len, access, flags, fd, offset)
+    }
+    fn [munmap] (at: *mut c_void, len: size_t) -> c_int {
+        if !may_touch(at as usize, len) {
+            return real::munmap()(at, len);
+        }
+        replacing(at as usize, len, -1, |done| done != 0, || real::munmap()(at, len))
+    }
+    fn [mremap]
+        (old: *mut c_void, old_len: size_t, len: size_t, flags: c_int, place: *mut c_void)
+        -> *mut c_void {
+        remap(old, old_len, len, flags, place)
+    }
+    fn [mprotect] (at: *mut c_void, len: size_t, access: c_int) -> c_int {
+        protect(at, len, access)
+    }
+    fn [madvise] (at: *mut c_void, len: size_t, advice: c_int) -> c_int {
+        // Holes that it makes would not be found: an image's are what nobody has touched.
+        if advice == libc::MADV_REMOVE
+            && may_touch(at as usize, len)
+            && Locked::lock().first(at as usize, end_of(at as usize, len)).is_some()
+        {
+            return fail(libc::EOPNOTSUPP);
+        }
+        real::madvise()(at, len, advice)
+    }
+    fn [msync] (at: *mut c_void, len: size_t, flags: c_int) -> c_int {
+        let done = real::msync()(at, len, flags);
+        if done != 0 || flags & libc::MS_SYNC == 0 || !may_touch(at as usize, len) {
+            return done;
+        }
+        status(sync(at as usize, end_of(at as usize, len)))
     }
 }

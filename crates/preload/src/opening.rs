@@ -5,7 +5,7 @@ use slots::Op;
 
 use crate::paths::{Path, Place, place};
 use crate::session::{Slot, call};
-use crate::{Errno, fail, real, start, streams, table, unsupported};
+use crate::{Errno, fail, mappings, real, start, streams, table, unsupported};
 
 /// The bits that `umask(2)` leaves of a mode. There is no call that only asks.
 pub(crate) fn masked(mode: mode_t) -> u64 {
@@ -122,6 +122,9 @@ interpose! {
         open_any(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode)
     }
     fn [close] (fd: c_int) -> c_int {
+        if mappings::is_hold(fd) {
+            return fail(libc::EBADF);
+        }
         closing(fd);
         real::close()(fd)
     }
@@ -130,11 +133,28 @@ interpose! {
         if flags & !2 == 0 && first <= last {
             table::within(first, last).for_each(closing);
         }
-        real::close_range()(first, last, flags)
+        let max = c_int::MAX as c_uint;
+        // Behind the greatest descriptor there are none, and those of holds are closed by `exec` anyway.
+        if first > last || first > max || flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
+            return real::close_range()(first, last, flags);
+        }
+        let mut result = 0;
+        mappings::between_holds(first as c_int, last.min(max) as c_int, |first, last| {
+            if real::close_range()(first as c_uint, last as c_uint, flags) != 0 {
+                result = -1;
+            }
+        });
+        result
     }
     fn [closefrom] (first: c_int) -> () {
         table::within(first.max(0) as c_uint, c_uint::MAX).for_each(closing);
-        real::closefrom()(first);
+        // Parts in front of a hold; behind the last one there is no end.
+        mappings::between_holds(first.max(0), c_int::MAX, |first, last| match last {
+            c_int::MAX => real::closefrom()(first),
+            last => {
+                real::close_range()(first as c_uint, last as c_uint, 0);
+            }
+        });
     }
     fn [dup] (fd: c_int) -> c_int {
         copied(fd, real::dup()(fd))
@@ -152,6 +172,11 @@ interpose! {
 
 /// A copy that takes the place of another descriptor.
 unsafe fn replacing(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
+    if fd != to
+        && let Err(errno) = mappings::make_way(to)
+    {
+        return fail(errno);
+    }
     if table::handle(to).is_some() && real::fcntl()(fd, libc::F_GETFD, 0) >= 0 {
         closing(to);
     }

@@ -127,6 +127,11 @@ reals! {
     fileno: unsafe extern "C" fn(*mut FILE) -> c_int;
     fclose: unsafe extern "C" fn(*mut FILE) -> c_int;
     mmap: unsafe extern "C" fn(Space, size_t, c_int, c_int, c_int, off_t) -> Space;
+    munmap: unsafe extern "C" fn(Space, size_t) -> c_int;
+    mremap: unsafe extern "C" fn(Space, size_t, size_t, c_int, Space) -> Space;
+    mprotect: unsafe extern "C" fn(Space, size_t, c_int) -> c_int;
+    madvise: unsafe extern "C" fn(Space, size_t, c_int) -> c_int;
+    msync: unsafe extern "C" fn(Space, size_t, c_int) -> c_int;
     mkostemps: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
     mkdtemp: unsafe extern "C" fn(*mut c_char) -> *mut c_char;
     glob: unsafe extern "C" fn(Path, c_int, Bytes, Space) -> c_int;

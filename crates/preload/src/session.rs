@@ -35,8 +35,51 @@ static GONE: AtomicBool = AtomicBool::new(false);
 const PAGE: usize = 4096;
 /// How long an answer is waited for before it is asked whether the service is there; afterwards every second.
 const PATIENCE_NANOS: i64 = 50_000_000;
-/// Looks at an answer before it is waited for: a call that needs no device is answered in a microsecond or two.
+/// Looks at an answer before it is waited for, at most: a call that needs no device is answered in a microsecond or
+/// two by a service that is awake.
 const SPINS: u32 = 200;
+/// Answers that did not come meanwhile after which it is looked once more, whether it is worth it or not.
+const TRY_AGAIN: u32 = 16;
+/// What answers that came meanwhile count at most, together.
+const CREDIT: u32 = 8;
+
+/// Whether it is worth to look, of one kind of calls: as long as one answer in three comes meanwhile.
+struct Patience {
+    /// Answers that came count two, others take one away.
+    credit: AtomicU32,
+    missed: AtomicU32,
+}
+
+/// Of calls to a service that is awake and that need no device by themselves; of others.
+static SOON: Patience = Patience::new();
+static LATE: Patience = Patience::new();
+
+impl Patience {
+    const fn new() -> Patience {
+        Patience { credit: AtomicU32::new(CREDIT), missed: AtomicU32::new(0) }
+    }
+
+    /// Looks; whether it has come. What other threads note meanwhile may be lost.
+    fn look(&self, has_come: impl Fn() -> bool) -> bool {
+        let credit = self.credit.load(Ordering::Relaxed);
+        let missed = self.missed.load(Ordering::Relaxed);
+        let tries = credit > 0 || missed % TRY_AGAIN == TRY_AGAIN - 1;
+        for _ in 0..if tries { SPINS } else { 1 } {
+            if has_come() {
+                if credit < CREDIT {
+                    self.credit.store((credit + 2).min(CREDIT), Ordering::Relaxed);
+                }
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if credit > 0 {
+            self.credit.store(credit - 1, Ordering::Relaxed);
+        }
+        self.missed.store(missed.wrapping_add(1), Ordering::Relaxed);
+        false
+    }
+}
 
 /// Makes the page; once, when the library is loaded.
 pub(crate) fn prepare() -> bool {
@@ -135,13 +178,15 @@ impl Slot {
             self.word(header + slots::CALL + i * 8).store(*word, Ordering::Relaxed);
         }
         hands::post(self.state(), self.word(slots::POSTED_BITS), self.index);
-        self.ring();
-        self.wait()?;
+        let slept = self.ring();
+        let late = slept || matches!(op, Op::Sync | Op::SyncAll);
+        self.wait(if late { &LATE } else { &SOON })?;
         let answer = self.word(header + slots::ANSWER).load(Ordering::Relaxed) as i64;
         if answer < 0 { Err((-answer) as Errno) } else { Ok(answer) }
     }
 
-    fn ring(&self) {
+    /// Whether the service slept.
+    fn ring(&self) -> bool {
         // SAFETY: as in `state`, of the bell's mapping.
         let (bell, asleep) = unsafe {
             (
@@ -149,20 +194,16 @@ impl Slot {
                 AtomicU32::from_ptr(self.bell.add(slots::ASLEEP).cast()),
             )
         };
-        if hands::ring(bell, asleep) {
+        let sleeps = hands::ring(bell, asleep);
+        if sleeps {
             futex(bell, libc::FUTEX_WAKE, 1, std::ptr::null());
         }
+        sleeps
     }
 
-    fn wait(&self) -> Result<(), Errno> {
+    fn wait(&self, patience: &Patience) -> Result<(), Errno> {
         let state = self.state();
-        for _ in 0..SPINS {
-            if hands::is_answered(state) {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        if !hands::await_answer(state) {
+        if patience.look(|| hands::is_answered(state)) || !hands::await_answer(state) {
             return Ok(());
         }
         let mut patience = libc::timespec { tv_sec: 0, tv_nsec: PATIENCE_NANOS };
@@ -241,9 +282,15 @@ impl Own {
         let descriptors = unsafe {
             let token = start::token();
             let sent = libc::send(socket, token.as_ptr().cast(), token.len(), libc::MSG_NOSIGNAL);
-            let got = if sent == token.len() as isize { receive(socket) } else { Err(libc::EIO) };
+            let sent = sent == token.len() as isize;
+            let got = if sent { receive::<8, 2>(socket) } else { Err(libc::EIO) };
             real::close()(socket);
-            got?
+            let (greeting, descriptors) = got?;
+            if u64::from_le_bytes(greeting) != slots::MAGIC {
+                let _ = descriptors.map(|fd| real::close()(fd));
+                return Err(libc::EIO);
+            }
+            descriptors
         };
         let lengths = [slots::SESSION_BYTES, slots::BELL_BYTES];
         let mut bases = [std::ptr::null_mut(); 2];
@@ -266,12 +313,14 @@ impl Own {
     }
 }
 
-/// The service's two descriptors.
+/// So many bytes of the service's, and so many descriptors, four at most.
 ///
 /// # Safety
 /// A connected socket.
-unsafe fn receive(socket: c_int) -> Result<[c_int; 2], Errno> {
-    let mut greeting = [0u8; 8];
+pub(crate) unsafe fn receive<const BYTES: usize, const DESCRIPTORS: usize>(
+    socket: c_int,
+) -> Result<([u8; BYTES], [c_int; DESCRIPTORS]), Errno> {
+    let mut greeting = [0u8; BYTES];
     let mut part =
         libc::iovec { iov_base: greeting.as_mut_ptr().cast::<c_void>(), iov_len: greeting.len() };
     let mut space = [0u64; 8];
@@ -282,12 +331,13 @@ unsafe fn receive(socket: c_int) -> Result<[c_int; 2], Errno> {
     message.msg_controllen = size_of_val(&space) as _;
     let got = libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC);
     let head = libc::CMSG_FIRSTHDR(&message);
-    if got != 8 || u64::from_le_bytes(greeting) != slots::MAGIC || head.is_null() {
+    if got != BYTES as isize || head.is_null() {
         return Err(libc::EIO);
     }
-    if (*head).cmsg_type != libc::SCM_RIGHTS || (*head).cmsg_len != libc::CMSG_LEN(8) as _ {
+    let len = libc::CMSG_LEN((DESCRIPTORS * size_of::<c_int>()) as _);
+    if (*head).cmsg_type != libc::SCM_RIGHTS || (*head).cmsg_len != len as _ {
         return Err(libc::EIO);
     }
     let data = libc::CMSG_DATA(head).cast::<c_int>();
-    Ok([data.read_unaligned(), data.add(1).read_unaligned()])
+    Ok((greeting, std::array::from_fn(|i| data.add(i).read_unaligned())))
 }

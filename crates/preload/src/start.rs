@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 
-use crate::{Errno, paths, real, session, streams, table};
+use crate::{Errno, mappings, paths, real, session, streams, table};
 
 /// Where the service and the volume are.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ static LOADED: extern "C" fn() = loaded;
 extern "C" fn loaded() {
     real::find_all();
     let Some(service) = from_environment() else { return };
-    if !session::prepare() || SERVICE.set(service).is_err() {
+    if !session::prepare() || !mappings::prepare() || SERVICE.set(service).is_err() {
         return;
     }
     recognize();

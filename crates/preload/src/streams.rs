@@ -11,7 +11,7 @@ use crate::data::{From, read_into, write_from};
 use crate::opening::open_on_volume;
 use crate::paths::{Path, Place, place};
 use crate::session::call;
-use crate::{Errno, count, fail, real, table, unsupported, unsupported_fd};
+use crate::{Errno, count, fail, real, table, unsupported};
 
 /// Streams on the volume that a process has at most.
 const STREAMS: usize = 1024;
@@ -250,9 +250,4 @@ interpose! {
             None => real::fileno()(file),
         }
     }
-}
-
-/// What `mmap` says of a file that it cannot map.
-pub(crate) fn no_shared_writes(fd: c_int) -> Errno {
-    unsupported_fd("mmap", fd, "shared mappings that are written to are not supported on a volume")
 }

@@ -95,7 +95,7 @@ pub enum Op {
     WriteAt,
     /// Arguments: offset, whence.
     Seek,
-    /// Argument: 1 if the times may be older.
+    /// Arguments: 1 if the times may be older; of what was changed by mappings, from where on, and bytes (0: all).
     Sync,
     /// Everything of the volume.
     SyncAll,
@@ -136,10 +136,14 @@ pub enum Op {
     Flock,
     /// As `Truncate`, of a path. Data: path.
     TruncatePath,
+    /// Bytes of a file are to be mapped and shared. Arguments: offset, bytes, 1 if they will be written to, a
+    /// socket's name as of `Open`: a descriptor of the file's memory is sent to it, and there is a mapping until
+    /// its last copy is closed. Its number is an open file's, for `Sync` and `Map`. Answer: the inode.
+    Map,
 }
 
 /// Every operation, by number.
-const OPS: [Op; 25] = [
+const OPS: [Op; 26] = [
     Op::Open,
     Op::Read,
     Op::Write,
@@ -165,6 +169,7 @@ const OPS: [Op; 25] = [
     Op::Lock,
     Op::Flock,
     Op::TruncatePath,
+    Op::Map,
 ];
 
 impl Op {

@@ -201,7 +201,7 @@ fn garbage(name: &str, seed: u64) {
             };
             let mut words = [(); slots::CALL_WORDS].map(|()| number());
             if rng.chance(0.8) {
-                (words[0], words[6]) = (1 + rng.below(25), rng.below(70));
+                (words[0], words[6]) = (1 + rng.below(26), rng.below(70));
             }
             // Nothing so large that there is no room for the others.
             if [Op::Allocate as u64, Op::Write as u64, Op::WriteAt as u64].contains(&words[0]) {

@@ -78,6 +78,12 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, Failure> {
     let status = waiter.join().map_err(|_| other("the program could not be waited for"))?;
     let (queue, counters) = served?;
     drop((queue, device));
+    if counters.lost > 0 {
+        let lost = counters.lost;
+        eprintln!(
+            "sluice exec: changes by mappings that had no room or no device: of {lost} files"
+        );
+    }
     if args.stats {
         eprintln!("{}", sheet(&counters));
     }
@@ -179,11 +185,13 @@ fn ended(status: ExitStatus) -> ExitCode {
 }
 
 fn sheet(counters: &Counters) -> String {
-    let Counters { calls, refused, sessions, opened, sleeps, store } = counters;
+    let Counters { calls, refused, sessions, opened, sleeps, mapped, written_back, store, .. } =
+        counters;
     let store::Stats { syncs, commits, data_bytes, logged_bytes, logged_blocks, .. } = store;
     let store::Stats { journal_sectors, checkpoints, flushes, .. } = store;
     format!(
-        "sluice exec: {calls} calls, {refused} refused, {opened} opened, {sessions} sessions, {sleeps} sleeps\n\
+        "sluice exec: {calls} calls, {refused} refused, {opened} opened, {sessions} sessions, {sleeps} sleeps, \
+         {mapped} mapped, {written_back} bytes brought back from mappings\n\
          volume: {syncs} syncs, {commits} transactions of {journal_sectors} sectors, with {logged_bytes} bytes of \
          {logged_blocks} blocks; {data_bytes} bytes in place, {flushes} flushes, {checkpoints} snapshots"
     )

@@ -18,6 +18,8 @@ enum Journal {
     Rollback,
     /// A write-ahead log, by one process: its index is then in that one's memory.
     Wal,
+    /// A write-ahead log as it is by default: its index is in a file that is mapped and shared.
+    SharedWal,
 }
 
 /// What makes a database so. Few pages are cached, so that uncommitted ones are written; the log is brought
@@ -34,6 +36,10 @@ fn modes(journal: Journal, rng: &mut Rng) -> &'static str {
         Journal::Wal => {
             "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
              PRAGMA cache_size = 10; PRAGMA wal_autocheckpoint = 30;"
+        }
+        Journal::SharedWal => {
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = 10; \
+             PRAGMA wal_autocheckpoint = 30;"
         }
     }
 }
@@ -226,6 +232,26 @@ fn a_write_ahead_log_survives_cuts_of_power() {
 }
 
 #[test]
+fn a_shared_write_ahead_log_survives_kills_of_the_program() {
+    cuts(Cut::Program, Journal::SharedWal, 10, 28);
+}
+
+#[test]
+fn a_shared_write_ahead_log_survives_kills_of_the_service() {
+    cuts(Cut::Service, Journal::SharedWal, 10, 29);
+}
+
+#[test]
+fn a_shared_write_ahead_log_survives_kills_of_the_drive_s_server() {
+    cuts(Cut::Server, Journal::SharedWal, 10, 30);
+}
+
+#[test]
+fn a_shared_write_ahead_log_survives_cuts_of_power() {
+    cuts(Cut::Power, Journal::SharedWal, 10, 31);
+}
+
+#[test]
 #[ignore = "200 cuts: make test-long"]
 fn a_rollback_journal_survives_many_kills_of_the_program() {
     cuts(Cut::Program, Journal::Rollback, 200, 20);
@@ -271,6 +297,30 @@ fn a_write_ahead_log_survives_many_kills_of_the_drive_s_server() {
 #[ignore = "200 cuts: make test-long"]
 fn a_write_ahead_log_survives_many_cuts_of_power() {
     cuts(Cut::Power, Journal::Wal, 200, 27);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_shared_write_ahead_log_survives_many_kills_of_the_program() {
+    cuts(Cut::Program, Journal::SharedWal, 200, 32);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_shared_write_ahead_log_survives_many_kills_of_the_service() {
+    cuts(Cut::Service, Journal::SharedWal, 200, 33);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_shared_write_ahead_log_survives_many_kills_of_the_drive_s_server() {
+    cuts(Cut::Server, Journal::SharedWal, 200, 34);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn a_shared_write_ahead_log_survives_many_cuts_of_power() {
+    cuts(Cut::Power, Journal::SharedWal, 200, 35);
 }
 
 /// Without cuts: a volume is no other place for a database than a directory of the host.

@@ -1,6 +1,6 @@
 //! SQLite's shell, inserting one row per transaction, with everything made durable (`synchronous = FULL`): the
 //! journal that is removed after every transaction, and the write-ahead log of one process alone (`locking_mode =
-//! EXCLUSIVE`: that of several is in memory that they share, which `sluice exec` has none of).
+//! EXCLUSIVE`), whose index is in its own memory.
 
 use std::io::Write as _;
 use std::process::Stdio;
