@@ -49,7 +49,7 @@ test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite 
 test-fio: test-packages ## fio on the library, through the engine built for it
 	$(CARGO) test --package sluice-capi --test fio -- --include-ignored
 
-test-guest: ## the driver of real controllers, on QEMU's NVMe controller in a Linux guest
+test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linux guests with an IOMMU and without
 	-scripts/apt-install $(GUEST_PACKAGES)
 	$(CARGO) build --package sluice --bin sluice
 	$(CARGO) rustc --package sluice-capi --lib --crate-type staticlib
@@ -62,7 +62,12 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in a Li
 	    77) programs=() ;; \
 	    *) exit $$status ;; \
 	  esac; \
-	  scripts/guest scripts/guest-controller "$$suite" "$$built/sluice" "$${programs[@]}"
+	  status=0; \
+	  for iommu in yes no; do \
+	    GUEST_IOMMU=$$iommu scripts/guest scripts/guest-controller "$$suite" "$$built/sluice" \
+	      "$${programs[@]}" || status=$$?; \
+	  done; \
+	  exit $$status
 
 fuzz: ## libFuzzer on what drives and hosts read from rings and servers and clients from sockets, FUZZ_SECONDS (60) each
 	scripts/fuzz $(FUZZ_TARGETS)

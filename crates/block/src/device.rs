@@ -52,6 +52,11 @@ pub trait Device: Component {
     /// Whom the drive wakes when something completes while the submitter's runner is parked.
     fn set_waker(&mut self, waker: Waker);
 
+    /// Whether the drive wakes anybody: completions of one that does not must be looked for.
+    fn wakes(&self) -> bool {
+        true
+    }
+
     /// Says that several threads will use the device in turns, while nothing is outstanding: what was made
     /// for one thread alone is made again.
     fn share(&mut self) {}
@@ -88,6 +93,9 @@ impl<D: Device + ?Sized> Device for &mut D {
     fn set_waker(&mut self, waker: Waker) {
         (**self).set_waker(waker);
     }
+    fn wakes(&self) -> bool {
+        (**self).wakes()
+    }
     fn share(&mut self) {
         (**self).share();
     }
@@ -114,6 +122,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn set_waker(&mut self, waker: Waker) {
         (**self).set_waker(waker);
+    }
+    fn wakes(&self) -> bool {
+        (**self).wakes()
     }
     fn share(&mut self) {
         (**self).share();

@@ -136,10 +136,10 @@ static bool is_scenario(const char *what, size_t length)
     return length > 5 && !strncasecmp(what + length - 5, ".toml", 5);
 }
 
-/* Whether a device is driven by a user-space driver of this process: `vfio:ADDRESS`. */
+/* Whether a device is driven by a user-space driver of this process: `vfio:ADDRESS`, `uio:ADDRESS?unsafe=1`. */
 static bool is_controller(const char *what)
 {
-    return !strncmp(what, "vfio:", 5);
+    return !strncmp(what, "vfio:", 5) || !strncmp(what, "uio:", 4);
 }
 
 /* Whether one process has a device for itself: `scenario.toml`, `scenario.toml#NAME`, a controller. */

@@ -875,6 +875,32 @@ typedef struct sluice_handle_stats {
      * Units that the device does not have.
      */
     uint64_t cache_dirty;
+    /**
+     * Commands of its queues whose data was copied, because lists of pages could not name it. This and all
+     * that follows counts a shared queue as a whole, and is 0 for what is no drive of queue pairs.
+     */
+    uint64_t queue_bounces;
+    /**
+     * Bytes that were copied.
+     */
+    uint64_t queue_bounced_bytes;
+    /**
+     * Times that such a command waited for memory to copy through.
+     */
+    uint64_t queue_bounce_stalls;
+    /**
+     * Commands that were refused because there was none.
+     */
+    uint64_t queue_bounce_refused;
+    /**
+     * Registers of doorbells in memory that were written; 0, as what follows, where doorbells are
+     * registers.
+     */
+    uint64_t queue_doorbells;
+    /**
+     * Of such registers, how many needed not be written.
+     */
+    uint64_t queue_doorbells_saved;
 } sluice_handle_stats;
 
 /**
@@ -1147,6 +1173,8 @@ int sluice_vector_get_chunks(const struct sluice_device *device,
  *   drive that another process serves (`sluice serve --socket`).
  * * `vfio:0000:01:00.0`, `vfio:0000:01:00.0#2`: a real NVMe controller that is bound to vfio-pci (`sluice
  *   device bind`); its first namespace, or the one of that number.
+ * * `uio:0000:01:00.0?unsafe=1`, `uio:0000:01:00.0?unsafe=1#2`: the same without an IOMMU, bound to
+ *   uio_pci_generic. Unsafe: the controller reaches all memory of the machine. Nobody is woken.
  * * anything else: the path of a file or block device of the host; `./null` is a file.
  *
  * @param version `SLUICE_VERSION`.

@@ -234,6 +234,8 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
 ///   drive that another process serves (`sluice serve --socket`).
 /// * `vfio:0000:01:00.0`, `vfio:0000:01:00.0#2`: a real NVMe controller that is bound to vfio-pci (`sluice
 ///   device bind`); its first namespace, or the one of that number.
+/// * `uio:0000:01:00.0?unsafe=1`, `uio:0000:01:00.0?unsafe=1#2`: the same without an IOMMU, bound to
+///   uio_pci_generic. Unsafe: the controller reaches all memory of the machine. Nobody is woken.
 /// * anything else: the path of a file or block device of the host; `./null` is a file.
 ///
 /// @param version `SLUICE_VERSION`.

@@ -152,6 +152,7 @@ pub(crate) fn of_direct(error: &DirectError) -> c_int {
         DirectError::Queue(_)
         | DirectError::NoVector { .. }
         | DirectError::NoDrive { .. }
+        | DirectError::NoInterrupts { .. }
         | DirectError::NoHealth { .. } => libc::EOPNOTSUPP,
         DirectError::Memory { source, .. } => of_os(source, libc::ENOMEM),
         DirectError::Vector(_) | DirectError::Register(_) => libc::ENOMEM,

@@ -2,7 +2,7 @@
 
 use block::{Busy, Completion, Device, Group, Limits, Request, Rest};
 use clock::{Component, Nanos, Waker};
-use direct::{Grouped, Queue, Scheduled};
+use direct::{Grouped, Queue, QueueStats, Scheduled};
 use ring::AddressSpace;
 
 /// A hardware queue, alone or behind a scheduler.
@@ -18,6 +18,14 @@ impl Floor {
         match self {
             Floor::Plain(queue) => queue.interrupts(),
             Floor::Scheduled(scheduled) => scheduled.device().interrupts(),
+        }
+    }
+
+    /// What the hardware queue did beside sending commands.
+    pub(crate) fn stats(&self) -> QueueStats {
+        match self {
+            Floor::Plain(queue) => queue.stats(),
+            Floor::Scheduled(scheduled) => scheduled.device().stats(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Busy, Completion, Device, Group, Limits, Request, Rest};
 use clock::{Component, Nanos, Waker};
-use direct::{Grouped, Seat, SharedQueue};
+use direct::{Grouped, QueueStats, Seat, SharedQueue};
 use ring::AddressSpace;
 
 use crate::error::CallError;
@@ -119,6 +119,15 @@ impl Lane {
     }
 
     /// Requests that the queue has of this handle.
+    /// What its queue did beside sending commands; a shared one for all who have a seat.
+    pub(crate) fn stats(&self) -> QueueStats {
+        match &self.way {
+            Way::Own(floor) => floor.stats(),
+            Way::Seat(seat) => seat.look(Floor::stats),
+            Way::Left => QueueStats::default(),
+        }
+    }
+
     pub(crate) fn outstanding(&self) -> &Arc<AtomicU32> {
         &self.outstanding
     }

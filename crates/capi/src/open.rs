@@ -58,8 +58,11 @@ fn of_controller(error: &PciError) -> i32 {
         PciError::NoIommu { .. }
         | PciError::NoVfio
         | PciError::NoType1
+        | PciError::HasIommu { .. }
+        | PciError::NoUio
         | PciError::Unfit { .. } => libc::EOPNOTSUPP,
-        PciError::Permission { .. } => libc::EACCES,
+        PciError::Permission { .. } | PciError::NoFrames { .. } => libc::EACCES,
+        PciError::NoHugePages { .. } => libc::ENOMEM,
         PciError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         PciError::Controller { .. } => libc::EIO,
     }
@@ -186,6 +189,8 @@ mod tests {
         assert_eq!(errno("sluice:///nonexistent/x.sock"), libc::ENOENT);
         assert_eq!(errno("vfio:7ffffff0:01:00.0"), libc::ENODEV);
         assert_eq!(errno("vfio:somewhere"), libc::EINVAL);
+        assert_eq!(errno("uio:7ffffff0:01:00.0?unsafe=1"), libc::ENODEV);
+        assert_eq!(errno("uio:7ffffff0:01:00.0"), libc::EINVAL, "it was not said that it is meant");
         assert_eq!(errno("nbd://host/x"), libc::EINVAL);
         assert_eq!(errno(""), libc::EINVAL);
         let empty = tempfile::NamedTempFile::new().unwrap();

@@ -18,8 +18,8 @@ pub(crate) fn check_wakes<'a>(
     homes: impl IntoIterator<Item = &'a Arc<Home>>,
 ) -> Result<(), CallError> {
     if wait == Wait::Event && !homes.into_iter().all(|home| home.wakes()) {
-        let allowed = "not over a queue with SLUICE_QUEUE_NO_INTERRUPTS that no poller watches: nobody \
-                       would wake it";
+        let allowed = "not over a queue with SLUICE_QUEUE_NO_INTERRUPTS, or of a controller that has none \
+                       (uio:), that no poller watches: nobody would wake it";
         return Err(value("wait", SLUICE_WAIT_EVENT, allowed));
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use block::{Busy, Completion, Device, Limits, Request, Rest};
 use clock::{Component, Nanos, Waker};
-use direct::{Cache, CacheStats, Lanes};
+use direct::{Cache, CacheStats, Lanes, QueueStats};
 use ring::AddressSpace;
 
 use crate::lane::Lane;
@@ -23,6 +23,19 @@ impl Stack {
             Stack::One(_) | Stack::Many(_) => None,
             Stack::CachedOne(cache) => Some((cache.stats(), cache.dirty())),
             Stack::CachedMany(cache) => Some((cache.stats(), cache.dirty())),
+        }
+    }
+
+    /// What its queues did beside sending commands, together.
+    pub(crate) fn queues(&self) -> QueueStats {
+        let all = |lanes: &[Lane]| {
+            lanes.iter().map(Lane::stats).fold(QueueStats::default(), QueueStats::and)
+        };
+        match self {
+            Stack::One(lane) => lane.stats(),
+            Stack::Many(lanes) => all(lanes.lanes()),
+            Stack::CachedOne(cache) => cache.device().stats(),
+            Stack::CachedMany(cache) => all(cache.device().lanes()),
         }
     }
 }

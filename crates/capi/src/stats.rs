@@ -86,6 +86,20 @@ pub struct sluice_handle_stats {
     pub cache_stalls: u64,
     /// Units that the device does not have.
     pub cache_dirty: u64,
+    /// Commands of its queues whose data was copied, because lists of pages could not name it. This and all
+    /// that follows counts a shared queue as a whole, and is 0 for what is no drive of queue pairs.
+    pub queue_bounces: u64,
+    /// Bytes that were copied.
+    pub queue_bounced_bytes: u64,
+    /// Times that such a command waited for memory to copy through.
+    pub queue_bounce_stalls: u64,
+    /// Commands that were refused because there was none.
+    pub queue_bounce_refused: u64,
+    /// Registers of doorbells in memory that were written; 0, as what follows, where doorbells are
+    /// registers.
+    pub queue_doorbells: u64,
+    /// Of such registers, how many needed not be written.
+    pub queue_doorbells_saved: u64,
 }
 
 // SAFETY: begins with its size; numbers of 8 bytes, no padding.
@@ -118,6 +132,8 @@ pub unsafe extern "C" fn sluice_handle_get_stats(
         let (counts, bytes) = (inside.counts, |sectors: u64| sectors * u64::from(sector_bytes));
         let (sleeps, slept) = inside.handle.slept();
         let (cache, dirty) = inside.handle.device().cache().unwrap_or_default();
+        let direct::QueueStats { bounced, doorbells, .. } = inside.handle.device().queues();
+        let doorbells = doorbells.unwrap_or_default();
         let value = sluice_handle_stats {
             size: 0,
             reads: counts.reads,
@@ -140,6 +156,12 @@ pub unsafe extern "C" fn sluice_handle_get_stats(
             cache_write_errors: cache.write_errors,
             cache_stalls: cache.stalls,
             cache_dirty: dirty.into(),
+            queue_bounces: bounced.commands,
+            queue_bounced_bytes: bounced.bytes,
+            queue_bounce_stalls: bounced.busy,
+            queue_bounce_refused: bounced.refused,
+            queue_doorbells: doorbells.written + doorbells.again,
+            queue_doorbells_saved: doorbells.saved,
         };
         // SAFETY: as above.
         unsafe { give("stats", stats, &value) }?;

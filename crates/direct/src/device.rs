@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Device as BlockDevice, Features, Limits, Raw};
 use clock::{Nanos, RealClock};
-use driver::pci::OpenedController;
+use driver::pci::{OpenedController, PciDriver};
 use driver::{
     Controller, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null, Passthrough,
     QueuePair, Uring, UringConfig, UringQueue,
@@ -38,7 +38,8 @@ pub struct QueueConfig {
     /// Entries of the rings, 2 or more: one more than requests that may be outstanding. A file's
     /// queues are all as deep as it was opened with.
     pub depth: u16,
-    /// Whether the device wakes who waits for completions (`Wait::Event`).
+    /// Whether the device wakes who waits for completions (`Wait::Event`), if it can:
+    /// [`Device::has_interrupts`].
     pub interrupts: bool,
 }
 
@@ -92,6 +93,7 @@ pub(crate) struct DriveWay {
     making: Mutex<()>,
     /// What runs while the drive has not answered an admin command.
     pump: fn(),
+    interrupts: bool,
 }
 
 /// Block devices that are handed out as queues, and come back.
@@ -129,6 +131,8 @@ pub(crate) struct Opened {
     way: Way,
     /// Where it came from, if its drive is in another process.
     served: Option<Served>,
+    /// Of a real controller.
+    given_by: Option<PciDriver>,
     _keeper: Option<Keeper>,
 }
 
@@ -151,6 +155,7 @@ impl Device {
     ) -> Device {
         let pool = Pool::new(memory.clone());
         let clock = RealClock::start();
+        let given_by = None;
         let opened = Opened {
             name,
             kind,
@@ -161,6 +166,7 @@ impl Device {
             pool,
             way,
             served,
+            given_by,
             _keeper: keeper,
         };
         Device { opened: Arc::new(opened) }
@@ -212,9 +218,14 @@ impl Device {
 
     /// A real controller of this machine, called `name`.
     pub fn controller(name: String, opened: OpenedController) -> Device {
-        let OpenedController { controller, keeper } = opened;
+        let OpenedController { controller, keeper, given_by } = opened;
         let name = (name, DeviceKind::Controller);
-        Device::over(name, controller, (None, Some(Keeper(Box::new(keeper)))), driver::pci::pump)
+        let behind = (None, Some(Keeper(Box::new(keeper))));
+        let mut device = Device::over(name, controller, behind, driver::pci::pump);
+        if let Some(opened) = Arc::get_mut(&mut device.opened) {
+            opened.given_by = Some(given_by);
+        }
+        device
     }
 
     /// The same, of a drive in another process.
@@ -246,8 +257,9 @@ impl Device {
             Some(_) => Features::default(),
             None => info.features,
         };
+        let interrupts = controller.port().has_interrupts();
         let controller = Arc::new(Mutex::new(controller));
-        let way = DriveWay { controller, info, making: Mutex::default(), pump };
+        let way = DriveWay { controller, info, making: Mutex::default(), pump, interrupts };
         Device::new(name, (limits, features), memory, Way::Drive(way), behind)
     }
 
@@ -360,7 +372,7 @@ impl Device {
                 Hardware::Passthrough(Box::new(Raw::new(queue, opened.limits)))
             }
             Way::Drive(way) => {
-                interrupts = config.interrupts;
+                interrupts = config.interrupts && way.has_interrupts();
                 opened.drive_queue(way, config)?
             }
             Way::Target(way) => {
@@ -390,12 +402,26 @@ impl Device {
         Ok(queue)
     }
 
+    /// Whether its queues can wake who waits: not those of a controller that is driven by way of
+    /// `uio_pci_generic`.
+    pub fn has_interrupts(&self) -> bool {
+        match &self.opened.way {
+            Way::Drive(way) => way.has_interrupts(),
+            _ => true,
+        }
+    }
+
+    /// Which driver of the kernel has given a real controller to this process.
+    pub fn given_by(&self) -> Option<PciDriver> {
+        self.opened.given_by
+    }
+
     /// Makes `count` hardware queues for layers that are put on a drive as a kernel does it
     /// ([`block::BlockLayer`], [`block::completion::Blocking`]), wherever the drive is.
     ///
     /// # Errors
-    /// [`DirectError::NoDrive`] on anything but a drive; [`DirectError`] for a queue that is refused,
-    /// or for `count` of zero.
+    /// [`DirectError::NoDrive`] on anything but a drive; [`DirectError::NoInterrupts`] for interrupts that
+    /// the drive does not have; [`DirectError`] for a queue that is refused, or for `count` of zero.
     pub fn drive_queues(
         &self,
         count: u16,
@@ -405,6 +431,10 @@ impl Device {
         let Way::Drive(way) = &opened.way else {
             return Err(DirectError::NoDrive { device: opened.name.clone() });
         };
+        if config.interrupts && !way.has_interrupts() {
+            let what = format!("queues of {} with interrupts", opened.name);
+            return Err(DirectError::NoInterrupts { what });
+        }
         if count == 0 {
             return Err(DirectError::Config {
                 key: "count",
@@ -491,6 +521,10 @@ impl TargetWay {
 }
 
 impl DriveWay {
+    fn has_interrupts(&self) -> bool {
+        self.interrupts
+    }
+
     fn pair(&self, config: QueueConfig, pump: &mut dyn FnMut()) -> Result<QueuePair, DriverError> {
         let _making = lock(&self.making);
         lock(&self.controller).reclaim(pump)?;
@@ -500,7 +534,8 @@ impl DriveWay {
 
     /// Each queue has an interrupt vector of its own: that of its number.
     fn vector(&self, config: QueueConfig) -> Option<u16> {
-        config.interrupts.then(|| lock(&self.controller).next_queue()).flatten()
+        let interrupts = config.interrupts && self.has_interrupts();
+        interrupts.then(|| lock(&self.controller).next_queue()).flatten()
     }
 
     fn queue(

@@ -43,6 +43,16 @@ pub enum DirectError {
         /// The device.
         device: String,
     },
+    /// Somebody would sleep whom nobody wakes.
+    #[error(
+        "{what}: nobody would wake who sleeps: the queue was made without interrupts, or its controller has \
+         none (behind uio_pci_generic there is only its line, which stays raised until doorbells are rung, and \
+         is not used): look for completions (Wait::Poll, Wait::Hybrid, strategies that poll)"
+    )]
+    NoInterrupts {
+        /// What was asked for.
+        what: String,
+    },
     /// All queues of a target have been handed out.
     #[error("{device} has {queues} queues, and all are in use")]
     NoQueueLeft {

@@ -62,12 +62,15 @@ impl<D: Device> Handle<D> {
     /// Chooses how it waits; nothing may be outstanding.
     ///
     /// # Errors
-    /// [`DirectError::Config`].
+    /// [`DirectError::Config`]; [`DirectError::NoInterrupts`] for a sleep that nobody would end.
     pub fn set_wait(&mut self, wait: Wait) -> Result<(), DirectError> {
         wait.check()?;
         if self.outstanding > 0 {
             let (key, value) = ("wait", self.outstanding.into());
             return Err(DirectError::Config { key, value, allowed: "with nothing outstanding" });
+        }
+        if wait == Wait::Event && !self.device.wakes() {
+            return Err(DirectError::NoInterrupts { what: "Wait::Event".into() });
         }
         self.rests = wait == Wait::Event && self.device.rests();
         self.woken = false;

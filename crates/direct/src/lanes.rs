@@ -145,6 +145,10 @@ impl<D: Device> Device for Lanes<D> {
         self.lanes.iter_mut().for_each(Device::share);
     }
 
+    fn wakes(&self) -> bool {
+        self.lanes.iter().all(Device::wakes)
+    }
+
     fn rests(&self) -> bool {
         self.lanes.iter().all(Device::rests)
     }

@@ -59,7 +59,7 @@ pub use error::{DirectError, IoError};
 pub use handle::Handle;
 pub use lanes::{ChooseLane, Lanes, Selector};
 pub use poller::{Period, Poller, PollerConfig, PollerStats};
-pub use queue::Queue;
+pub use queue::{Queue, QueueStats};
 pub use scheduled::{Grouped, Scheduled, ScheduledConfig};
 pub use served::{Gone, ServedConfig, ServedError};
 pub use shared::{Seat, SharedQueue};

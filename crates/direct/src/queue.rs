@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use block::{Busy, Completion, Device as BlockDevice, Group, Limits, Raw, Request, Rest};
 use clock::{Component, Nanos, Waker};
-use driver::{EmulatedQueue, NullQueue, PassthroughQueue, UringQueue};
-use ring::AddressSpace;
+use driver::{BounceStats, EmulatedQueue, NullQueue, PassthroughQueue, UringQueue};
+use ring::{AddressSpace, DoorbellCounts, RegisterError};
 
 use crate::device::Opened;
 use crate::scheduled::Grouped;
@@ -28,6 +28,34 @@ pub(crate) enum Hardware {
     Served(Box<ServedQueue>),
     /// Given back.
     Gone,
+}
+
+/// What a queue did beside sending commands. All zero, and nothing, for what is no drive of queue pairs:
+/// there the kernel copies and rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// What was copied because commands could not name it: how often, how many bytes, how often there was
+    /// too little memory for it, and how much memory it takes.
+    pub bounced: BounceStats,
+    /// Why nothing can be copied, if something had to be: such requests end with
+    /// [`INTERNAL`](nvme::Status::INTERNAL).
+    pub bounce_refused: Option<RegisterError>,
+    /// Doorbells in memory: registers written, and saved. `None` for doorbells that are registers, of which
+    /// every batch of commands writes one.
+    pub doorbells: Option<DoorbellCounts>,
+}
+
+impl QueueStats {
+    /// Those of several queues together.
+    #[must_use]
+    pub fn and(self, other: QueueStats) -> QueueStats {
+        let doorbells = match (self.doorbells, other.doorbells) {
+            (Some(one), Some(other)) => Some(one.and(other)),
+            (one, other) => one.or(other),
+        };
+        let bounce_refused = self.bounce_refused.or(other.bounce_refused);
+        QueueStats { bounced: self.bounced.and(other.bounced), bounce_refused, doorbells }
+    }
 }
 
 /// A target's queue, and how much is outstanding there: it is handed out again, and then nobody must find
@@ -84,6 +112,21 @@ impl Queue {
     pub fn interrupts(&self) -> bool {
         self.interrupts
     }
+
+    /// What was done for its commands beside sending them.
+    pub fn stats(&self) -> QueueStats {
+        let of = |queue: &EmulatedQueue| QueueStats {
+            bounced: queue.bounced(),
+            bounce_refused: queue.bounce_refused(),
+            doorbells: queue.pair().doorbells(),
+        };
+        match &self.hardware {
+            Hardware::Drive(raw) => of(raw.queue()),
+            Hardware::Controller(watched) => of(watched.queue()),
+            Hardware::Served(served) => served.queue().map(of).unwrap_or_default(),
+            _ => QueueStats::default(),
+        }
+    }
 }
 
 /// Calls the device behind a queue; a queue that has been given back has none.
@@ -134,6 +177,11 @@ impl BlockDevice for Queue {
         {
             **queue = Raw::new(shared, self.limits);
         }
+    }
+
+    /// With [interrupts](Queue::interrupts) only.
+    fn wakes(&self) -> bool {
+        self.interrupts
     }
 
     /// In a ring of the kernel: it does both in one system call.

@@ -176,6 +176,10 @@ impl<D: Device> Device for Scheduled<D> {
         self.device.share();
     }
 
+    fn wakes(&self) -> bool {
+        self.device.wakes()
+    }
+
     fn rests(&self) -> bool {
         self.device.rests()
     }

@@ -281,6 +281,13 @@ impl<D: Device> State<D> {
     }
 }
 
+impl<D: Grouped> Seat<D> {
+    /// Asks the device that everybody shares: nobody moves it on meanwhile.
+    pub fn look<T>(&self, what: impl FnOnce(&D) -> T) -> T {
+        what(&self.inner.lock().device)
+    }
+}
+
 impl<D: Grouped> Device for Seat<D> {
     fn limits(&self) -> &Limits {
         &self.inner.limits
@@ -335,6 +342,12 @@ impl<D: Grouped> Device for Seat<D> {
         if let Some(mail) = &mut state.seats[self.seat as usize] {
             mail.waker = Some(waker);
         }
+    }
+
+    /// A thread that looks for everybody does, or the device.
+    fn wakes(&self) -> bool {
+        let state = self.inner.lock();
+        state.watcher.is_some() || state.device.wakes()
     }
 }
 

@@ -46,6 +46,10 @@ impl<Q: HardwareQueue> Watched<Q> {
         self.raw.into_queue().0
     }
 
+    pub(crate) fn queue(&self) -> &Q {
+        self.raw.queue()
+    }
+
     /// Takes in what the controller has answered.
     fn collect(&mut self) {
         while let Some(completion) = self.raw.reap() {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use nvme::{AdminCommand, IDENTIFY_BYTES, Status};
-use ring::{Iova, PAGE, Port, Region};
+use ring::{AddressSpace, Iova, PAGE, Port, Region, Unregistered};
 
 use crate::{DriverError, QueuePair};
 
@@ -35,6 +35,7 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct AdminQueue {
     pair: QueuePair,
+    memory: AddressSpace,
     buffer: Arc<Region>,
     buffer_at: Iova,
     timeout_polls: u64,
@@ -61,6 +62,7 @@ impl AdminQueue {
         let (buffer, buffer_at) = port.memory().provide(MAX_BYTES)?;
         Ok(AdminQueue {
             pair: QueuePair::open(port, 0, (submission, completion), depth, None)?,
+            memory: port.memory().clone(),
             buffer,
             buffer_at,
             timeout_polls,
@@ -179,8 +181,9 @@ impl AdminQueue {
         let mut sqe = command.to_sqe();
         if let Some(bytes) = bytes_read(&command) {
             // Admin commands carry PRP entries (NVMe section 4.3); buffers are page aligned.
-            let second = if bytes > PAGE as u64 { at.offset(PAGE as u64).0 } else { 0 };
-            sqe.set_prp(at.0, second);
+            let wire = |at| self.memory.wire(at).ok_or(Unregistered { iova: at, len: bytes });
+            let second = if bytes > PAGE as u64 { wire(at.offset(PAGE as u64))? } else { 0 };
+            sqe.set_prp(wire(at)?, second);
         }
         if self.pair.submit(sqe, COMMAND).is_err() {
             return Err(DriverError::AdminQueueFull { command: name });

@@ -5,14 +5,14 @@
 //! pages enough for the longest transfer, so that a queue with nothing outstanding takes any; memory
 //! is bounded, and who finds too little of it is told to come again, which he can as soon as another
 //! command has ended; pages are given to nobody else before the drive has let go of them; nothing is
-//! allocated per command.
+//! allocated per command. The memory is made with the first command that needs it: most queues never do.
 
 use std::sync::Arc;
 
 use nvme::Status;
-use ring::{AddressSpace, Iova, PAGE, Port, Region};
+use ring::{AddressSpace, Iova, PAGE, Region, RegisterError};
 
-use crate::{DriverError, Payload, Segment};
+use crate::{Payload, Segment};
 
 /// Pages at least, whatever the longest transfer is: 64 KiB.
 const LEAST_PAGES: usize = 16;
@@ -28,6 +28,25 @@ pub struct BounceStats {
     pub bytes: u64,
     /// Commands that were sent away because too few pages were free.
     pub busy: u64,
+    /// Commands that were refused because there was no memory to copy through
+    /// ([`INTERNAL`](Status::INTERNAL)).
+    pub refused: u64,
+    /// Bytes of memory that is copied through; none before the first command that needs it.
+    pub memory: u64,
+}
+
+impl BounceStats {
+    /// Those of several queues together.
+    #[must_use]
+    pub fn and(self, other: BounceStats) -> BounceStats {
+        BounceStats {
+            commands: self.commands + other.commands,
+            bytes: self.bytes + other.bytes,
+            busy: self.busy + other.busy,
+            refused: self.refused + other.refused,
+            memory: self.memory + other.memory,
+        }
+    }
 }
 
 /// What a command holds.
@@ -40,11 +59,19 @@ struct Held {
     reads: bool,
 }
 
-/// The memory of one queue.
+/// The pages that are copied through.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounce {
+struct Pages {
     region: Arc<Region>,
     at: Iova,
+}
+
+/// The memory of one queue, which is made when it is first needed.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounce {
+    pages: Option<Pages>,
+    /// Why there are none and will be none: who tries again and again would take all registrations.
+    refused: Option<RegisterError>,
     /// The first free page, and of each page the one that follows it in its list.
     free: u16,
     left: usize,
@@ -104,8 +131,8 @@ impl Iterator for Pieces<'_> {
 /// How a scattered payload can be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// By a list of so many pages: each piece but the first begins with a page, each but the last
-    /// ends with one.
+    /// By a list of so many pages that the drive reaches: each piece but the first begins with a page,
+    /// each but the last ends with one.
     Pages(usize),
     /// By a table of pieces that are all memory.
     Memory,
@@ -139,7 +166,7 @@ pub(crate) fn shape(
         let begins = if first { at.0.is_multiple_of(4) } else { at.0.is_multiple_of(page) };
         let ends = done == u64::from(bytes) || (at.0 + len).is_multiple_of(page);
         pages = pages
-            .filter(|_| begins && ends && len > 0)
+            .filter(|_| begins && ends && len > 0 && memory.wire(at).is_some())
             .map(|count| count + (at.0 % page + len).div_ceil(page));
         first = false;
     }
@@ -153,7 +180,8 @@ pub(crate) fn shape(
     })
 }
 
-/// The pages of a payload of the [shape](Shape::Pages) of pages: the first from where it begins.
+/// The pages of a payload of the [shape](Shape::Pages) of pages, as the drive finds them: the first from
+/// where it begins.
 pub(crate) fn pages_of(
     memory: &AddressSpace,
     table: Iova,
@@ -161,25 +189,22 @@ pub(crate) fn pages_of(
 ) -> impl Iterator<Item = u64> {
     let page = PAGE as u64;
     let pieces = Pieces::of(memory, Payload::Scattered { table, segments }, 0).flatten();
-    pieces.filter_map(|piece| Some((piece.at?.0, u64::from(piece.bytes)))).flat_map(
-        move |(at, len)| {
+    pieces
+        .filter_map(|piece| Some((piece.at?.0, u64::from(piece.bytes))))
+        .flat_map(move |(at, len)| {
             let begin = at - at % page;
             (0..(at % page + len).div_ceil(page)).map(move |i| at.max(begin + i * page))
-        },
-    )
+        })
+        .filter_map(|at| memory.wire(Iova(at)))
 }
 
 impl Bounce {
-    /// Memory for transfers of `max_bytes` at most, registered with `port`, for `tags` tags.
-    ///
-    /// # Errors
-    /// [`DriverError::Register`].
-    pub(crate) fn new(port: &Port, tags: usize, max_bytes: u64) -> Result<Bounce, DriverError> {
+    /// For transfers of `max_bytes` at most and `tags` tags; without memory yet.
+    pub(crate) fn new(tags: usize, max_bytes: u64) -> Bounce {
         let pages = pages_for(max_bytes);
-        let (region, at) = port.memory().provide(pages * PAGE)?;
         let mut bounce = Bounce {
-            region,
-            at,
+            pages: None,
+            refused: None,
             free: NONE,
             left: 0,
             next: vec![NONE; pages].into(),
@@ -187,7 +212,30 @@ impl Bounce {
             stats: BounceStats::default(),
         };
         bounce.clear();
-        Ok(bounce)
+        bounce
+    }
+
+    /// Makes the memory, if there is none yet.
+    fn make(&mut self, memory: &AddressSpace) -> Result<(), Status> {
+        if self.pages.is_some() {
+            return Ok(());
+        }
+        if self.refused.is_none() {
+            match memory.provide(self.next.len() * PAGE) {
+                Ok((region, at)) => {
+                    self.pages = Some(Pages { region, at });
+                    return Ok(());
+                }
+                Err(error) => self.refused = Some(error),
+            }
+        }
+        self.stats.refused += 1;
+        Err(Status::INTERNAL)
+    }
+
+    /// Why there is no memory to copy through, if it was needed and refused.
+    pub(crate) fn refused(&self) -> Option<RegisterError> {
+        self.refused
     }
 
     /// Whether there are pages for transfers of `max_bytes`.
@@ -197,7 +245,8 @@ impl Bounce {
 
     /// What has gone through it.
     pub(crate) fn stats(&self) -> BounceStats {
-        self.stats
+        let memory = self.pages.as_ref().map_or(0, |pages| pages.region.len() as u64);
+        BounceStats { memory, ..self.stats }
     }
 
     /// All pages are free: the drive has forgotten every command.
@@ -213,11 +262,13 @@ impl Bounce {
     /// Becomes another queue's, with nothing counted.
     pub(crate) fn renew(&mut self) {
         self.clear();
+        self.refused = None;
         self.stats = BounceStats::default();
     }
 
-    fn page_at(&self, page: u16) -> u64 {
-        self.at.0 + u64::from(page) * PAGE as u64
+    /// Where the drive finds a page.
+    fn wire(&self, memory: &AddressSpace, page: u16) -> Option<u64> {
+        memory.wire(self.pages.as_ref()?.at.offset(u64::from(page) * PAGE as u64))
     }
 
     /// Takes pages for the command of `tag`, which transfers `bytes` bytes, and copies what it
@@ -225,7 +276,7 @@ impl Bounce {
     ///
     /// # Errors
     /// How the command would end: memory that is not registered, a table that says something else
-    /// than `bytes`.
+    /// than `bytes`; [`Status::INTERNAL`] when there is no memory to copy through.
     pub(crate) fn take(
         &mut self,
         memory: &AddressSpace,
@@ -246,6 +297,7 @@ impl Bounce {
         if usize::from(tag) >= self.held.len() || pages == 0 || pages > self.next.len() {
             return Err(Status::INVALID_FIELD);
         }
+        self.make(memory)?;
         // One that the owner has taken back.
         self.give_back(tag);
         if pages > self.left {
@@ -269,14 +321,14 @@ impl Bounce {
         Ok(Some(()))
     }
 
-    /// The pages of a command, in order.
-    pub(crate) fn pages(&self, tag: u16) -> impl Iterator<Item = u64> {
+    /// The pages of a command, in order, as the drive finds them.
+    pub(crate) fn pages(&self, memory: &AddressSpace, tag: u16) -> impl Iterator<Item = u64> {
         let held = self.held.get(usize::from(tag)).and_then(Option::as_ref);
         let first = held.map(|held| held.first);
         std::iter::successors(first, |page| {
             Some(self.next[usize::from(*page)]).filter(|next| *next != NONE)
         })
-        .map(|page| self.page_at(page))
+        .filter_map(|page| self.wire(memory, page))
     }
 
     /// The command of `tag` has ended, or was not sent: what it has read is copied if it was
@@ -305,6 +357,7 @@ impl Bounce {
     /// Copies between a command's pages and its payload. What of the payload is not what it was when
     /// the command was bound is left out.
     fn copy(&self, memory: &AddressSpace, Held { first, data, bytes, reads }: Held) {
+        let Some(pages) = &self.pages else { return };
         let (mut page, mut within, mut left) = (first, 0, bytes as usize);
         for piece in Pieces::of(memory, data, bytes) {
             let Ok(Segment { at, bytes: len }) = piece else { return };
@@ -327,8 +380,8 @@ impl Bounce {
                 let ours = usize::from(page) * PAGE + within;
                 if let Some((region, offset)) = &mut place {
                     match reads {
-                        true => Region::copy(&self.region, ours, region, *offset, now),
-                        false => Region::copy(region, *offset, &self.region, ours, now),
+                        true => Region::copy(&pages.region, ours, region, *offset, now),
+                        false => Region::copy(region, *offset, &pages.region, ours, now),
                     }
                     *offset += now;
                 }
@@ -341,6 +394,7 @@ impl Bounce {
 
 #[cfg(test)]
 mod tests {
+    use ring::Port;
     use rng::Rng;
 
     use super::*;
@@ -420,13 +474,13 @@ mod tests {
         let memory = port.memory();
         let (data, data_at) = memory.provide(TAGS * (128 << 10)).unwrap();
         let (_, tables) = memory.provide(TAGS * PAGE).unwrap();
-        let mut bounce = Bounce::new(&port, TAGS, MOST).unwrap();
+        let mut bounce = Bounce::new(TAGS, MOST);
         let mut under_way: Vec<Option<(Vec<Segment>, u32, bool)>> = vec![None; TAGS];
         let mut busy = 0;
         for round in 0..20_000u32 {
             let tag = rng.below(TAGS as u64) as usize;
             if let Some((pieces, bytes, reads)) = under_way[tag].take() {
-                let pages: Vec<u64> = bounce.pages(tag as u16).collect();
+                let pages: Vec<u64> = bounce.pages(memory, tag as u16).collect();
                 assert_eq!(pages.len(), (bytes as usize).div_ceil(PAGE), "seed {seed}");
                 // What the drive does: it finds what was written, or leaves something.
                 let byte = round as u8;
@@ -503,8 +557,9 @@ mod tests {
                     busy += 1;
                 }
             }
-            let all: Vec<u64> =
-                (0..TAGS as u16).flat_map(|t| bounce.pages(t).collect::<Vec<_>>()).collect();
+            let all: Vec<u64> = (0..TAGS as u16)
+                .flat_map(|t| bounce.pages(memory, t).collect::<Vec<_>>())
+                .collect();
             let mut once = all.clone();
             once.sort_unstable();
             once.dedup();
@@ -519,7 +574,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let port = Port::new().unwrap();
         let (_, at) = port.memory().provide(1 << 16).unwrap();
-        let mut bounce = Bounce::new(&port, 2, 512).unwrap();
+        let mut bounce = Bounce::new(2, 512);
         assert!(bounce.suits(64 << 10) && !bounce.suits((64 << 10) + 1));
         let mut take = |tag, data, bytes| bounce.take(port.memory(), tag, (data, bytes), false);
         let nowhere = Payload::At(Iova(1 << 50));
@@ -528,7 +583,9 @@ mod tests {
         assert_eq!(take(2, Payload::At(at), 512), Err(Status::INVALID_FIELD), "no such tag");
         assert_eq!(take(0, Payload::BitBucket, 1 << 20), Err(Status::INVALID_FIELD), "too long");
         assert_eq!(take(0, Payload::At(at.offset(1)), 512), Ok(Some(())));
-        assert_eq!(bounce.stats(), BounceStats { commands: 1, bytes: 512, busy: 0 });
+        let memory = 64 << 10;
+        let stats = BounceStats { commands: 1, bytes: 512, memory, ..BounceStats::default() };
+        assert_eq!(bounce.stats(), stats);
         // A tag that its owner took back begins anew.
         assert_eq!(bounce.take(port.memory(), 0, (Payload::At(at), 1 << 16), true), Ok(Some(())));
         bounce.end(port.memory(), 0, false);

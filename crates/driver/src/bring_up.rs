@@ -8,7 +8,7 @@
 use clock::Nanos;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS, admin_queue_sizes};
 use nvme::{Capabilities, Configuration, ControllerStatus, Sqe};
-use ring::Port;
+use ring::{Port, Unregistered};
 
 use crate::DriverError;
 use crate::admin::Pump;
@@ -132,9 +132,15 @@ pub(crate) fn begin_to_start(port: &Port) -> Result<Nanos, DriverError> {
         let found = port.memory().find(at, bytes as u64)?;
         found.region.fill(found.offset, bytes, 0);
     }
+    let wire = |at, entry_bytes: usize| {
+        let len = u64::from(entries) * entry_bytes as u64;
+        port.memory().wire_run(at, len).ok_or(Unregistered { iova: at, len })
+    };
+    let (submission, completion) =
+        (wire(submission, size_of::<Sqe>())?, wire(completion, CQE_BYTES)?);
     port.set_register(AQA, admin_queue_sizes(entries));
-    write64(port, ASQ, submission.0);
-    write64(port, ACQ, completion.0);
+    write64(port, ASQ, submission);
+    write64(port, ACQ, completion);
     port.set_register(CC, Configuration { enabled: true, shut_down: false }.to_value());
     Ok(limit)
 }

@@ -11,7 +11,7 @@ use nvme::{
     HealthLog, IdentifyController, IdentifyNamespace, MapLog, NamespaceList, Ppa, QueuePriority,
     Status, cns, log_page,
 };
-use ring::{Iova, PAGE, Port, ShadowDoorbells};
+use ring::{Iova, PAGE, Port, ShadowDoorbells, Unregistered};
 
 use crate::admin::{AdminQueue, Pump};
 use crate::bring_up;
@@ -79,8 +79,8 @@ pub struct Controller {
     unsure: Vec<u16>,
     spare_ranges: Vec<RangeMemory>,
     spare_lists: Vec<PrpLists>,
-    /// Doorbells in memory, if they are used, and where their two pages are.
-    shadows: Option<(ShadowDoorbells, Iova)>,
+    /// Doorbells in memory, if they are used, and the command that tells the drive of their two pages.
+    shadows: Option<(ShadowDoorbells, AdminCommand)>,
     /// Entries of a queue at most.
     max_entries: u32,
     /// A reset under way.
@@ -124,10 +124,13 @@ impl Controller {
         let identify = |cns, nsid| AdminCommand::Identify { cns, nsid };
         let controller =
             IdentifyController::from_bytes(admin.describe(identify(cns::CONTROLLER, 0), pump)?);
-        let data = choose_data_pointers(&controller, options.data)?;
+        let data = choose_data_pointers(&controller, options.data, port.memory().is_by_pages())?;
         let nsid = choose_namespace(&mut admin, options.nsid, pump)?;
         let namespace =
             IdentifyNamespace::from_bytes(admin.describe(identify(cns::NAMESPACE, nsid), pump)?);
+        if namespace.is_open_channel() && port.memory().is_by_pages() {
+            return Err(DriverError::Lacks { what: "IOMMU before it, which vector commands need" });
+        }
         let geometry = if namespace.is_open_channel() {
             let page = admin.describe(AdminCommand::Geometry { nsid }, pump)?;
             Some(GeometryPage::from_bytes(page))
@@ -353,7 +356,7 @@ impl Controller {
     /// The command by which a controller that was reset has its doorbells in memory again, if it had.
     /// Each queue clears its own when it is made.
     pub(crate) fn shadowing(&self) -> Option<AdminCommand> {
-        self.shadows.as_ref().map(|(_, at)| shadow_command(*at))
+        self.shadows.as_ref().map(|(_, command)| *command)
     }
 
     /// What was asked to be told of before a reset is asked again.
@@ -697,40 +700,40 @@ impl Controller {
 fn creation(qid: u16, memory: &QueueMemory, vector: Option<u16>) -> [AdminCommand; 2] {
     let entries = u32::from(memory.depth());
     let priority = QueuePriority::default();
-    let (at, cq_at) = (memory.submission().0, memory.completion().0);
+    let (at, cq_at) = memory.wire();
     [
         AdminCommand::CreateCq { qid, entries, at: cq_at, vector },
         AdminCommand::CreateSq { qid, entries, at, cqid: qid, priority },
     ]
 }
 
-/// Doorbells in memory: the page of event indices follows that of values.
-fn shadow_command(at: Iova) -> AdminCommand {
-    AdminCommand::DoorbellBuffer { values: at.0, events: at.offset(PAGE as u64).0 }
-}
-
-/// Sets up doorbells in memory. A drive that offers them and then refuses goes without.
+/// Sets up doorbells in memory: the page of event indices follows that of values. A drive that offers them and then refuses goes without.
 fn set_up_shadows(
     port: &Port,
     admin: &mut AdminQueue,
     pump: Pump<'_>,
-) -> Result<Option<(ShadowDoorbells, Iova)>, DriverError> {
+) -> Result<Option<(ShadowDoorbells, AdminCommand)>, DriverError> {
     let (_, at) = port.memory().provide(2 * PAGE)?;
     let pages = (at, at.offset(PAGE as u64));
     let shadows = ShadowDoorbells::open(port.memory(), pages, port.shadow_stride())?;
-    match admin.run(shadow_command(at), 0, pump) {
-        Ok(_) => Ok(Some((shadows, at))),
+    let wire = |at| port.memory().wire(at).ok_or(Unregistered { iova: at, len: PAGE as u64 });
+    let command = AdminCommand::DoorbellBuffer { values: wire(pages.0)?, events: wire(pages.1)? };
+    match admin.run(command, 0, pump) {
+        Ok(_) => Ok(Some((shadows, command))),
         Err(DriverError::Command { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// How commands say where their data is: as was asked for, if the drive understands that.
+/// How commands say where their data is: as was asked for, if the drive understands that. What is reached
+/// by pages is named by pages.
 fn choose_data_pointers(
     controller: &IdentifyController,
     asked: Option<DataPointers>,
+    by_pages: bool,
 ) -> Result<DataPointers, DriverError> {
     let best = match (controller.takes_sgls(), controller.takes_bit_buckets()) {
+        _ if by_pages => DataPointers::Prp,
         (_, true) => DataPointers::Sgl,
         (true, false) => DataPointers::SglAndPrp,
         (false, false) => DataPointers::Prp,

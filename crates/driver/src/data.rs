@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nvme::{SglDescriptor, Sqe, Status};
-use ring::{AddressSpace, Iova, PAGE, Port, Region};
+use ring::{AddressSpace, Iova, PAGE, Port, Region, RegisterError};
 
 use crate::bounce::{self, Bounce, BounceStats, Shape};
 use crate::{BindError, DriverError, Payload, Segment};
@@ -75,13 +75,18 @@ impl PrpLists {
     pub(crate) fn new(port: &Port, tags: u16, max_bytes: u64) -> Result<PrpLists, DriverError> {
         let (tags, pages) = (usize::from(tags.max(1)), list_pages(max_bytes));
         let (region, at) = port.memory().provide((tags * pages + 1) * PAGE)?;
-        let bounce = Bounce::new(port, tags, max_bytes)?;
+        let bounce = Bounce::new(tags, max_bytes);
         Ok(PrpLists { region, at, tags, pages, bounce })
     }
 
     /// What was copied, since the lists are the queue's.
     pub(crate) fn bounced(&self) -> BounceStats {
         self.bounce.stats()
+    }
+
+    /// Why nothing can be copied, if something had to be.
+    pub(crate) fn refused(&self) -> Option<RegisterError> {
+        self.bounce.refused()
     }
 
     /// They become another queue's, which has nothing outstanding.
@@ -113,7 +118,12 @@ impl PrpLists {
     /// # Errors
     /// [`Status::INVALID_FIELD`] for more bytes than the list is for.
     #[inline]
-    fn entries(&self, tag: u16, at: Iova, bytes: u32) -> Result<(u64, u64), Status> {
+    fn entries(
+        &self,
+        tag: u16,
+        (at, bytes): (Iova, u32),
+        memory: &AddressSpace,
+    ) -> Result<(u64, u64), Status> {
         let head = PAGE64 - at.0 % PAGE64;
         let rest = u64::from(bytes).saturating_sub(head);
         let next = at.0 - at.0 % PAGE64 + PAGE64;
@@ -122,23 +132,44 @@ impl PrpLists {
             1 => Ok((at.0, next)),
             pages => {
                 let entries = (0..pages).map(|page| next + page * PAGE64);
-                Ok((at.0, self.list(tag, pages as usize, entries)?))
+                Ok((at.0, self.list(tag, pages as usize, entries, memory)?))
             }
         }
     }
 
+    /// The same for memory that the drive reaches page by page.
+    fn reached(
+        &self,
+        tag: u16,
+        (at, bytes): (Iova, u32),
+        memory: &AddressSpace,
+    ) -> Result<(u64, u64), Status> {
+        memory.find(at, bytes.into()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        let begin = at.0 - at.0 % PAGE64;
+        let count = (at.0 % PAGE64 + u64::from(bytes)).div_ceil(PAGE64);
+        let pages = (0..count).map(|page| Iova(at.0.max(begin + page * PAGE64)));
+        let pages = pages.filter_map(|page| memory.wire(page));
+        self.named(tag, count as usize, pages, memory)
+    }
+
     /// The same for a command whose data goes nowhere.
     #[inline]
-    fn scratch(&self, tag: u16, bytes: u32) -> Result<(u64, u64), Status> {
-        let page = self.at.0 + (self.tags * self.pages * PAGE) as u64;
+    fn scratch(&self, tag: u16, bytes: u32, memory: &AddressSpace) -> Result<(u64, u64), Status> {
+        let page = self.wire(memory, self.tags * self.pages * PAGE)?;
         match u64::from(bytes).div_ceil(PAGE64) {
             0 | 1 => Ok((page, 0)),
             2 => Ok((page, page)),
             pages => {
                 let pages = pages as usize - 1;
-                Ok((page, self.list(tag, pages, std::iter::repeat_n(page, pages))?))
+                Ok((page, self.list(tag, pages, std::iter::repeat_n(page, pages), memory)?))
             }
         }
+    }
+
+    /// Where the drive finds a byte of the lists.
+    #[inline]
+    fn wire(&self, memory: &AddressSpace, offset: usize) -> Result<u64, Status> {
+        memory.wire(self.at.offset(offset as u64)).ok_or(Status::INTERNAL)
     }
 
     /// The same for `count` pages, whichever they are; the first from any dword on.
@@ -147,12 +178,13 @@ impl PrpLists {
         tag: u16,
         count: usize,
         mut pages: impl Iterator<Item = u64>,
+        memory: &AddressSpace,
     ) -> Result<(u64, u64), Status> {
         let first = pages.next().ok_or(Status::INVALID_FIELD)?;
         match count {
             1 => Ok((first, 0)),
             2 => Ok((first, pages.next().ok_or(Status::INVALID_FIELD)?)),
-            count => Ok((first, self.list(tag, count - 1, pages)?)),
+            count => Ok((first, self.list(tag, count - 1, pages, memory)?)),
         }
     }
 
@@ -163,6 +195,7 @@ impl PrpLists {
         tag: u16,
         count: usize,
         pages: impl Iterator<Item = u64>,
+        memory: &AddressSpace,
     ) -> Result<u64, Status> {
         let base = usize::from(tag) * self.pages * PAGE;
         let room = self.pages * (ENTRIES - 1) + 1;
@@ -172,7 +205,7 @@ impl PrpLists {
         let (mut slot, mut left) = (0, count);
         for entry in pages.take(count) {
             if slot % ENTRIES == ENTRIES - 1 && left > 1 {
-                let following = self.at.0 + (base + (slot + 1) * 8) as u64;
+                let following = self.wire(memory, base + (slot + 1) * 8)?;
                 self.region.word(base + slot * 8).store(following, Ordering::Relaxed);
                 slot += 1;
             }
@@ -180,7 +213,7 @@ impl PrpLists {
             slot += 1;
             left -= 1;
         }
-        if left > 0 { Err(Status::INVALID_FIELD) } else { Ok(self.at.0 + base as u64) }
+        if left > 0 { Err(Status::INVALID_FIELD) } else { self.wire(memory, base) }
     }
 
     /// Sets the data pointer of the command of `tag`, which is not under way. `sgls`: the drive takes
@@ -203,8 +236,13 @@ impl PrpLists {
                 point_sgl(sqe, data, bytes);
                 return Ok(());
             }
-            Payload::At(at) if at.0.is_multiple_of(4) => self.entries(tag, at, bytes),
-            Payload::BitBucket => self.scratch(tag, bytes),
+            Payload::At(at) if at.0.is_multiple_of(4) && !memory.is_by_pages() => {
+                self.entries(tag, (at, bytes), memory)
+            }
+            Payload::At(at) if at.0.is_multiple_of(4) && memory.wire(at).is_some() => {
+                self.reached(tag, (at, bytes), memory)
+            }
+            Payload::BitBucket => self.scratch(tag, bytes, memory),
             Payload::Scattered { table, segments } => {
                 match bounce::shape(memory, table, segments, bytes).map_err(BindError::Refused)? {
                     Shape::Pages(_) | Shape::Memory if sgls => {
@@ -212,7 +250,7 @@ impl PrpLists {
                         return Ok(());
                     }
                     Shape::Pages(count) => {
-                        self.named(tag, count, bounce::pages_of(memory, table, segments))
+                        self.named(tag, count, bounce::pages_of(memory, table, segments), memory)
                     }
                     Shape::Memory | Shape::Holes => self.copied(tag, transfer, memory)?,
                 }
@@ -235,7 +273,7 @@ impl PrpLists {
         let taken = self.bounce.take(memory, tag, (data, bytes), reads);
         taken.map_err(BindError::Refused)?.ok_or(BindError::Busy)?;
         let count = (bytes as usize).div_ceil(PAGE);
-        Ok(self.named(tag, count, self.bounce.pages(tag)))
+        Ok(self.named(tag, count, self.bounce.pages(memory, tag), memory))
     }
 }
 
@@ -254,7 +292,12 @@ pub(crate) fn point_sgl(sqe: &mut Sqe, data: Payload, bytes: u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
+
     use nvme::DataPointer;
+    use ring::{Bus, Reach};
     use rng::Rng;
 
     use super::*;
@@ -265,6 +308,14 @@ mod tests {
 
     /// The pages that a controller would go to, by the specification: first bytes, then whole pages.
     fn walk(port: &Port, sqe: &Sqe, bytes: u64) -> Vec<(u64, u64)> {
+        walk_by(sqe, bytes, |at| {
+            let mut word = [0; 8];
+            port.memory().read(Iova(at), &mut word).unwrap();
+            u64::from_le_bytes(word)
+        })
+    }
+
+    fn walk_by(sqe: &Sqe, bytes: u64, word: impl Fn(u64) -> u64) -> Vec<(u64, u64)> {
         let DataPointer::Prp(first, second) = sqe.data() else { panic!("not PRPs") };
         let mut out = vec![(first, bytes.min(PAGE64 - first % PAGE64))];
         let mut left = bytes - out[0].1;
@@ -275,9 +326,7 @@ mod tests {
         } else {
             let mut list = second;
             while left > 0 {
-                let mut word = [0; 8];
-                port.memory().read(Iova(list), &mut word).unwrap();
-                let entry = u64::from_le_bytes(word);
+                let entry = word(list);
                 assert_eq!(entry % PAGE64, 0);
                 if list % PAGE64 == PAGE64 - 8 && left > PAGE64 {
                     list = entry;
@@ -369,5 +418,160 @@ mod tests {
         assert!(matches!(sqe.data(), DataPointer::Sgl(SglDescriptor::Segment { .. })));
         assert!(lists.suits(2, 64 << 10) && lists.suits(1, 64 << 10));
         assert!(!lists.suits(3, 512) && !lists.suits(1, 4 << 20));
+    }
+
+    /// A bus without an IOMMU: what it provides is reached page by page, last page first; nothing else is.
+    #[derive(Debug, Default)]
+    struct Exposed {
+        provided: Mutex<Vec<usize>>,
+        /// No more pages than that.
+        most: AtomicUsize,
+    }
+
+    const EXPOSED: u64 = 0x7_0000_0000;
+
+    impl Bus for Exposed {
+        fn map(&self, at: Iova, region: &Region) -> io::Result<Reach> {
+            let (pointer, bytes) = region.whole_pages();
+            if !self.provided.lock().unwrap().contains(&pointer.addr()) {
+                return Ok(Reach::Nowhere);
+            }
+            let last = EXPOSED + at.0 + (bytes - PAGE) as u64;
+            let pages = (0..(bytes / PAGE) as u64).map(|page| last - page * PAGE64);
+            Ok(Reach::Pages(pages.collect()))
+        }
+
+        fn is_by_pages(&self) -> bool {
+            true
+        }
+
+        fn provide(&self, len: usize) -> io::Result<Arc<Region>> {
+            let left = self.most.load(Ordering::Relaxed).checked_sub(len.div_ceil(PAGE));
+            self.most.store(left.ok_or(io::ErrorKind::OutOfMemory)?, Ordering::Relaxed);
+            let region = Region::anonymous(len)?;
+            self.provided.lock().unwrap().push(region.pointer(0, 1).addr());
+            Ok(region)
+        }
+
+        fn advice(&self) -> &'static str {
+            " (more)"
+        }
+
+        fn vectors(&self) -> u16 {
+            0
+        }
+
+        fn connect(&self, _: u16, _: &clock::Waker) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    fn exposed(most: usize) -> (Arc<Exposed>, io::Result<Arc<Port>>) {
+        let bus = Arc::new(Exposed { most: most.into(), ..Exposed::default() });
+        let window = ring::BusWindow::largest(&[(1 << 32, (1 << 40) - 1)]).unwrap();
+        let bells = ring::Doorbells::of_controller(0);
+        let registers = Region::anonymous(0x3000).unwrap();
+        (bus.clone(), Port::device(registers, bells, window, bus))
+    }
+
+    #[test]
+    fn without_an_iommu_pages_are_named_where_they_are_and_other_memory_is_copied() {
+        let (_, port) = exposed(4000);
+        let port = port.unwrap();
+        assert!(!port.has_interrupts() && port.most_queues() > 1);
+        let memory = port.memory();
+        let (data, data_at) = memory.provide(3 << 20).unwrap();
+        let own = Region::anonymous(1 << 20).unwrap();
+        let own_at = memory.register(&own).unwrap();
+        assert_eq!(memory.wire(own_at), None);
+        let mut lists = PrpLists::new(&port, 2, 2 << 20).unwrap();
+        assert_eq!(lists.bounced(), BounceStats::default(), "no memory before it is needed");
+        // Back from what the controller is told: regions are reversed as a whole.
+        let back = |wire: u64| {
+            let page = Iova(wire - wire % PAGE64 - EXPOSED);
+            let found = memory.find(page, PAGE64).unwrap();
+            let begin = page.0 - found.offset as u64;
+            let last = found.region.len().next_multiple_of(PAGE) - PAGE;
+            let at = begin + (last - found.offset) as u64 + wire % PAGE64;
+            assert_eq!(memory.wire(Iova(at)), Some(wire));
+            at
+        };
+        let word = |wire: u64| {
+            let mut word = [0; 8];
+            memory.read(Iova(back(wire)), &mut word).unwrap();
+            u64::from_le_bytes(word)
+        };
+        let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(8);
+        println!("SLUICE_SEED={seed}");
+        let mut rng = Rng::new(seed);
+        let mut copied = 0;
+        for round in 0..600u32 {
+            let scale = rng.below(12);
+            let bytes = 512 * (1 + rng.below(1 << scale) as u32);
+            let (ours, offset) = (rng.chance(0.5), 4 * rng.below(1024));
+            let bytes = if ours { bytes.min(1 << 19) } else { bytes };
+            let at = if ours { own_at } else { data_at }.offset(offset);
+            let mut sqe = Sqe::read(1, 0, 1);
+            let transfer = Transfer { data: Payload::At(at), bytes, reads: true };
+            lists.point(&mut sqe, 1, transfer, (memory, false)).unwrap();
+            let pages = walk_by(&sqe, bytes.into(), word);
+            let (mut next, mut done) = (at.0, 0u64);
+            for (wire, len) in pages {
+                let found = back(wire);
+                // What a controller would write there.
+                memory.write(Iova(found), &vec![round as u8; len as usize]).unwrap();
+                assert!(ours || found == next, "{bytes} bytes from {offset} on");
+                (next, done) = (next + len, done + len);
+            }
+            assert_eq!(done, u64::from(bytes));
+            copied += u64::from(ours);
+            assert_eq!(lists.bounced().commands, copied);
+            lists.ended(memory, 1, true);
+            let mut out = vec![0; bytes as usize];
+            memory.read(at, &mut out).unwrap();
+            assert!(out.iter().all(|byte| *byte == round as u8), "it is there");
+            lists.point(&mut sqe, 0, read(Payload::BitBucket, bytes), (memory, false)).unwrap();
+            for (wire, _) in walk_by(&sqe, bytes.into(), word) {
+                assert!(memory.find(Iova(back(wire)), PAGE64).is_ok());
+            }
+        }
+        assert!(copied > 100 && lists.bounced().memory == 2 << 20, "{:?}", lists.bounced());
+        // A controller goes to whatever it is told: what is no memory of ours is refused before.
+        let mut sqe = Sqe::read(1, 0, 1);
+        let beyond = data_at.offset((3 << 20) - 4096);
+        for (at, bytes) in [(beyond, 8192), (Iova(1 << 50), 512), (Iova(0x1000), 512)] {
+            let refused = lists.point(&mut sqe, 0, read(Payload::At(at), bytes), (memory, false));
+            assert_eq!(refused, Err(BindError::Refused(Status::DATA_TRANSFER_ERROR)), "{at}");
+        }
+        drop(data);
+    }
+
+    #[test]
+    fn memory_to_copy_through_that_is_not_there_is_said_and_not_asked_for_again() {
+        let (_, none) = exposed(1);
+        let said = none.unwrap_err();
+        assert!(said.to_string().contains("controller reaches"), "{said}");
+        // Admin queues, and lists for one tag.
+        let (bus, port) = exposed(2 + 2);
+        let port = port.unwrap();
+        let own = Region::anonymous(PAGE).unwrap();
+        let at = port.memory().register(&own).unwrap();
+        let mut lists = PrpLists::new(&port, 1, 64 << 10).unwrap();
+        assert_eq!(lists.refused(), None);
+        let mut sqe = Sqe::read(1, 0, 1);
+        for round in 1..=3 {
+            // Later there would be some.
+            let memory = (port.memory(), false);
+            let ended = lists.point(&mut sqe, 0, read(Payload::At(at), 512), memory);
+            assert_eq!(ended, Err(BindError::Refused(Status::INTERNAL)));
+            let why = lists.refused().expect("why").to_string();
+            assert!(why.contains("65536 bytes") && why.ends_with("(more)"), "{why}");
+            let stats = BounceStats { refused: round, ..BounceStats::default() };
+            assert_eq!(lists.bounced(), stats);
+            bus.most.store(1000, Ordering::Relaxed);
+        }
+        // Another queue's may be made.
+        let mut lists = PrpLists::new(&port, 1, 64 << 10).unwrap();
+        lists.point(&mut sqe, 0, read(Payload::At(at), 512), (port.memory(), false)).unwrap();
     }
 }

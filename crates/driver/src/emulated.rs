@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use clock::{Nanos, Waker};
 use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, Sqe, Status};
-use ring::{AddressSpace, Port};
+use ring::{AddressSpace, Port, RegisterError};
 
 use crate::admin::Ticket;
 use crate::bounce::BounceStats;
@@ -338,6 +338,12 @@ impl EmulatedQueue {
     /// What had to be copied, because lists of pages could not name it.
     pub fn bounced(&self) -> BounceStats {
         self.lists.as_ref().map_or(BounceStats::default(), |lists| lists.bounced())
+    }
+
+    /// Why nothing can be copied, if something had to be: no memory that may be locked, or none that the
+    /// controller reaches. Commands that need it end with [`Status::INTERNAL`].
+    pub fn bounce_refused(&self) -> Option<RegisterError> {
+        self.lists.as_ref().and_then(|lists| lists.refused())
     }
 
     /// The command of a read or a write without data pointer, and how many bytes that is to be of.

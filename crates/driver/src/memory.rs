@@ -17,17 +17,28 @@ pub(crate) struct QueueMemory {
     region: Arc<Region>,
     at: Iova,
     depth: u16,
+    /// What the drive is told: where the submission ring is, and the completion ring.
+    wire: (u64, u64),
 }
 
 impl QueueMemory {
     /// Zeroed memory for two rings of `depth` entries, registered with `port`.
     ///
     /// # Errors
-    /// [`DriverError::Register`].
+    /// [`DriverError::Register`]; [`DriverError::Depth`] when a ring is not in one piece for the drive.
     pub(crate) fn new(port: &Port, depth: u16) -> Result<QueueMemory, DriverError> {
-        let bytes = submission_bytes(depth) + completion_bytes(depth);
-        let (region, at) = port.memory().provide(bytes)?;
-        Ok(QueueMemory { region, at, depth })
+        let (submission, completion) = (submission_bytes(depth), completion_bytes(depth));
+        let (region, at) = port.memory().provide(submission + completion)?;
+        let run = |at, bytes| port.memory().wire_run(at, bytes as u64);
+        let wire = run(at, submission).zip(run(at.offset(submission as u64), completion));
+        let allowed = "the two rings are in one huge page of 2 MiB where there is no IOMMU";
+        let wire = wire.ok_or(DriverError::Depth { depth, allowed })?;
+        Ok(QueueMemory { region, at, depth, wire })
+    }
+
+    /// Where the drive finds the submission ring and the completion ring.
+    pub(crate) fn wire(&self) -> (u64, u64) {
+        self.wire
     }
 
     /// Entries of each ring.

@@ -12,7 +12,7 @@ use common::MockDrive;
 use nvme::opcode::admin;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS};
 use nvme::{Capabilities, Configuration, ControllerStatus, IdentifyController, Status};
-use ring::{Bus, BusWindow, Doorbells, Iova, Port, Region, RegisterError};
+use ring::{Bus, BusWindow, Doorbells, Iova, Port, Reach, Region, RegisterError};
 use sluice_driver::{
     AttachOptions, Controller, DataPointers, DoorbellUse, DriverError, EmulatedError,
     EmulatedQueue, HardwareQueue, Payload, QueueState, Request, Tag,
@@ -33,7 +33,7 @@ struct TestBus {
 }
 
 impl Bus for TestBus {
-    fn map(&self, at: Iova, region: &Region) -> io::Result<()> {
+    fn map(&self, at: Iova, region: &Region) -> io::Result<Reach> {
         let mut mapped = self.mapped.lock().unwrap();
         if mapped.len() >= self.most.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -42,7 +42,7 @@ impl Bus for TestBus {
         assert!(bytes >= region.len() && bytes.is_multiple_of(4096) && at.0.is_multiple_of(4096));
         assert!(pointer.addr().is_multiple_of(4096));
         mapped.push((at, bytes));
-        Ok(())
+        Ok(Reach::Mapped)
     }
 
     fn vectors(&self) -> u16 {

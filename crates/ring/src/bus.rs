@@ -5,23 +5,59 @@
 //! 0). Memory that is registered with such a port is pinned and mapped for the controller at the
 //! address that the registration has, so that an I/O virtual address is what the controller's
 //! I/O memory management unit translates, and no command pays for a translation of ours.
+//!
+//! A controller without such a unit in front of it goes to physical addresses, which a region has one per
+//! page, if it has any: then commands name pages by [`AddressSpace::wire`](crate::AddressSpace::wire).
 
+use std::sync::Arc;
 use std::{fmt, io};
 
 use clock::Waker;
 
 use crate::{Iova, PAGE, Region};
 
+/// Where a controller finds a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// At the address of its registration, in one piece.
+    Mapped,
+    /// At these addresses, one for each of its pages, which begin with its first byte.
+    Pages(Box<[u64]>),
+    /// Nowhere: what is there must be copied to where it can be found.
+    Nowhere,
+}
+
 /// The bus of a real controller: pins memory for it, and brings its interrupts.
 pub trait Bus: fmt::Debug + Send + Sync {
     /// Makes all of a region readable and writable for the controller, from `at` on, in whole
-    /// pages. It stays so until the bus lets go of the controller.
+    /// pages, if it can, and says where the controller finds it. It stays so until the bus lets go of
+    /// the controller.
     ///
     /// # Errors
     /// What the operating system says: no memory that may be locked, pages that cannot be pinned.
-    fn map(&self, at: Iova, region: &Region) -> io::Result<()>;
+    fn map(&self, at: Iova, region: &Region) -> io::Result<Reach>;
 
-    /// Interrupt vectors that [`connect`](Bus::connect) takes, 0 to this minus 1.
+    /// Whether [`map`](Bus::map) says anything but [`Reach::Mapped`].
+    fn is_by_pages(&self) -> bool {
+        false
+    }
+
+    /// Makes a zeroed region that the controller can reach once it is mapped. One of 2 MiB at most that is
+    /// reached by pages is in one piece for it.
+    ///
+    /// # Errors
+    /// What the operating system says; [`advice`](Bus::advice) has what to do about it.
+    fn provide(&self, len: usize) -> io::Result<Arc<Region>> {
+        Region::anonymous(len)
+    }
+
+    /// What to do when there is no memory of the kind that this bus needs, for people; may be empty.
+    fn advice(&self) -> &'static str {
+        ""
+    }
+
+    /// Interrupt vectors that [`connect`](Bus::connect) takes, 0 to this minus 1; 0 for a controller
+    /// whose completions must be looked for.
     fn vectors(&self) -> u16;
 
     /// Has interrupts of `vector` wake this runner from now on, and no other.

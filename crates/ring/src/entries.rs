@@ -30,6 +30,9 @@ impl<const SIZE: usize> Entries<SIZE> {
             return Err(Unregistered { iova: at, len: bytes });
         }
         let buffer = port.memory().find(at, bytes)?;
+        if port.memory().wire_run(at, bytes).is_none() {
+            return Err(Unregistered { iova: at, len: bytes });
+        }
         let (region, base) = (buffer.region.clone(), buffer.offset);
         let doorbells = (port.sq_doorbell(qid), port.cq_doorbell(qid));
         Ok(Entries { port: port.clone(), region, base, depth, qid, doorbells })

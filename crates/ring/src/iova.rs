@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fmt, io};
 
-use crate::{Bus, BusWindow, Limits, Region};
+use crate::{Bus, BusWindow, Limits, PAGE, Reach, Region};
 
 /// An I/O virtual address: what PRP and SGL entries hold. Registration number and offset, so that
 /// a look-up is one shift and one bounds check. How many bits the offset has depends on what the
@@ -46,6 +46,8 @@ pub struct AddressSpace {
     /// Bits of an offset, and how many registrations' worth of addresses come before the first.
     shift: u32,
     before: usize,
+    /// Addresses are not what the drive is told: [`AddressSpace::wire`] is.
+    by_pages: bool,
     beyond: Arc<Beyond>,
 }
 
@@ -69,6 +71,8 @@ struct Beyond {
     limits: Option<Limits>,
     /// The drive is a real controller, which reaches memory through this.
     bus: Option<Arc<dyn Bus>>,
+    /// Of a controller that reaches memory by pages: how it reaches each registration.
+    reach: Box<[OnceLock<Reach>]>,
     used: Mutex<Used>,
 }
 
@@ -135,6 +139,16 @@ pub enum RegisterError {
         /// What the operating system says.
         kind: io::ErrorKind,
     },
+    /// There is no memory of the kind that a real controller needs.
+    #[error("no memory for {len} bytes that the controller reaches: {kind}{advice}")]
+    Reachable {
+        /// Bytes.
+        len: usize,
+        /// What the operating system says.
+        kind: io::ErrorKind,
+        /// What to do about it.
+        advice: &'static str,
+    },
     /// The other side is another process, which cannot map this region.
     #[error("the drive is in another process: only shared memory can be registered with it")]
     NotShared,
@@ -172,7 +186,7 @@ impl AddressSpace {
 
     fn with(beyond: Beyond) -> AddressSpace {
         let regions = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
-        AddressSpace { regions, shift: SHIFT, before: 1, beyond: Arc::new(beyond) }
+        AddressSpace { regions, shift: SHIFT, before: 1, by_pages: false, beyond: Arc::new(beyond) }
     }
 
     /// The address space of a real controller: registrations are mapped for it, in the places of
@@ -180,8 +194,11 @@ impl AddressSpace {
     pub(crate) fn on_bus(window: BusWindow, bus: Arc<dyn Bus>) -> AddressSpace {
         let regions = (0..window.places).map(|_| OnceLock::new()).collect();
         let before = (window.first >> window.shift) as usize;
-        let beyond = Arc::new(Beyond { bus: Some(bus), ..Beyond::default() });
-        AddressSpace { regions, shift: window.shift, before, beyond }
+        let by_pages = bus.is_by_pages();
+        let places = if by_pages { window.places } else { 0 };
+        let reach = (0..places).map(|_| OnceLock::new()).collect();
+        let beyond = Arc::new(Beyond { bus: Some(bus), reach, ..Beyond::default() });
+        AddressSpace { regions, shift: window.shift, before, by_pages, beyond }
     }
 
     /// The address of a registration's first byte. Address 0 stays invalid, so that a zeroed entry
@@ -237,7 +254,11 @@ impl AddressSpace {
                     // Refused, the slot stays taken: registrations are never withdrawn.
                     let mapped = bus.map(self.address(i), region);
                     let len = region.len();
-                    mapped.map_err(|e| RegisterError::Map { len, kind: e.kind() })?;
+                    let reach = mapped.map_err(|e| RegisterError::Map { len, kind: e.kind() })?;
+                    if let Some(place) = self.beyond.reach.get(i) {
+                        // The slot is ours, and it is set once.
+                        let _ = place.set(reach);
+                    }
                 }
                 return Ok(self.address(i));
             }
@@ -261,13 +282,53 @@ impl AddressSpace {
     /// # Errors
     /// [`RegisterError`].
     pub fn provide(&self, len: usize) -> Result<(Arc<Region>, Iova), RegisterError> {
-        let region = match self.needs_shared() {
-            true => Region::shared(len),
-            false => Region::anonymous(len),
-        };
-        let region = region.map_err(|e| RegisterError::Memory { len, kind: e.kind() })?;
+        let region =
+            match &self.beyond.bus {
+                Some(bus) if self.by_pages => bus.provide(len).map_err(|e| {
+                    RegisterError::Reachable { len, kind: e.kind(), advice: bus.advice() }
+                }),
+                _ if self.needs_shared() => Region::shared(len).map_err(no_memory(len)),
+                _ => Region::anonymous(len).map_err(no_memory(len)),
+            }?;
         let at = self.register(&region)?;
         Ok((region, at))
+    }
+
+    /// Whether the drive is told of memory by other addresses than those of this space, page by page
+    /// ([`wire`](AddressSpace::wire)), and does not reach all of it.
+    #[inline]
+    pub fn is_by_pages(&self) -> bool {
+        self.by_pages
+    }
+
+    /// What commands call the byte at `at`, up to the end of its page; `None` for what the drive does not
+    /// reach. What is not registered is the drive's to refuse, unless it reaches memory by pages.
+    #[inline]
+    pub fn wire(&self, at: Iova) -> Option<u64> {
+        if self.by_pages { self.page_wire(at) } else { Some(at.0) }
+    }
+
+    fn page_wire(&self, at: Iova) -> Option<u64> {
+        let Buffer { offset, slot, .. } = self.find(at, 1).ok()?;
+        match self.beyond.reach.get(slot)?.get()? {
+            Reach::Mapped => Some(at.0),
+            Reach::Pages(pages) => Some(pages.get(offset / PAGE)? + (offset % PAGE) as u64),
+            Reach::Nowhere => None,
+        }
+    }
+
+    /// What commands call `len` bytes at `at` that must be in one piece for the drive; `None` if they are
+    /// not.
+    pub fn wire_run(&self, at: Iova, len: u64) -> Option<u64> {
+        let first = self.wire(at)?;
+        if self.by_pages {
+            let pages = (at.0 % PAGE as u64 + len).div_ceil(PAGE as u64);
+            let next = |page: u64| at.offset(page * PAGE as u64 - at.0 % PAGE as u64);
+            let begin = first - at.0 % PAGE as u64;
+            let follows = |page: u64| self.wire(next(page)) == Some(begin + page * PAGE as u64);
+            return (1..pages).all(follows).then_some(first);
+        }
+        Some(first)
     }
 
     /// Registers what the host in another process has handed over, under the number that it has
@@ -338,6 +399,10 @@ impl AddressSpace {
         buffer.region.write(buffer.offset, from);
         Ok(())
     }
+}
+
+fn no_memory(len: usize) -> impl Fn(io::Error) -> RegisterError {
+    move |e| RegisterError::Memory { len, kind: e.kind() }
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ mod view;
 mod wires;
 mod word;
 
-pub use bus::{Bus, BusWindow, Doorbells};
+pub use bus::{Bus, BusWindow, Doorbells, Reach};
 pub use completion::{CompletionDrive, CompletionFull, CompletionHost};
 pub use function::PciFunction;
 pub use iova::{AddressSpace, Buffer, HandOver, Iova, RegisterError, Unregistered};

@@ -220,7 +220,9 @@ impl Port {
         }
         let memory = AddressSpace::on_bus(window, bus.clone());
         let (_, base) = memory.provide(ADMIN_BYTES).map_err(|e: RegisterError| match e {
-            RegisterError::Map { kind, .. } => io::Error::new(kind, e),
+            RegisterError::Map { kind, .. } | RegisterError::Reachable { kind, .. } => {
+                io::Error::new(kind, e)
+            }
             e => io::Error::other(e),
         })?;
         Ok(Arc::new(Port {
@@ -274,6 +276,12 @@ impl Port {
             Ends::Host(wires) => wires.vectors.len() as u16,
             Ends::Device(bus) => bus.vectors(),
         }
+    }
+
+    /// Whether completions can wake anybody: not those of a real controller whose interrupts are not
+    /// to be had.
+    pub fn has_interrupts(&self) -> bool {
+        !matches!(&self.ends, Ends::Device(bus) if bus.vectors() == 0)
     }
 
     /// The memory that the drive may touch for this host.

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// A mapping of memory, shared by reference.
@@ -25,6 +26,8 @@ pub struct Region {
     file: Option<File>,
     /// The file is sealed memory ([`Region::shared`]).
     sealed: bool,
+    /// Whose mapping it is a part of.
+    whole: Option<Arc<Region>>,
 }
 
 // SAFETY: the mapping belongs to the region until it is dropped, is valid from any thread, and the
@@ -58,7 +61,7 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: None, sealed: false };
+        let region = Region { base, len, file: None, sealed: false, whole: None };
         region.prefer_huge_pages();
         Ok(region)
     }
@@ -89,7 +92,7 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region { base, len, file: Some(file), sealed: false }))
+        Ok(Arc::new(Region { base, len, file: Some(file), sealed: false, whole: None }))
     }
 
     /// `len` bytes of what `file` maps from `offset` on: registers of a device, which are read and
@@ -110,7 +113,51 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region { base, len, file: None, sealed: false }))
+        Ok(Arc::new(Region { base, len, file: None, sealed: false, whole: None }))
+    }
+
+    /// `pages` zeroed huge pages of 2 MiB, which are there and stay where they are in physical memory:
+    /// they are never swapped, split or compacted. Other processes do not inherit them.
+    ///
+    /// # Errors
+    /// What `memfd_create(2)`, `mmap(2)`, `mlock(2)` and `madvise(2)` return: `OutOfMemory` where there are
+    /// not so many huge pages, or not so much memory may be locked.
+    pub fn huge(pages: usize) -> io::Result<Arc<Region>> {
+        let len = pages.checked_mul(Region::HUGE).filter(|len| *len > 0);
+        let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let file = File::from(rustix::fs::memfd_create("sluice", flags)?);
+        file.set_len(len as u64)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. The pages are
+        // reserved by it, and there after they were locked: no access raises SIGBUS. Nobody else has
+        // the file.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
+        };
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
+        let region = Region { base, len, file: Some(file), sealed: false, whole: None };
+        let at = region.base.as_ptr().cast();
+        // SAFETY: our own mapping, all of it.
+        unsafe {
+            rustix::mm::mlock(at, len)?;
+            rustix::mm::madvise(at, len, Advice::LinuxDontFork)?;
+        }
+        Ok(Arc::new(region))
+    }
+
+    /// Bytes of a [huge](Region::huge) page.
+    pub const HUGE: usize = 2 << 20;
+
+    /// A part of another region, which it keeps.
+    ///
+    /// # Panics
+    /// When the range is outside of the region, or empty.
+    pub fn part(whole: &Arc<Region>, offset: usize, len: usize) -> Arc<Region> {
+        assert!(len > 0, "a part of 0 bytes");
+        let base = NonNull::new(whole.at(offset, len)).unwrap_or(whole.base);
+        Arc::new(Region { base, len, file: None, sealed: false, whole: Some(whole.clone()) })
     }
 
     /// All of a memory file that is sealed against shrinking, shared with whoever else has it.
@@ -123,7 +170,7 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: Some(file), sealed: true };
+        let region = Region { base, len, file: Some(file), sealed: true, whole: None };
         region.prefer_huge_pages();
         Ok(region)
     }
@@ -255,6 +302,10 @@ impl Region {
     /// What `fallocate(2)` or `madvise(2)` return.
     pub fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
         self.at(offset, len);
+        if self.whole.is_some() {
+            self.fill(offset, len, 0);
+            return Ok(());
+        }
         let (start, end) =
             (offset.next_multiple_of(crate::PAGE), (offset + len) & !(crate::PAGE - 1));
         if start >= end {
@@ -311,6 +362,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if self.whole.is_some() {
+            return;
+        }
         // SAFETY: the mapping is ours and nothing refers to it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
@@ -417,6 +471,46 @@ mod tests {
                 let gone = (100..100 + 3 * 4096).contains(&i) || (16392..16400).contains(&i);
                 assert_eq!(*byte == 0, gone, "byte {i}");
             }
+        }
+    }
+
+    #[test]
+    fn a_part_is_bytes_of_the_whole_and_keeps_it() {
+        let whole = Region::anonymous(4 * 4096).unwrap();
+        let part = Region::part(&whole, 4096, 8192);
+        let other = Region::part(&whole, 3 * 4096, 4096);
+        part.write(8000, b"here");
+        let mut out = [0; 4];
+        whole.read(4096 + 8000, &mut out);
+        assert_eq!(&out, b"here");
+        other.fill(0, 4096, 7);
+        drop(whole);
+        part.discard(0, 8192).unwrap();
+        part.read(8000, &mut out);
+        assert_eq!(out, [0; 4]);
+        other.read(0, &mut out);
+        assert_eq!(out, [7; 4], "the neighbour's are as they were");
+        assert!(std::panic::catch_unwind(|| part.fill(8192, 1, 0)).is_err(), "and no further");
+    }
+
+    #[test]
+    fn huge_pages_are_there_or_refused() {
+        assert_eq!(Region::huge(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(Region::huge(usize::MAX).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let free = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+        let free = std::fs::read_to_string(free).ok().and_then(|n| n.trim().parse::<usize>().ok());
+        // As many as there are and one more.
+        let most = free.unwrap_or(0);
+        if most < 1 << 20 {
+            assert!(Region::huge(most + (1 << 20)).is_err());
+        }
+        if most > 0
+            && let Ok(region) = Region::huge(1)
+        {
+            assert!(region.pointer(0, 1).addr().is_multiple_of(Region::HUGE));
+            let mut out = [1; 8];
+            region.read(Region::HUGE - 8, &mut out);
+            assert_eq!(out, [0; 8]);
         }
     }
 

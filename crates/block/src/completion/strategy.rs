@@ -158,6 +158,11 @@ impl Strategy {
         }
     }
 
+    /// Whether requests may end by an interrupt alone: of a device that has none they would not.
+    pub fn needs_interrupts(&self) -> bool {
+        matches!(self.notify, Notify::Interrupt(_) | Notify::Hybrid(_))
+    }
+
     /// The interval of the poll thread, if there is one.
     pub(super) fn interval(&self) -> Option<Nanos> {
         match self.notify {

@@ -493,6 +493,10 @@ impl<D: Device> Device for Cache<D> {
         self.device.share();
     }
 
+    fn wakes(&self) -> bool {
+        self.device.wakes()
+    }
+
     fn rests(&self) -> bool {
         self.device.rests()
     }

@@ -65,6 +65,11 @@ impl ServedQueue {
     }
 
     #[inline]
+    /// The queue itself, as long as there is a server.
+    pub(crate) fn queue(&self) -> Option<&EmulatedQueue> {
+        self.raw.as_ref().map(Raw::queue)
+    }
+
     pub(crate) fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
         if let Some(raw) = self.raw() {
             return raw.submit(now, request);

@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use block::Device as _;
 use clock::Nanos;
-use direct::{Device, Handle, Hybrid, Payload, QueueConfig, Request, SharedQueue, Wait};
-use drive::PersonalityKind;
+use direct::{
+    Device, DirectError, Handle, Hybrid, Payload, QueueConfig, QueueStats, Request, SharedQueue,
+    Wait,
+};
+use drive::{ControllerConfig, DriveConfig, PersonalityKind};
+use driver::{AttachOptions, BounceStats, DataPointers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::rig::{drive, everywhere, file, null_limits};
+use crate::rig::{config, drive, everywhere, file, null_limits, over_with};
 
 /// Time that this thread has had a core.
 fn cpu() -> Duration {
@@ -207,4 +211,63 @@ fn a_way_of_waiting_is_chosen_with_nothing_outstanding() {
         assert!(handle.set_wait(Wait::Hybrid(hybrid)).is_err());
     }
     handle.set_wait(Wait::Event).unwrap();
+}
+
+#[test]
+fn nobody_sleeps_whom_nobody_wakes() {
+    let device = drive(PersonalityKind::Null);
+    assert!(device.has_interrupts() && device.given_by().is_none());
+    let config = QueueConfig { interrupts: false, ..QueueConfig::default() };
+    let queue = device.create_queue(config).unwrap();
+    assert!(!queue.interrupts() && !queue.wakes());
+    let mut handle = Handle::new(&device, queue).unwrap();
+    let refused = handle.set_wait(Wait::Event).unwrap_err();
+    assert!(matches!(refused, DirectError::NoInterrupts { .. }), "{refused}");
+    let said = refused.to_string();
+    assert!(said.contains("Wait::Event") && said.contains("uio_pci_generic"), "{said}");
+    // It goes on as before, and in all ways that look.
+    for wait in [Wait::Poll, Wait::Hybrid(Hybrid::default())] {
+        handle.set_wait(wait).unwrap();
+        handle.run(Request::read(0, 1, Payload::BitBucket, 0)).unwrap();
+    }
+    // Nothing is copied for a drive that takes all kinds of SGLs, and its doorbells are registers.
+    assert_eq!(handle.device().stats(), QueueStats::default());
+    let null = Device::null(null_limits(8));
+    assert_eq!(null.create_queue(config).unwrap().stats(), QueueStats::default());
+}
+
+#[test]
+fn a_queue_counts_what_it_copies_and_rings() {
+    let config = config(PersonalityKind::Null);
+    let doorbell_buffer = true;
+    let device = over_with(
+        DriveConfig {
+            controller: ControllerConfig { doorbell_buffer, ..config.controller },
+            ..config
+        },
+        AttachOptions { data: Some(DataPointers::Prp), ..AttachOptions::default() },
+    );
+    let queue = device.create_queue(QueueConfig::default()).unwrap();
+    let mut handle = Handle::new(&device, queue).unwrap();
+    let sector = device.limits().sector_bytes;
+    let buffer = device.buffer(2 * sector as usize).unwrap();
+    for _ in 0..10 {
+        handle.run(Request::read(0, 1, buffer.payload(), 0)).unwrap();
+    }
+    let stats = handle.device().stats();
+    assert_eq!(stats.bounced, BounceStats::default(), "no memory before it is needed");
+    let rung = stats.doorbells.expect("they are in memory");
+    assert!(rung.written + rung.saved >= 10, "{rung:?}");
+    let odd = Payload::At(buffer.at().offset(1));
+    for _ in 0..3 {
+        handle.run(Request::read(0, 1, odd, 0)).unwrap();
+    }
+    let BounceStats { commands, bytes, busy, refused, memory } = handle.device().stats().bounced;
+    assert_eq!((commands, bytes, busy, refused), (3, 3 * u64::from(sector), 0, 0));
+    assert!((64 << 10..=4 << 20).contains(&memory), "{memory}");
+    assert_eq!(handle.device().stats().bounce_refused, None);
+    // Of several queues together.
+    let two = handle.device().stats().and(QueueStats::default()).and(stats);
+    assert_eq!(two.bounced.commands, 3);
+    assert!(two.doorbells.unwrap().written >= rung.written);
 }

@@ -9,7 +9,7 @@ use drive::{
     ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
     Transfers, WriteBuffer,
 };
-use driver::{Controller, UringConfig};
+use driver::{AttachOptions, Controller, UringConfig};
 use ftl::FtlConfig;
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use tempfile::NamedTempFile;
@@ -87,6 +87,11 @@ pub(crate) fn drive(personality: PersonalityKind) -> Device {
 
 /// The same, of any drive.
 pub(crate) fn over(config: DriveConfig) -> Device {
+    over_with(config, AttachOptions::default())
+}
+
+/// The same, brought up in some way.
+pub(crate) fn over_with(config: DriveConfig, options: AttachOptions) -> Device {
     let mut drive = Drive::new(config).unwrap();
     let port = drive.attach().unwrap();
     let clock = RealClock::start();
@@ -99,7 +104,8 @@ pub(crate) fn over(config: DriveConfig) -> Device {
     });
     let keeper = DriveThread { stopper, thread: Some(thread) };
     let patience = 100_000_000;
-    let controller = Controller::attach(Arc::clone(&port), &mut std::thread::yield_now, patience);
+    let pump = &mut std::thread::yield_now;
+    let controller = Controller::attach_with(Arc::clone(&port), options, pump, patience);
     Device::drive(controller.unwrap(), keeper)
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{PciAddress, User};
+use super::{PciAddress, PciDriver, User};
 use crate::DriverError;
 
 /// Why a controller cannot be had.
@@ -25,19 +25,49 @@ pub enum PciError {
     },
     /// Another driver has it.
     #[error(
-        "{address} is bound to {}, not to vfio-pci: `sluice device bind {address}`, as root",
-        driver.as_deref().unwrap_or("no driver")
+        "{address} is bound to {}, not to {wanted}: `sluice device bind {address}{}`, as root",
+        driver.as_deref().unwrap_or("no driver"), flag(*wanted)
     )]
     NotBound {
         /// Which.
         address: PciAddress,
         /// Its driver.
         driver: Option<String>,
+        /// The driver that it should have.
+        wanted: PciDriver,
+    },
+    /// The function is behind an IOMMU, which must not be gone round.
+    #[error(
+        "{address} is behind an IOMMU (group {group}), and uio_pci_generic would drive it without: \
+         `sluice device bind {address}`, and open it as vfio:{address}"
+    )]
+    HasIommu {
+        /// Which.
+        address: PciAddress,
+        /// Its group.
+        group: u32,
+    },
+    /// The kernel has no generic driver, or that has made no file for the function.
+    #[error("the kernel has no driver uio_pci_generic: `modprobe uio_pci_generic`, as root")]
+    NoUio,
+    /// There is no memory that a controller without an IOMMU could be given.
+    #[error("no huge page of 2 MiB for the controller's queues: {source}{}", super::uio::ADVICE)]
+    NoHugePages {
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not said where memory is.
+    #[error("/proc/self/pagemap does not say where memory is: {why}")]
+    NoFrames {
+        /// Why not.
+        why: String,
     },
     /// The function is behind no IOMMU, which would keep it to the memory that it is given.
     #[error(
         "{address} is behind no IOMMU: switch it on in the firmware, and with intel_iommu=on or \
-         amd_iommu=on on the kernel's command line"
+         amd_iommu=on on the kernel's command line. `--driver uio_pci_generic` is the unsafe way \
+         without"
     )]
     NoIommu {
         /// Which.
@@ -115,6 +145,14 @@ pub enum PciError {
         #[source]
         source: DriverError,
     },
+}
+
+/// What has `sluice device bind` take another driver than the usual one.
+fn flag(driver: PciDriver) -> String {
+    match driver {
+        PciDriver::VfioPci => String::new(),
+        driver => format!(" --driver {driver}"),
+    }
 }
 
 fn by(users: &[User]) -> String {

@@ -1,29 +1,44 @@
 //! Real NVMe controllers, driven from this process: the PCI function, its IOMMU group, its registers
 //! (NVMe section 3.1; Linux `Documentation/driver-api/vfio.rst`, type 1 IOMMU).
 //!
+//! The driver is one for all of them. How a controller's registers, memory and interrupts are reached is a
+//! [`ring::Bus`], of which there are two kinds.
+//!
 //! | file | noun |
 //! |---|---|
 //! | [`address`](PciAddress) | which function of which device on which bus |
 //! | [`system`](PciSystem) | what sysfs says of functions; binding them to drivers |
 //! | [`usage`](Usage) | what the system uses a controller for |
 //! | [`vfio`](VfioFunction) | a function that is this process's: registers, memory, interrupts (`call`: all `unsafe`) |
+//! | [`uio`](UioFunction) | the same without an IOMMU: unsafe |
+//! | `command` | a register of configuration space |
+//! | [`driver`](PciDriver) | which drivers of the kernel give functions to processes |
 //! | [`open`](open_controller) | a controller, brought up; how it is let go |
 //! | [`error`](PciError) | why not |
 //!
-//! Only functions behind an IOMMU are driven: it keeps the controller to the memory that was
+//! Functions behind an IOMMU are driven by VFIO: it keeps the controller to the memory that was
 //! registered, whatever commands say. When the process ends, in whatever way, the kernel resets the
-//! function before the memory goes.
+//! function before the memory goes. Without an IOMMU none of that holds, and a controller is driven only by
+//! who says so ([`open_controller_without_iommu`]).
 
 mod address;
+mod command;
+mod driver;
 mod error;
 mod open;
 mod system;
+mod uio;
 mod usage;
 mod vfio;
 
 pub use address::{NotAnAddress, PciAddress};
+pub use driver::{NotADriver, PciDriver};
 pub use error::PciError;
-pub use open::{ControllerKeeper, OpenedController, PUMP_TIME, open_controller, pump};
+pub use open::{
+    ControllerKeeper, OpenedController, PUMP_TIME, open_controller, open_controller_without_iommu,
+    pump,
+};
 pub use system::{PciSlot, PciSystem};
+pub use uio::UioFunction;
 pub use usage::{Usage, User};
 pub use vfio::VfioFunction;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clock::Nanos;
 use nvme::Capabilities;
-use ring::{Doorbells, Port, Region};
+use ring::{Bus, BusWindow, Doorbells, Port, Region};
 
-use super::{PciAddress, PciError, PciSystem, VfioFunction};
+use super::{PciAddress, PciDriver, PciError, PciSystem, UioFunction, VfioFunction};
 use crate::bring_up;
 use crate::{AttachOptions, Controller};
 
@@ -31,6 +31,8 @@ pub struct OpenedController {
     pub controller: Controller,
     /// To be dropped after everything that leads to it.
     pub keeper: ControllerKeeper,
+    /// The driver of the kernel that has given it to this process.
+    pub given_by: PciDriver,
 }
 
 /// Tells the controller of a normal shutdown when it is dropped, and stops it.
@@ -65,15 +67,45 @@ pub fn open_controller(
 ) -> Result<OpenedController, PciError> {
     let queues = options.queues.unwrap_or(QUEUES);
     let function = VfioFunction::open(system, address, queues.saturating_add(1))?;
-    let registers = function.registers()?;
+    let (registers, window) = (function.registers()?, function.window());
+    start(address, (registers, window, Arc::new(function)), PciDriver::VfioPci, options)
+}
+
+/// The same without an IOMMU, by way of `uio_pci_generic`. **Unsafe**: nothing keeps the controller to the
+/// memory that it is given, so that an error in it, in this driver or in what uses it can overwrite any
+/// memory of the machine. Its completions are looked for: it has no interrupts.
+///
+/// # Errors
+/// [`PciError`]; [`PciError::HasIommu`] for a controller that need not be driven so.
+pub fn open_controller_without_iommu(
+    system: &PciSystem,
+    address: PciAddress,
+    options: AttachOptions,
+) -> Result<OpenedController, PciError> {
+    let function = UioFunction::open(system, address)?;
+    let (registers, window) = (function.registers(), function.window());
+    start(address, (registers, window, Arc::new(function)), PciDriver::UioPciGeneric, options)
+}
+
+/// How a controller's registers, its memory and its interrupts are reached.
+type Reached = (Arc<Region>, BusWindow, Arc<dyn Bus>);
+
+fn start(
+    address: PciAddress,
+    (registers, window, bus): Reached,
+    given_by: PciDriver,
+    options: AttachOptions,
+) -> Result<OpenedController, PciError> {
+    let queues = options.queues.unwrap_or(QUEUES);
     let bells = Doorbells::of_controller(capabilities(&registers).doorbell_stride);
-    let window = function.window();
-    let port = Port::device(registers, bells, window, Arc::new(function)).map_err(|source| {
-        PciError::Io { address, what: "memory for its admin queues".into(), source }
+    let port = Port::device(registers, bells, window, bus).map_err(|source| PciError::Io {
+        address,
+        what: "memory for its admin queues".into(),
+        source,
     })?;
     let keeper = ControllerKeeper { port: port.clone() };
     let options = AttachOptions { queues: Some(queues), ..options };
     let controller = Controller::attach_device(port, options, &mut pump, PUMP_TIME)
         .map_err(|source| PciError::Controller { address, source })?;
-    Ok(OpenedController { controller, keeper })
+    Ok(OpenedController { controller, keeper, given_by })
 }

@@ -8,12 +8,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{PciAddress, PciError};
+use super::{PciAddress, PciDriver, PciError, User};
 
 /// PCI class of NVMe controllers: mass storage, non-volatile memory, NVM Express I/O.
 const NVME_CLASS: u32 = 0x01_08_02;
-/// The driver that gives functions to processes.
-pub(super) const VFIO_DRIVER: &str = "vfio-pci";
 
 /// Where the system tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +53,14 @@ impl PciSlot {
         self.class == NVME_CLASS
     }
 
+    /// The driver that gives it to processes, if it has one of those.
+    pub fn bound_to(&self) -> Option<PciDriver> {
+        PciDriver::named(self.driver.as_deref()?)
+    }
+
     /// Whether processes can have it.
     pub fn is_bound(&self) -> bool {
-        self.driver.as_deref() == Some(VFIO_DRIVER)
+        self.bound_to().is_some()
     }
 }
 
@@ -144,38 +147,63 @@ impl PciSystem {
         }
     }
 
-    /// Takes a controller from its driver and gives it to vfio-pci. Nothing to do if that has it.
+    /// Takes a controller from its driver and gives it to `driver`. Nothing to do if that has it.
     ///
     /// # Errors
-    /// [`PciError`]: the system uses it, it is behind no IOMMU, the kernel has no such driver; as
-    /// for all others the driver that had it may still have it, or none.
-    pub fn bind(&self, address: PciAddress) -> Result<PciSlot, PciError> {
+    /// [`PciError`]: the system or a process uses it, it is behind no IOMMU or, for the driver without,
+    /// behind one, the kernel has no such driver; as for all others the driver that had it may still
+    /// have it, or none.
+    pub fn bind(&self, address: PciAddress, driver: PciDriver) -> Result<PciSlot, PciError> {
         let slot = self.controller(address)?;
-        if slot.is_bound() {
+        if slot.bound_to() == Some(driver) {
             return Ok(slot);
         }
-        if slot.group.is_none() {
-            return Err(PciError::NoIommu { address });
+        let (allowed, missing) = match (driver, slot.group) {
+            (PciDriver::VfioPci, None) => (Err(PciError::NoIommu { address }), PciError::NoVfio),
+            (PciDriver::UioPciGeneric, Some(group)) => {
+                (Err(PciError::HasIommu { address, group }), PciError::NoUio)
+            }
+            (PciDriver::VfioPci, Some(_)) => (Ok(()), PciError::NoVfio),
+            (PciDriver::UioPciGeneric, None) => (Ok(()), PciError::NoUio),
+        };
+        allowed?;
+        if !self.driver(driver.name()).exists() {
+            return Err(missing);
         }
-        if !self.driver(VFIO_DRIVER).exists() {
-            return Err(PciError::NoVfio);
-        }
-        let users = self.users(address);
+        let users = [self.users(address), self.processes(&slot)].concat();
         if !users.is_empty() {
             return Err(PciError::InUse { address, users });
         }
-        self.rebind(&slot, VFIO_DRIVER)?;
+        self.rebind(&slot, driver.name())?;
         let slot = self.slot(address)?;
-        if slot.is_bound() {
+        if slot.bound_to() == Some(driver) {
             return Ok(slot);
         }
         // Better with the driver that it had than with none.
         let _ = self.rebind(&slot, "");
-        Err(PciError::NotBound { address, driver: slot.driver })
+        Err(PciError::NotBound { address, driver: slot.driver, wanted: driver })
     }
 
-    /// Gives a controller back to the driver that the system has for it. Nothing to do if vfio-pci
-    /// does not have it.
+    /// Processes that drive a controller.
+    fn processes(&self, slot: &PciSlot) -> Vec<User> {
+        match (slot.bound_to(), slot.group) {
+            (Some(PciDriver::VfioPci), Some(group)) => self.openers_of_group(group),
+            (Some(PciDriver::UioPciGeneric), _) => {
+                self.uio_name(slot.address).map_or_else(Vec::new, |name| self.openers_of_uio(&name))
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The name of the file that the generic driver has made for a function: `uio0`.
+    pub(super) fn uio_name(&self, address: PciAddress) -> Option<String> {
+        let entries = fs::read_dir(self.folder(address).join("uio")).ok()?.flatten();
+        let mut names = entries.filter_map(|e| e.file_name().into_string().ok());
+        names.find(|name| name.starts_with("uio"))
+    }
+
+    /// Gives a controller back to the driver that the system has for it. Nothing to do if no driver has it
+    /// that gives it to processes.
     ///
     /// # Errors
     /// [`PciError`]: a process drives it, or the kernel refuses.
@@ -185,7 +213,7 @@ impl PciSystem {
             return Ok(slot);
         }
         // The kernel would wait until they let go of it.
-        let users = slot.group.map(|group| self.openers_of_group(group)).unwrap_or_default();
+        let users = self.processes(&slot);
         if !users.is_empty() {
             return Err(PciError::InUse { address, users });
         }
@@ -213,6 +241,8 @@ pub(super) mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    const VFIO: PciDriver = PciDriver::VfioPci;
 
     /// A system of files: a controller with the kernel's driver, one with vfio-pci, a network card.
     pub(in crate::pci) fn sample(root: &Path) -> PciSystem {
@@ -284,20 +314,49 @@ pub(super) mod tests {
         let system = sample(root.path());
         let address = at("01:00.0");
         // These files do not act: the kernel does not give the function away.
-        let error = system.bind(address).unwrap_err();
+        let error = system.bind(address, VFIO).unwrap_err();
         assert!(matches!(error, PciError::NotBound { .. }), "{error}");
         let read = |path: &str| fs::read_to_string(system.sys.join("bus/pci").join(path)).unwrap();
         assert_eq!(read("drivers/nvme/unbind"), "0000:01:00.0");
         assert_eq!(read("drivers_probe"), "0000:01:00.0");
         assert_eq!(read("devices/0000:01:00.0/driver_override"), "\n", "given back");
         // Bound already, and not bound at all: nothing to do.
-        assert!(system.bind(at("02:00.0")).unwrap().is_bound());
+        assert!(system.bind(at("02:00.0"), VFIO).unwrap().is_bound());
         assert_eq!(system.unbind(address).unwrap().driver.as_deref(), Some("nvme"));
-        let exposed = system.bind(at("04:00.0")).unwrap_err();
+        let exposed = system.bind(at("04:00.0"), VFIO).unwrap_err();
         assert!(matches!(exposed, PciError::NoIommu { .. }), "{exposed}");
         fs::remove_dir_all(system.sys.join("bus/pci/drivers/vfio-pci")).unwrap();
-        let missing = system.bind(address).unwrap_err();
+        let missing = system.bind(address, VFIO).unwrap_err();
         assert!(matches!(missing, PciError::NoVfio), "{missing}");
         assert!(missing.to_string().contains("modprobe"));
+    }
+
+    #[test]
+    fn the_driver_without_iommu_is_for_controllers_without() {
+        let root = tempfile::tempdir().unwrap();
+        let system = sample(root.path());
+        let uio = PciDriver::UioPciGeneric;
+        let behind = system.bind(at("01:00.0"), uio).unwrap_err();
+        assert!(matches!(behind, PciError::HasIommu { group: 7, .. }), "{behind}");
+        let address = at("04:00.0");
+        assert!(matches!(system.bind(address, uio), Err(PciError::NoUio)));
+        let driver = system.sys.join("bus/pci/drivers/uio_pci_generic");
+        fs::create_dir_all(&driver).unwrap();
+        let refused = system.bind(address, uio).unwrap_err();
+        assert!(refused.to_string().contains("not to uio_pci_generic"), "{refused}");
+        let folder = system.folder(address);
+        let probed = system.sys.join("bus/pci/drivers_probe");
+        assert_eq!(fs::read_to_string(probed).unwrap(), "0000:04:00.0");
+        symlink(&driver, folder.join("driver")).unwrap();
+        assert_eq!(system.bind(address, uio).unwrap().bound_to(), Some(uio));
+        // A process has its file open: it is not given back.
+        fs::create_dir_all(folder.join("uio/uio1")).unwrap();
+        assert_eq!(system.uio_name(address).as_deref(), Some("uio1"));
+        let fds = system.proc.join("77/fd");
+        fs::create_dir_all(&fds).unwrap();
+        fs::write(system.proc.join("77/comm"), "driver\n").unwrap();
+        symlink("/dev/uio1", fds.join("3")).unwrap();
+        let used = system.unbind(address).unwrap_err();
+        assert!(used.to_string().contains("process 77 (driver) has /dev/uio1 open"), "{used}");
     }
 }

@@ -157,10 +157,18 @@ impl PciSystem {
 
     /// Processes that have the file of an IOMMU group open.
     pub(super) fn openers_of_group(&self, group: u32) -> Vec<User> {
-        let path = format!("/dev/vfio/{group}");
-        let users = self.openers(&path).into_iter();
+        self.users_of_file(&format!("/dev/vfio/{group}"))
+    }
+
+    /// Processes that have the file of the generic driver open.
+    pub(super) fn openers_of_uio(&self, name: &str) -> Vec<User> {
+        self.users_of_file(&format!("/dev/{name}"))
+    }
+
+    fn users_of_file(&self, path: &str) -> Vec<User> {
+        let users = self.openers(path).into_iter();
         users
-            .map(|(pid, name)| User { device: path.clone(), usage: Usage::Open { pid, name } })
+            .map(|(pid, name)| User { device: path.to_owned(), usage: Usage::Open { pid, name } })
             .collect()
     }
 
@@ -187,7 +195,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::super::system::tests::sample;
-    use super::super::{PciError, PciSystem};
+    use super::super::{PciDriver, PciError, PciSystem};
     use super::*;
 
     fn with_namespaces(system: &PciSystem) -> PciAddress {
@@ -226,7 +234,7 @@ mod tests {
         let system = sample(root.path());
         let address = with_namespaces(&system);
         let refused = |says: &str| {
-            let error = system.bind(address).unwrap_err();
+            let error = system.bind(address, PciDriver::VfioPci).unwrap_err();
             assert!(matches!(error, PciError::InUse { .. }), "{error}");
             assert!(error.to_string().contains(says), "{error}");
             assert!(!system.sys.join("bus/pci/drivers_probe").exists(), "nothing was touched");

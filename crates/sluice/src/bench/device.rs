@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::completion::{Blocking, BlockingConfig, Member, Source, Strategy};
 use block::{BlockLayer, Config, Raw};
 use clock::{Nanos, RealClock};
-use direct::QueueConfig;
+use direct::{DirectError, QueueConfig};
 use driver::{LowLevelDriver, Passthrough, Uring, UringConfig};
 use rng::Rng;
 
 use super::uring::{Cost, Wait, closed_loop, cpu_time};
 use super::{BenchError, Effort, Measurement, Sink};
-use crate::open::{OpenOptions, Target, open_target};
+use crate::open::{OpenError, OpenOptions, Target, open_target};
 
 /// Bytes of a read.
 const BLOCK: u32 = 4096;
@@ -31,6 +31,9 @@ const INTERVAL: Nanos = Nanos::from_micros(50);
 trait Use {
     /// What comes of it.
     type Result;
+
+    /// Whether it waits for interrupts.
+    fn sleeps(&self) -> bool;
 
     fn run<D>(self, driver: &mut D) -> Result<Self::Result, BenchError>
     where
@@ -49,9 +52,22 @@ fn on<U: Use>(what: &str, depth: u16, action: U) -> Result<U::Result, BenchError
         };
     }
     let device = open_target(&target, &OpenOptions::default())?;
-    let config = QueueConfig { depth: depth.saturating_add(1), interrupts: true };
+    // One that needs them is refused where there are none.
+    let interrupts = action.sleeps() || device.has_interrupts();
+    let config = QueueConfig { depth: depth.saturating_add(1), interrupts };
     let mut queues = device.drive_queues(1, config).map_err(crate::open::OpenError::from)?;
     action.run(&mut queues)
+}
+
+/// What was measured, unless it needs interrupts of a device without: that is said, and not measured.
+fn possible<T>(measured: Result<T, BenchError>) -> Result<Option<T>, BenchError> {
+    match measured {
+        Err(BenchError::Open(OpenError::Device(error @ DirectError::NoInterrupts { .. }))) => {
+            eprintln!("not measured: {error}");
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
 }
 
 /// One owner of a queue.
@@ -64,6 +80,10 @@ struct Owner {
 
 impl Use for Owner {
     type Result = Cost;
+
+    fn sleeps(&self) -> bool {
+        self.wait == Wait::Sleep
+    }
 
     fn run<D>(self, driver: &mut D) -> Result<Cost, BenchError>
     where
@@ -92,7 +112,11 @@ pub(super) fn block(what: &str, effort: Effort, sink: &mut Sink<'_>) -> Result<(
     for depth in [1, 8] {
         for (wait, how) in [(Wait::Sleep, "sleeping"), (Wait::Spin, "spinning")] {
             let measure = |mq| on(what, depth, Owner { mq, wait, depth, runtime });
-            let (raw, mq) = (measure(false)?, measure(true)?);
+            let Some((raw, mq)) =
+                possible(measure(false).and_then(|raw| Ok((raw, measure(true)?))))?
+            else {
+                continue;
+            };
             let case =
                 |way: &str| format!("{way} over {what}, {how}, 4 KB random reads, QD {depth}");
             let of = |way, metric, value, unit| {
@@ -115,6 +139,10 @@ struct Waiting {
 
 impl Use for Waiting {
     type Result = Cost;
+
+    fn sleeps(&self) -> bool {
+        self.strategy.needs_interrupts()
+    }
 
     fn run<D>(self, driver: &mut D) -> Result<Cost, BenchError>
     where
@@ -175,7 +203,8 @@ pub(super) fn strategies(
     let runtime = effort.choose(Nanos::from_millis(2000), Nanos::from_millis(100));
     for name in Strategy::NAMES {
         let strategy = Strategy::named(name, INTERVAL)?;
-        let cost = on(what, 2 * THREADS, Waiting { strategy, runtime })?;
+        let measured = on(what, 2 * THREADS, Waiting { strategy, runtime });
+        let Some(cost) = possible(measured)? else { continue };
         let case = format!("{name} over {what}, {THREADS} threads, 4 KB random reads");
         sink.push(Measurement::new("hiops", &case, "iops", cost.iops, "1/s"))?;
         sink.push(Measurement::new("hiops", &case, "cpu_per_io", cost.cpu_ns, "ns"))?;

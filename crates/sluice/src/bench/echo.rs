@@ -108,17 +108,34 @@ impl Wire {
         Ok(Raw::over_pair(&info, self.queue_pair()?, self.port.clone())?)
     }
 
+    /// The queue pair's number.
+    pub fn qid(&self) -> u16 {
+        self.qid
+    }
+
+    /// Entries of its rings.
+    pub fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    /// The bare rings of the drive's end.
+    ///
+    /// # Errors
+    /// As for [`rings`](Wire::rings).
+    pub fn drive(&self) -> Result<(SubmissionDrive, CompletionDrive), BenchError> {
+        Ok((
+            SubmissionDrive::open(&self.port, self.qid, self.submission, self.depth)?,
+            CompletionDrive::open(&self.port, self.qid, self.completion, self.depth, None)?,
+        ))
+    }
+
     /// The drive's end.
     ///
     /// # Errors
     /// As for [`rings`](Wire::rings).
     pub fn echo(&self) -> Result<Echo, BenchError> {
-        Ok(Echo {
-            sq: SubmissionDrive::open(&self.port, self.qid, self.submission, self.depth)?,
-            cq: CompletionDrive::open(&self.port, self.qid, self.completion, self.depth, None)?,
-            held: None,
-            qid: self.qid,
-        })
+        let (sq, cq) = self.drive()?;
+        Ok(Echo { sq, cq, held: None, qid: self.qid })
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) use sink::aligned;
 pub use sink::{Format, Sink};
 
 use crate::cli::Failure;
-use crate::cli::args::{BenchArgs, BenchGroup};
+use crate::cli::args::{BenchArgs, BenchGroup, BenchPart, LightnvmPart};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,16 +223,25 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         return Ok(sink.finish()?);
     }
     if let Some(device) = &args.device {
+        let overhead = [BenchPart::Lightnvm(LightnvmPart::Overhead)];
         let measure = match args.group {
-            BenchGroup::Block => device::block,
-            BenchGroup::Hiops => device::strategies,
+            BenchGroup::Block if args.part.is_empty() => device::block,
+            BenchGroup::Hiops if args.part.is_empty() => device::strategies,
+            BenchGroup::Lightnvm if args.part == overhead => lightnvm::on_device::run,
             other => {
                 let asked = word(other);
                 return Err(Failure::Usage(format!(
-                    "--device is for the groups `block` and `hiops`, not `{asked}`"
+                    "--device is for the groups `block` and `hiops`, and for `lightnvm` with `--part \
+                     overhead`, not for `{asked}`{}",
+                    if args.part.is_empty() { "" } else { " with these parts" }
                 )));
             }
         };
+        if args.group == BenchGroup::Lightnvm && !args.destroy {
+            return Err(Failure::Usage(format!(
+                "pblk writes to {device}, and what is there is lost: --destroy says that it may be"
+            )));
+        }
         let mut out = io::stdout().lock();
         let mut sink = Sink::new(&mut out, format);
         measure(device, effort, &mut sink)?;

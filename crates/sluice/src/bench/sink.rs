@@ -128,19 +128,26 @@ pub(crate) fn aligned<const N: usize>(lines: &[[String; N]], right: [bool; N]) -
 
 fn number(value: f64) -> String {
     if value.abs() >= 1000.0 {
-        crate::text::count(value.max(0.0).round() as u64)
+        let sign = if value < 0.0 { "-" } else { "" };
+        format!("{sign}{}", crate::text::count(value.abs().round() as u64))
     } else {
         format!("{value:.1}")
     }
 }
 
 fn ratio(ratio: f64) -> String {
-    if ratio < 0.1 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
+    if ratio.abs() < 0.1 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_below_nothing_are_shown_as_such() {
+        assert_eq!([1234.4, -1234.4, -2.0, 0.0].map(number), ["1,234", "-1,234", "-2.0", "0.0"]);
+        assert_eq!([-0.8209, 0.05, 1.5].map(ratio), ["-0.82", "0.0500", "1.50"]);
+    }
 
     fn row(case: &str, value: f64) -> Measurement {
         Measurement::new("ring", case, "ns_per_command", value, "ns")

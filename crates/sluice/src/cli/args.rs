@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ::serve::nbd::Endpoint;
 use clap::{Args, Subcommand, ValueEnum};
 use direct::served::{Grant, Name};
-use driver::pci::PciAddress;
+use driver::pci::{PciAddress, PciDriver};
 use lightnvm::core::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
@@ -17,13 +17,13 @@ use crate::machine::Machine;
 pub enum DeviceArgs {
     /// List this machine's NVMe controllers, their drivers, and what uses them.
     List(DeviceListArgs),
-    /// Take a controller from the system, so that a process can drive it (vfio:ADDRESS). Refused as
-    /// long as anything uses it.
+    /// Take a controller from the system, so that a process can drive it (vfio:ADDRESS; without an IOMMU
+    /// uio:ADDRESS?unsafe=1). Refused as long as anything uses it.
     Bind(DeviceBindArgs),
     /// Give a controller back to the system.
-    Unbind(DeviceBindArgs),
+    Unbind(DeviceUnbindArgs),
     /// Open something and tell by which way it is reached and what it can do; of a drive also its health.
-    /// Opening a controller (vfio:ADDRESS) resets it; files and block devices are opened for reading only.
+    /// Opening a controller (vfio:ADDRESS, uio:ADDRESS?unsafe=1) resets it; files and block devices are opened for reading only.
     Info(DeviceInfoArgs),
 }
 
@@ -45,9 +45,20 @@ pub struct DeviceInfoArgs {
     pub json: bool,
 }
 
-/// `sluice device bind`, `sluice device unbind`.
+/// `sluice device bind`.
 #[derive(Debug, Args)]
 pub struct DeviceBindArgs {
+    /// Its PCI address, for example 0000:01:00.0.
+    pub address: PciAddress,
+    /// The kernel's driver that gives it to a process: vfio-pci, or, only where there is no IOMMU,
+    /// uio_pci_generic. Unsafe: the controller then reaches all memory of the machine.
+    #[arg(long, default_value_t)]
+    pub driver: PciDriver,
+}
+
+/// `sluice device unbind`.
+#[derive(Debug, Args)]
+pub struct DeviceUnbindArgs {
     /// Its PCI address, for example 0000:01:00.0.
     pub address: PciAddress,
 }
@@ -342,9 +353,13 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t, requires = "machine")]
     pub costs: CostSheet,
     /// Groups `block` and `hiops`: measure the block layer, or the completion strategies, on this device
-    /// (`vfio:0000:01:00.0`, `/dev/ng0n1`, `/dev/nvme0n1`, or what else has queues). It is read only.
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["machine", "part"])]
+    /// (`vfio:0000:01:00.0`, `/dev/ng0n1`, `/dev/nvme0n1`, or what else has queues). It is read only. Group
+    /// `lightnvm`, part `overhead`: measure what pblk adds on it, which is written to (`--destroy`).
+    #[arg(long, value_name = "DEVICE", conflicts_with = "machine")]
     pub device: Option<String>,
+    /// What is on the device may be overwritten.
+    #[arg(long, requires = "device")]
+    pub destroy: bool,
     /// Groups `lightnvm`, `direct` and `exec`: measure these parts of it only.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,

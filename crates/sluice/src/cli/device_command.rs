@@ -1,12 +1,12 @@
 //! `sluice device list`, `bind`, `unbind` and `info`: real NVMe controllers of this machine, and what can
 //! be opened.
 
-use driver::pci::{PciError, PciSlot, PciSystem};
+use driver::pci::{PciDriver, PciError, PciSlot, PciSystem};
 use serde_json::json;
 
 use super::args::{DeviceArgs, DeviceInfoArgs};
 use super::{Failure, device_sheet, print};
-use crate::open::{OpenError, OpenOptions, Target};
+use crate::open::{OpenError, OpenOptions, Target, UNSAFE};
 
 /// Runs `sluice device …`.
 ///
@@ -22,7 +22,7 @@ fn run_on(system: &PciSystem, args: &DeviceArgs) -> Result<(), Failure> {
             let slots = system.controllers().map_err(failure)?;
             print(&if args.json { list_json(system, &slots) } else { list(system, &slots) })
         }
-        DeviceArgs::Bind(args) => told(system.bind(args.address)),
+        DeviceArgs::Bind(args) => told(system.bind(args.address, args.driver)),
         DeviceArgs::Unbind(args) => told(system.unbind(args.address)),
         DeviceArgs::Info(args) => info(args),
     }
@@ -52,9 +52,15 @@ fn failure(error: PciError) -> Failure {
 
 fn told(slot: Result<PciSlot, PciError>) -> Result<(), Failure> {
     let slot = slot.map_err(failure)?;
-    let opened =
-        if slot.is_bound() { format!("; open it as vfio:{}", slot.address) } else { "".into() };
-    print(&format!("{} has driver {}{opened}\n", slot.address, driver_of(&slot)))
+    let address = slot.address;
+    let opened = match slot.bound_to() {
+        None => String::new(),
+        Some(PciDriver::VfioPci) => format!("; open it as vfio:{address}"),
+        Some(PciDriver::UioPciGeneric) => {
+            format!("; open it as uio:{address}?unsafe=1 ({UNSAFE})")
+        }
+    };
+    print(&format!("{address} has driver {}{opened}\n", driver_of(&slot)))
 }
 
 fn driver_of(slot: &PciSlot) -> &str {
@@ -66,19 +72,24 @@ fn list(system: &PciSystem, slots: &[PciSlot]) -> String {
     if slots.is_empty() {
         return "no NVMe controllers\n".into();
     }
+    let names = slots.iter().map(|slot| driver_of(slot).len());
+    let wide = names.max().unwrap_or(0).max(10);
     let mut out =
-        format!("{:<14} {:<10} {:<10} {:<6} namespaces\n", "address", "id", "driver", "group");
+        format!("{:<14} {:<10} {:<wide$} {:<6} namespaces\n", "address", "id", "driver", "group");
     for slot in slots {
         let id = format!("{:04x}:{:04x}", slot.vendor, slot.device);
         let group = slot.group.map_or("none".into(), |g| g.to_string());
         let devices = system.block_devices(slot.address).join(" ");
         let line = format!(
-            "{:<14} {id:<10} {:<10} {group:<6} {devices}",
+            "{:<14} {id:<10} {:<wide$} {group:<6} {devices}",
             slot.address.to_string(),
             driver_of(slot)
         );
         out += line.trim_end();
         out += "\n";
+        if slot.bound_to() == Some(PciDriver::UioPciGeneric) {
+            out += &format!("  {UNSAFE}\n");
+        }
         for user in system.users(slot.address) {
             out += &format!("  {user}\n");
         }
@@ -95,6 +106,7 @@ fn list_json(system: &PciSystem, slots: &[PciSlot]) -> String {
             "device": slot.device,
             "driver": slot.driver,
             "group": slot.group,
+            "unsafe": slot.bound_to() == Some(PciDriver::UioPciGeneric),
             "namespaces": system.block_devices(slot.address),
             "users": users,
         })
@@ -108,7 +120,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use super::super::args::DeviceBindArgs;
+    use super::super::args::{DeviceBindArgs, DeviceUnbindArgs};
     use super::*;
 
     /// A controller that the system swaps to.
@@ -156,12 +168,40 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let system = sample(root.path());
         let address = "0000:01:00.0".parse().unwrap();
-        let bind =
-            |system: &PciSystem| run_on(system, &DeviceArgs::Bind(DeviceBindArgs { address }));
-        let Err(Failure::Usage(said)) = bind(&system) else { panic!("bound") };
+        let bind = |system: &PciSystem, driver| {
+            run_on(system, &DeviceArgs::Bind(DeviceBindArgs { address, driver }))
+        };
+        let vfio = PciDriver::VfioPci;
+        let Err(Failure::Usage(said)) = bind(&system, vfio) else { panic!("bound") };
         assert_eq!(said, "0000:01:00.0 is in use: nvme0n1 is swapped to");
+        let Err(Failure::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
+            panic!("bound")
+        };
+        assert!(said.contains("behind an IOMMU (group 3)"), "{said}");
+        // The same without one.
+        let folder = system.sys.join("bus/pci/devices/0000:01:00.0");
+        fs::remove_file(folder.join("iommu_group")).unwrap();
+        let Err(Failure::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
+            panic!("bound")
+        };
+        assert!(said.contains("modprobe uio_pci_generic"), "{said}");
+        let driver = system.sys.join("bus/pci/drivers/uio_pci_generic");
+        fs::create_dir_all(&driver).unwrap();
+        let Err(Failure::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {
+            panic!("bound")
+        };
+        assert_eq!(said, "0000:01:00.0 is in use: nvme0n1 is swapped to");
+        fs::remove_file(folder.join("driver")).unwrap();
+        symlink(&driver, folder.join("driver")).unwrap();
+        let text = list(&system, &system.controllers().unwrap());
+        assert!(
+            text.contains("uio_pci_generic none   nvme0n1\n  unsafe: there is no IOMMU"),
+            "{text}"
+        );
         let nowhere = PciSystem { sys: root.path().join("none"), ..system };
-        let Err(Failure::Usage(said)) = bind(&nowhere) else { panic!("bound") };
+        let Err(Failure::Usage(said)) = bind(&nowhere, vfio) else { panic!("bound") };
         assert!(said.contains("no such PCI function"), "{said}");
+        let unbind = run_on(&nowhere, &DeviceArgs::Unbind(DeviceUnbindArgs { address }));
+        assert!(matches!(unbind, Err(Failure::Usage(_))));
     }
 }

@@ -2,12 +2,15 @@
 
 use direct::{Device, DeviceKind, DirectError};
 use driver::DataPointers;
+use driver::pci::PciDriver;
 use nvme::{FeatureSelect, HealthLog, feature};
 use serde_json::{Value, json};
 
+use crate::open::UNSAFE;
+
 /// How I/O gets there.
-fn way(kind: DeviceKind) -> &'static str {
-    match kind {
+fn way(device: &Device) -> &'static str {
+    match device.kind() {
         DeviceKind::Null => "nowhere: everything is acknowledged at once",
         DeviceKind::File => "the kernel's files and block devices, by io_uring",
         DeviceKind::Passthrough => {
@@ -16,7 +19,12 @@ fn way(kind: DeviceKind) -> &'static str {
         DeviceKind::Drive => "queue pairs of a drive in this process",
         DeviceKind::Target => "a target in this process",
         DeviceKind::Served => "queue pairs of a drive in another process",
-        DeviceKind::Controller => "queue pairs of a real controller, by VFIO",
+        DeviceKind::Controller => match device.given_by() {
+            Some(PciDriver::UioPciGeneric) => {
+                "queue pairs of a real controller, by UIO, without an IOMMU"
+            }
+            _ => "queue pairs of a real controller, by VFIO",
+        },
     }
 }
 
@@ -79,7 +87,7 @@ pub(super) fn describe(what: &str, device: &Device) -> Result<Value, DirectError
     let mut said = json!({
         "device": what,
         "kind": kind(device.kind()),
-        "path": way(device.kind()),
+        "path": way(device),
         "bytes": limits.bytes(),
         "sector_bytes": limits.sector_bytes,
         "sectors": limits.sectors,
@@ -93,6 +101,9 @@ pub(super) fn describe(what: &str, device: &Device) -> Result<Value, DirectError
         "write_zeroes": features.write_zeroes,
         "extents": features.extents,
     });
+    if device.given_by() == Some(PciDriver::UioPciGeneric) {
+        said["unsafe"] = json!(UNSAFE.trim_start_matches("unsafe: "));
+    }
     if let Some(info) = device.drive_info() {
         said["drive"] = json!({
             "serial": info.serial,
@@ -100,6 +111,7 @@ pub(super) fn describe(what: &str, device: &Device) -> Result<Value, DirectError
             "firmware": info.firmware,
             "namespace": info.nsid,
             "io_queues": info.io_queues,
+            "interrupts": device.has_interrupts(),
             "doorbells": match device.has_shadow_doorbells() {
                 None => "the kernel's",
                 Some(true) => "memory",

@@ -1,19 +1,25 @@
-//! A real NVMe controller of this machine, by way of VFIO ([`driver::pci`]).
+//! A real NVMe controller of this machine, by way of VFIO, or without an IOMMU ([`driver::pci`]).
 
 use direct::Device;
 use driver::AttachOptions;
-use driver::pci::{PciAddress, PciSystem, open_controller};
+use driver::pci::{
+    PciAddress, PciDriver, PciSystem, open_controller, open_controller_without_iommu,
+};
 
 use super::scenario::check_depth;
 use super::{OpenError, OpenOptions};
+
+/// What is said of a controller that is driven without an IOMMU.
+pub(crate) const UNSAFE: &str =
+    "unsafe: there is no IOMMU between the controller and the machine's memory";
 
 /// Opens the controller at `address`, and of it the namespace `nsid`, or the first.
 ///
 /// # Errors
 /// [`OpenError::Controller`]; options that mean nothing to a controller, or that it does not grant.
 pub(super) fn open(
-    address: PciAddress,
-    nsid: Option<u32>,
+    (address, nsid): (PciAddress, Option<u32>),
+    by: PciDriver,
     options: &OpenOptions,
 ) -> Result<Device, OpenError> {
     let what = format!("the controller at {address}");
@@ -21,7 +27,16 @@ pub(super) fn open(
     options.refuse_drive_core(&what)?;
     let (queues, doorbells) = (options.queues, options.doorbells);
     let attach = AttachOptions { nsid, data: None, queues, doorbells };
-    let opened = open_controller(&PciSystem::default(), address, attach)?;
+    let system = PciSystem::default();
+    let opened = match by {
+        PciDriver::VfioPci => open_controller(&system, address, attach)?,
+        PciDriver::UioPciGeneric => {
+            let opened = open_controller_without_iommu(&system, address, attach)?;
+            // Whoever runs a program that others wrote is to know.
+            eprintln!("{address}: {}", UNSAFE);
+            opened
+        }
+    };
     let granted = opened.controller.info().io_queues;
     if let Some(queues) = options.queues
         && granted < queues

@@ -13,8 +13,8 @@ use crate::stack::StackError;
 
 /// What can be opened, for people.
 const ALLOWED: &str = "a scenario (scenario.toml, scenario.toml#NAME), a served drive \
-                       (sluice:///run/x.sock), a file or block device, a controller (vfio:0000:01:00.0, or /dev/ng0n1 \
-                       beside the kernel's driver), null or null:SIZE";
+                       (sluice:///run/x.sock), a file or block device, a controller (vfio:0000:01:00.0, \
+                       uio:0000:01:00.0?unsafe=1 without an IOMMU, or /dev/ng0n1 beside the kernel's driver), null or null:SIZE";
 
 /// Why something cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -42,6 +42,7 @@ use std::path::Path;
 use direct::{Device, Limits};
 use driver::{Passthrough, UringConfig};
 
+pub(crate) use controller::UNSAFE;
 pub use error::{CloseError, OpenError};
 pub use keeper::DriveView;
 pub use options::{FileOptions, OpenOptions};
@@ -73,7 +74,9 @@ pub fn open_target(target: &Target, options: &OpenOptions) -> Result<Device, Ope
         Target::Served { socket, partition } => {
             served::connect(socket, partition.as_deref(), options)
         }
-        Target::Controller { address, nsid } => controller::open(*address, *nsid, options),
+        Target::Controller { address, nsid, by } => {
+            controller::open((*address, *nsid), *by, options)
+        }
         Target::File(path) => file(path, options),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use driver::pci::PciAddress;
+use driver::pci::{PciAddress, PciDriver};
 
 use super::OpenError;
 use crate::scenario::units;
@@ -17,6 +17,7 @@ use crate::scenario::units;
 /// | `scenario.toml`, `scenario.toml#NAME` | the drive of a scenario, of several the one of that name |
 /// | `sluice:///run/x.sock`, `…#PARTITION` | a drive that another process serves |
 /// | `vfio:0000:01:00.0`, `…#2` | a real NVMe controller that is bound to vfio-pci; its first namespace, or the one of that number |
+/// | `uio:0000:01:00.0?unsafe=1`, `…?unsafe=1#2` | the same without an IOMMU, bound to uio_pci_generic: the controller reaches all memory of the machine, which has to be said |
 /// | `/dev/ng0n1` | a namespace of a controller that the kernel drives, by commands of our own |
 /// | `file.img`, `/dev/nvme0n1`, `./null` | anything else: a file or block device of the host |
 ///
@@ -48,6 +49,8 @@ pub enum Target {
         address: PciAddress,
         /// The namespace, if one was named.
         nsid: Option<u32>,
+        /// The driver of the kernel that gives it to this process.
+        by: PciDriver,
     },
     /// A file or block device of the host, or the character device of a namespace.
     File(PathBuf),
@@ -55,6 +58,9 @@ pub enum Target {
 
 /// What a real controller is addressed by.
 const VFIO: &str = "vfio:";
+/// The same without an IOMMU, and what says that it is meant.
+const UIO: &str = "uio:";
+const UNSAFE: &str = "unsafe=1";
 /// What a served drive is addressed by.
 const SERVED: &str = "sluice://";
 /// Bytes of the null device's sectors.
@@ -91,15 +97,37 @@ impl FromStr for Target {
             let why = "the size of the null device is in whole sectors of 512 bytes: \"null:64G\"";
             return Ok(Target::Null { bytes: Some(bytes.ok_or_else(|| wrong(why))?) });
         }
-        if let Some(rest) = text.strip_prefix(VFIO) {
-            let (address, namespace) = fragment(rest);
+        let controller = |rest: &str, by| {
+            let (place, namespace) = fragment(rest);
+            let (address, options) = match place.split_once('?') {
+                Some((address, options)) => (address, Some(options)),
+                None => (place, None),
+            };
             let address = address.parse().map_err(|_| {
                 wrong("a controller is named by its PCI address: \"vfio:0000:01:00.0\"")
             })?;
+            match (by, options) {
+                (PciDriver::VfioPci, None) | (PciDriver::UioPciGeneric, Some(UNSAFE)) => {}
+                (PciDriver::VfioPci, Some(_)) => {
+                    return Err(wrong("a controller behind an IOMMU has no options after `?`"));
+                }
+                (PciDriver::UioPciGeneric, _) => {
+                    return Err(wrong(
+                        "without an IOMMU a controller reaches all memory of the machine, also what it \
+                         was never given: whoever wants that says \"uio:0000:01:00.0?unsafe=1\"",
+                    ));
+                }
+            }
             let number = |text: &str| text.parse().ok().filter(|n| (1..u32::MAX).contains(n));
             let why = "a namespace is a number from 1 on: \"vfio:0000:01:00.0#1\"";
             let nsid = namespace.map(|n| number(n).ok_or_else(|| wrong(why))).transpose()?;
-            return Ok(Target::Controller { address, nsid });
+            Ok(Target::Controller { address, nsid, by })
+        };
+        if let Some(rest) = text.strip_prefix(VFIO) {
+            return controller(rest, PciDriver::VfioPci);
+        }
+        if let Some(rest) = text.strip_prefix(UIO) {
+            return controller(rest, PciDriver::UioPciGeneric);
         }
         if let Some(rest) = text.strip_prefix(SERVED) {
             let (socket, partition) = fragment(rest);
@@ -132,8 +160,12 @@ impl fmt::Display for Target {
             Target::Null { bytes: None } => return f.write_str("null"),
             Target::Null { bytes: Some(bytes) } => return write!(f, "null:{bytes}"),
             Target::File(path) => return write!(f, "{}", path.display()),
-            Target::Controller { address, nsid } => {
-                (format!("{VFIO}{address}"), &nsid.map(|n| n.to_string()))
+            Target::Controller { address, nsid, by } => {
+                let place = match by {
+                    PciDriver::VfioPci => format!("{VFIO}{address}"),
+                    PciDriver::UioPciGeneric => format!("{UIO}{address}?{UNSAFE}"),
+                };
+                (place, &nsid.map(|n| n.to_string()))
             }
             Target::Scenario { file, drive } => (file.display().to_string(), drive),
             Target::Served { socket, partition } => {
@@ -162,7 +194,8 @@ mod tests {
             partition: partition.map(str::to_owned),
         };
         let controller =
-            |nsid| Target::Controller { address: "0000:01:00.0".parse().unwrap(), nsid };
+            |nsid, by| Target::Controller { address: "0000:01:00.0".parse().unwrap(), nsid, by };
+        let (vfio, uio) = (PciDriver::VfioPci, PciDriver::UioPciGeneric);
         for (words, target) in [
             ("null", Target::Null { bytes: None }),
             ("null:512", Target::Null { bytes: Some(512) }),
@@ -173,8 +206,10 @@ mod tests {
             ("a#b.toml#c", scenario("a#b.toml", Some("c"))),
             ("sluice:///run/x.sock", served(None)),
             ("sluice:///run/x.sock#log", served(Some("log"))),
-            ("vfio:0000:01:00.0", controller(None)),
-            ("vfio:0000:01:00.0#2", controller(Some(2))),
+            ("vfio:0000:01:00.0", controller(None, vfio)),
+            ("vfio:0000:01:00.0#2", controller(Some(2), vfio)),
+            ("uio:0000:01:00.0?unsafe=1", controller(None, uio)),
+            ("uio:0000:01:00.0?unsafe=1#2", controller(Some(2), uio)),
             ("file.img", Target::File("file.img".into())),
             ("file.img#1", Target::File("file.img#1".into())),
             ("/dev/loop0", Target::File("/dev/loop0".into())),
@@ -211,6 +246,15 @@ mod tests {
             ("vfio:0000:01:00.0#", "from 1 on"),
             ("vfio:0000:01:00.0#0", "from 1 on"),
             ("vfio:0000:01:00.0#4294967295", "from 1 on"),
+            ("vfio:0000:01:00.0?unsafe=1", "no options"),
+            ("uio:", "PCI address"),
+            ("uio:0000:01:00.0", "all memory of the machine"),
+            ("uio:0000:01:00.0#1", "uio:0000:01:00.0?unsafe=1"),
+            ("uio:0000:01:00.0?unsafe=0", "uio:0000:01:00.0?unsafe=1"),
+            ("uio:0000:01:00.0?unsafe=1&x=2", "uio:0000:01:00.0?unsafe=1"),
+            ("uio:0000:01:00.0?", "uio:0000:01:00.0?unsafe=1"),
+            ("uio:0000:01:00.0#1?unsafe=1", "all memory of the machine"),
+            ("uio:0000:01:00.0?unsafe=1#0", "from 1 on"),
         ] {
             let error = words.parse::<Target>().unwrap_err();
             assert!(error.is_usage(), "{words}");

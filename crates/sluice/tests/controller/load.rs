@@ -43,6 +43,16 @@ pub(crate) trait Place {
     fn pump(&mut self) -> Nanos;
 }
 
+/// Memory of a slot: every other one is memory that a controller without an IOMMU does not reach.
+fn slot_memory(memory: &AddressSpace, slot: usize) -> (Arc<Region>, Iova) {
+    if !memory.is_by_pages() || slot.is_multiple_of(2) {
+        return memory.provide(SLOT_BYTES).unwrap();
+    }
+    let region = Region::anonymous(SLOT_BYTES).unwrap();
+    let at = memory.register(&region).unwrap();
+    (region, at)
+}
+
 /// What there is to know of a [`Place`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
@@ -112,8 +122,8 @@ impl<P: Place> Load<P> {
         let facts = place.facts();
         let queues = (0..queues).map(|_| place.queue(depth)).collect();
         let memory = place.memory();
-        let slot = |_| {
-            let (region, at) = memory.provide(SLOT_BYTES).unwrap();
+        let slot = |slot| {
+            let (region, at) = slot_memory(&memory, slot);
             (region, at, None)
         };
         let slots = (0..SLOTS).map(slot).collect();

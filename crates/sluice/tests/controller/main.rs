@@ -1,6 +1,6 @@
 //! One suite of tests for whatever speaks NVMe at the other end of a port: an emulated drive in
-//! virtual time (`cargo test`), and a real controller by way of VFIO (`make test-guest`, which runs
-//! the ignored tests in a guest with QEMU's controller; `SLUICE_CONTROLLER` has its address).
+//! virtual time (`cargo test`), and a real controller by way of VFIO or of UIO (`make test-guest`, which runs
+//! the ignored tests in guests with QEMU's controller; `SLUICE_CONTROLLER` says how it is opened).
 
 mod guest;
 mod load;

@@ -8,11 +8,14 @@ use drive::{
     ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
     Transfers, WriteBuffer,
 };
-use driver::pci::{self, ControllerKeeper, PciSystem};
+use driver::pci::{
+    self, ControllerKeeper, OpenedController, PciAddress, PciDriver, PciError, PciSystem,
+};
 use driver::{AttachOptions, Controller, DriveInfo, EmulatedQueue};
 use ftl::FtlConfig;
 use media::{Cell, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use ring::AddressSpace;
+use sluice::open::Target;
 
 use crate::load::{Facts, Place};
 
@@ -102,6 +105,30 @@ fn config(sector_bytes: u32) -> DriveConfig {
     }
 }
 
+/// How the controller is named that `SLUICE_CONTROLLER` has: `vfio:ADDRESS` or `uio:ADDRESS?unsafe=1`.
+pub(crate) fn target() -> String {
+    std::env::var("SLUICE_CONTROLLER").expect("SLUICE_CONTROLLER names a controller")
+}
+
+/// Its address, and who gives it to this process.
+pub(crate) fn named() -> (PciAddress, PciDriver) {
+    match target().parse() {
+        Ok(Target::Controller { address, by, .. }) => (address, by),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Opens it.
+pub(crate) fn open_real(options: AttachOptions) -> Result<OpenedController, PciError> {
+    let system = PciSystem::default();
+    match named() {
+        (address, PciDriver::VfioPci) => pci::open_controller(&system, address, options),
+        (address, PciDriver::UioPciGeneric) => {
+            pci::open_controller_without_iommu(&system, address, options)
+        }
+    }
+}
+
 impl Rig {
     /// A drive of this process, in virtual time.
     pub(crate) fn emulated(sector_bytes: u32, options: AttachOptions) -> Rig {
@@ -113,11 +140,9 @@ impl Rig {
         Rig::new(controller, world, None)
     }
 
-    /// The controller whose address is in `SLUICE_CONTROLLER`.
+    /// The controller that `SLUICE_CONTROLLER` names.
     pub(crate) fn real(options: AttachOptions) -> Rig {
-        let address = std::env::var("SLUICE_CONTROLLER").expect("SLUICE_CONTROLLER has an address");
-        let address = address.parse().unwrap();
-        let opened = pci::open_controller(&PciSystem::default(), address, options).unwrap();
+        let opened = open_real(options).unwrap();
         Rig::new(opened.controller, World::Real(RealClock::start()), Some(opened.keeper))
     }
 
@@ -127,9 +152,10 @@ impl Rig {
         Rig { controller, info, port, world, _keeper: keeper }
     }
 
-    /// A queue of its own interrupt vector.
+    /// A queue of its own interrupt vector, where there are any.
     pub(crate) fn queue(&mut self, depth: u16) -> Result<EmulatedQueue, driver::EmulatedError> {
-        let vector = self.controller.lock().unwrap().next_queue();
+        let next = self.controller.lock().unwrap().next_queue();
+        let vector = next.filter(|_| self.port.has_interrupts());
         let world = &mut self.world;
         EmulatedQueue::open(&self.controller, depth, vector, &mut || world.admin_pump())
     }

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::Waker;
-use ring::{Bus, BusWindow, Iova, Region};
+use ring::{Bus, BusWindow, Iova, Reach, Region};
 use rustix::event::EventfdFlags;
 
-use super::{PciAddress, PciError, PciSystem};
+use super::command::{BUS_MASTER, COMMAND, INTX_DISABLED, MEMORY_SPACE};
+use super::{PciAddress, PciDriver, PciError, PciSystem};
 
 /// Regions of a PCI function: base address register 0, and its configuration space.
 const BAR0: u32 = 0;
@@ -28,12 +29,6 @@ const MSIX: u32 = 2;
 /// What the kernel tells of beside: that the bus has reported an error, and that it wants the function
 /// back, because it is unplugged or taken from its driver.
 const NOTICES: [u32; 2] = [3, 4];
-
-/// The command register of configuration space (PCI section 7.5.1.1.3).
-const COMMAND: u64 = 4;
-const MEMORY_SPACE: u16 = 1 << 1;
-const BUS_MASTER: u16 = 1 << 2;
-const INTX_DISABLED: u16 = 1 << 10;
 
 /// What a type 1 IOMMU translates at least, where the kernel does not say: 39 bits, without the
 /// range of interrupts below 4 GiB.
@@ -66,8 +61,9 @@ impl VfioFunction {
     ) -> Result<VfioFunction, PciError> {
         let slot = system.controller(address)?;
         let group = slot.group.ok_or(PciError::NoIommu { address })?;
-        if !slot.is_bound() {
-            return Err(PciError::NotBound { address, driver: slot.driver });
+        let wanted = PciDriver::VfioPci;
+        if slot.bound_to() != Some(wanted) {
+            return Err(PciError::NotBound { address, driver: slot.driver, wanted });
         }
         let failed = |what: &str| {
             let what = what.to_owned();
@@ -171,9 +167,10 @@ impl VfioFunction {
 }
 
 impl Bus for VfioFunction {
-    fn map(&self, at: Iova, region: &Region) -> io::Result<()> {
+    fn map(&self, at: Iova, region: &Region) -> io::Result<Reach> {
         let (memory, bytes) = region.whole_pages();
-        call::map(self.container.as_fd(), at.0, memory, bytes)
+        call::map(self.container.as_fd(), at.0, memory, bytes)?;
+        Ok(Reach::Mapped)
     }
 
     fn vectors(&self) -> u16 {

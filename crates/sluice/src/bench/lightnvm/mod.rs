@@ -19,6 +19,8 @@
 //! | [`recovery`] | what recovery after a power cut reads, against the drive's size (4.2.2) | virtual |
 //! | [`errors`] | what is lost to programs, erases, reads and dies that fail (section 4.2.3) | virtual |
 //! | [`overhead`] | what pblk adds to a request (section 5, CPU utilization) | real |
+//! | [`on_device`] | the same on a device of this machine (`--device`) | real |
+//! | [`through`] | vector commands carried out on a block device | |
 //! | [`shards`] | one and two threads on one sharded device (section 4.2.1) | real |
 //! | [`work`] | 4 KB random overwrites with garbage collection, drive and host | real |
 
@@ -29,11 +31,13 @@ pub mod drive;
 pub mod errors;
 pub mod limiter;
 pub mod mixed;
+pub mod on_device;
 pub mod overhead;
 pub mod predictable;
 pub mod recovery;
 pub mod shards;
 pub mod steady;
+pub mod through;
 pub mod work;
 
 use super::{BenchError, Effort, Group, Sink};

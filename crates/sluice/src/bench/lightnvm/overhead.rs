@@ -63,7 +63,11 @@ fn geometry() -> Geometry {
 }
 
 pub(super) fn info() -> Result<DriveInfo, BenchError> {
-    let geometry = geometry();
+    info_of(geometry())
+}
+
+/// A drive of that geometry.
+pub(super) fn info_of(geometry: Geometry) -> Result<DriveInfo, BenchError> {
     let format = PpaFormat::of(&geometry).map_err(setup)?;
     let timing = MediaTiming::default();
     Ok(DriveInfo {

@@ -1,0 +1,72 @@
+//! [`PciDriver`]: drivers of the kernel that give functions to processes.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A driver that gives functions to processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PciDriver {
+    /// `vfio-pci`: behind an IOMMU, with interrupts.
+    #[default]
+    VfioPci,
+    /// `uio_pci_generic`: without an IOMMU, and without interrupts. Unsafe: the controller reaches all
+    /// of the machine's memory.
+    UioPciGeneric,
+}
+
+/// Text that names none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{text}\" is no driver that gives controllers to processes: vfio-pci, or uio_pci_generic where \
+         there is no IOMMU"
+)]
+pub struct NotADriver {
+    /// The text.
+    pub text: String,
+}
+
+impl PciDriver {
+    /// All of them.
+    pub const ALL: [PciDriver; 2] = [PciDriver::VfioPci, PciDriver::UioPciGeneric];
+
+    /// As the kernel calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PciDriver::VfioPci => "vfio-pci",
+            PciDriver::UioPciGeneric => "uio_pci_generic",
+        }
+    }
+
+    /// The one that the kernel calls so.
+    pub fn named(name: &str) -> Option<PciDriver> {
+        PciDriver::ALL.into_iter().find(|driver| driver.name() == name)
+    }
+}
+
+impl fmt::Display for PciDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for PciDriver {
+    type Err = NotADriver;
+
+    fn from_str(text: &str) -> Result<PciDriver, NotADriver> {
+        PciDriver::named(text).ok_or_else(|| NotADriver { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_are_named_as_the_kernel_names_them() {
+        for driver in PciDriver::ALL {
+            assert_eq!(driver.to_string().parse(), Ok(driver));
+        }
+        let wrong = "uio-pci-generic".parse::<PciDriver>().unwrap_err().to_string();
+        assert!(wrong.contains("uio_pci_generic") && wrong.contains("vfio-pci"), "{wrong}");
+    }
+}

@@ -1,0 +1,138 @@
+//! [`Frames`]: where pages of this process are in physical memory (Linux
+//! `Documentation/admin-guide/mm/pagemap.rst`).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use ring::{PAGE, Region};
+
+use super::super::PciSystem;
+
+/// Bytes of an entry of the page map.
+const ENTRY: u64 = 8;
+/// The page is in memory.
+const PRESENT: u64 = 1 << 63;
+/// It is swapped out: the number is no frame's.
+const SWAPPED: u64 = 1 << 62;
+/// The number of its frame.
+const FRAME: u64 = (1 << 55) - 1;
+
+/// Why a page's place is not known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FrameError {
+    /// The page map cannot be opened or read.
+    #[error("{0}")]
+    Map(#[from] io::Error),
+    /// The page map says nothing to this process.
+    #[error("it hides physical addresses: that takes CAP_SYS_ADMIN, run as root")]
+    Hidden,
+    /// The page is not there.
+    #[error("it says that a page is not in memory, although it was locked")]
+    Absent,
+    /// The huge page is none.
+    #[error("it says that a huge page is in several pieces")]
+    Pieces,
+}
+
+/// The page map of this process.
+#[derive(Debug)]
+pub(super) struct Frames {
+    map: File,
+}
+
+/// The physical address of a page, by its entry of the page map.
+fn address(entry: u64) -> Result<u64, FrameError> {
+    match (entry & PRESENT != 0 && entry & SWAPPED == 0, entry & FRAME) {
+        (false, _) => Err(FrameError::Absent),
+        (true, 0) => Err(FrameError::Hidden),
+        (true, frame) => Ok(frame * PAGE as u64),
+    }
+}
+
+impl Frames {
+    /// Opens the page map.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn open(system: &PciSystem) -> io::Result<Frames> {
+        Ok(Frames { map: File::open(system.proc.join("self/pagemap"))? })
+    }
+
+    fn of(&self, pointer: *mut u8) -> Result<u64, FrameError> {
+        let mut entry = [0; ENTRY as usize];
+        let page = (pointer.addr() / PAGE) as u64;
+        self.map.read_exact_at(&mut entry, page * ENTRY)?;
+        address(u64::from_ne_bytes(entry))
+    }
+
+    /// The physical addresses of a region's huge pages, in order.
+    ///
+    /// # Errors
+    /// [`FrameError`]; also for pages that are not huge after all.
+    pub(super) fn of_huge(&self, region: &Region) -> Result<Vec<u64>, FrameError> {
+        let huge = |offset: usize| {
+            let first = self.of(region.pointer(offset, 1))?;
+            // Its first and its last small page: it is one piece, at its own size.
+            let last = self.of(region.pointer(offset + Region::HUGE - PAGE, 1))?;
+            let whole = first.is_multiple_of(Region::HUGE as u64);
+            match whole && last == first + (Region::HUGE - PAGE) as u64 {
+                true => Ok(first),
+                false => Err(FrameError::Pieces),
+            }
+        };
+        (0..region.len()).step_by(Region::HUGE).map(huge).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_as_the_kernel_writes_them() {
+        assert_eq!(address(PRESENT | 0x1234).unwrap(), 0x1234 << 12);
+        // Flags beside the number: soft dirty, exclusively mapped, of a file.
+        assert_eq!(address(PRESENT | 1 << 55 | 1 << 56 | 1 << 61 | 0x200).unwrap(), 0x20_0000);
+        assert!(matches!(address(0), Err(FrameError::Absent)));
+        assert!(matches!(address(SWAPPED | 7), Err(FrameError::Absent)));
+        let hidden = address(PRESENT).unwrap_err();
+        assert!(hidden.to_string().contains("CAP_SYS_ADMIN"), "{hidden}");
+    }
+
+    #[test]
+    fn pages_that_are_not_huge_are_told_from_those_that_are() {
+        let frames = Frames::open(&PciSystem::default()).unwrap();
+        // Pages of their own kind are told apart wherever physical addresses can be seen.
+        let small = Region::anonymous(2 * Region::HUGE).unwrap();
+        let untouched = frames.of_huge(&small).unwrap_err();
+        assert!(matches!(untouched, FrameError::Absent), "{untouched}");
+        let Ok(huge) = Region::huge(2) else {
+            println!("no huge pages here: /proc/sys/vm/nr_hugepages");
+            return;
+        };
+        match frames.of_huge(&huge) {
+            Ok(found) => {
+                assert_eq!(found.len(), 2);
+                assert!(found.iter().all(|at| at.is_multiple_of(Region::HUGE as u64)));
+                assert_ne!(found[0], found[1]);
+                // They do not move.
+                assert_eq!(frames.of_huge(&huge).unwrap(), found);
+            }
+            Err(error) => assert!(matches!(error, FrameError::Hidden), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_page_map_that_ends_early_is_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        let proc = root.path().join("proc");
+        let system = PciSystem { proc: proc.clone(), ..PciSystem::default() };
+        assert!(Frames::open(&system).is_err());
+        std::fs::create_dir_all(proc.join("self")).unwrap();
+        std::fs::write(proc.join("self/pagemap"), [0; 12]).unwrap();
+        let frames = Frames::open(&system).unwrap();
+        let region = Region::anonymous(Region::HUGE).unwrap();
+        assert!(matches!(frames.of_huge(&region), Err(FrameError::Map(_))));
+    }
+}

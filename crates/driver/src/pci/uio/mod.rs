@@ -1,0 +1,296 @@
+//! [`UioFunction`]: a PCI function that is this process's without an IOMMU before it (Linux
+//! `Documentation/driver-api/uio-howto.rst`, `uio_pci_generic`).
+//!
+//! **Unsafe.** Nothing keeps the controller to the memory that it was given: what a command names is
+//! written to, and a controller that fails, or whose driver does, may write anywhere. When the process is
+//! killed its huge pages go back to the system, and the kernel takes the bus from the function when
+//! its file is closed: in between the controller may write to what is somebody else's. Hence a way of
+//! its own to open it, which says so, and only where there is no IOMMU.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `frame` | where pages are in physical memory |
+//! | `memory` | huge pages, cut into regions |
+//!
+//! Registers are the function's `resource0`, its configuration space is `config`. What the generic driver has
+//! of interrupts is the function's one line, level-triggered, masked by the kernel each time it is
+//! raised: it stays raised until completions have been given back to the controller, which queues do
+//! with their next doorbell. It is left masked, and completions are looked for.
+
+mod frame;
+mod memory;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clock::Waker;
+use nvme::register::{CAP, CC, CSTS};
+use nvme::{Capabilities, ControllerStatus};
+use ring::{Bus, BusWindow, Iova, Reach, Region};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use self::frame::{FrameError, Frames};
+use self::memory::{HugeError, HugeMemory};
+use super::command::{BUS_MASTER, COMMAND, INTX_DISABLED, MEMORY_SPACE};
+use super::{PciAddress, PciDriver, PciError, PciSystem};
+
+/// Addresses of registrations: they are of this process alone, no command carries them.
+const WINDOW: (u64, u64) = (1 << 32, (1 << 47) - 1);
+
+/// What to do when there are too few huge pages.
+pub(super) const ADVICE: &str =
+    " (huge pages of 2 MiB: raise /proc/sys/vm/nr_hugepages, and `ulimit -l`)";
+
+/// An open function without an IOMMU.
+#[derive(Debug)]
+pub struct UioFunction {
+    address: PciAddress,
+    registers: Arc<Region>,
+    config: File,
+    /// The kernel takes the bus from the function when it is closed.
+    _uio: File,
+    memory: HugeMemory,
+    window: BusWindow,
+}
+
+impl UioFunction {
+    /// Opens the NVMe controller at `address`, stops it, and lets it reach memory: all of the
+    /// machine's.
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn open(system: &PciSystem, address: PciAddress) -> Result<UioFunction, PciError> {
+        let slot = system.controller(address)?;
+        if let Some(group) = slot.group {
+            return Err(PciError::HasIommu { address, group });
+        }
+        if slot.bound_to() != Some(PciDriver::UioPciGeneric) {
+            let wanted = PciDriver::UioPciGeneric;
+            return Err(PciError::NotBound { address, driver: slot.driver, wanted });
+        }
+        let failed = |what: String| move |source| PciError::Io { address, what, source };
+        let open = |path: std::path::PathBuf| {
+            OpenOptions::new().read(true).write(true).open(&path).map_err(|e| match e.kind() {
+                ErrorKind::PermissionDenied => PciError::Permission { path },
+                _ => failed(format!("opening {}", path.display()))(e),
+            })
+        };
+        let name = system.uio_name(address).ok_or(PciError::NoUio)?;
+        let uio_path = system.dev.join(&name);
+        let uio = open(uio_path)?;
+        // The kernel lets any number of processes have it.
+        match rustix::fs::flock(&uio, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let users = system.openers_of_uio(&name);
+                return Err(PciError::InUse { address, users });
+            }
+            Err(error) => return Err(failed(format!("locking /dev/{name}"))(error.into())),
+        }
+        let folder = system.folder(address);
+        let config = open(folder.join("config"))?;
+        let resource = open(folder.join("resource0"))?;
+        let bytes = resource.metadata().map_or(0, |found| found.len() as usize);
+        let unfit = |what| PciError::Unfit { address, what };
+        if bytes <= ring::PAGE {
+            return Err(unfit("has no registers that can be mapped"));
+        }
+        let registers =
+            Region::device(&resource, 0, bytes).map_err(failed("mapping its registers".into()))?;
+        let frames = Frames::open(system).map_err(failed("opening /proc/self/pagemap".into()))?;
+        let memory = HugeMemory::new(frames).map_err(|error| match error {
+            HugeError::Pages(source) => PciError::NoHugePages { source },
+            HugeError::Frames(FrameError::Map(source)) => {
+                failed("reading /proc/self/pagemap".into())(source)
+            }
+            HugeError::Frames(error) => PciError::NoFrames { why: error.to_string() },
+        })?;
+        let window = BusWindow::largest(&[WINDOW]).ok_or_else(|| unfit("reaches no memory"))?;
+        let function = UioFunction { address, registers, config, _uio: uio, memory, window };
+        // Whoever had it before may have left it running, with memory that is somebody else's now.
+        let masters = |on| function.set_command(on).map_err(failed("writing to its config".into()));
+        masters(false)?;
+        // Not every function can be reset; its registers stop it in any case.
+        let _ = std::fs::write(folder.join("reset"), "1");
+        masters(false)?;
+        function.stop()?;
+        masters(true)?;
+        Ok(function)
+    }
+
+    /// Sets the command register: registers can be reached, the line of interrupts is masked, and memory can
+    /// be reached if `masters`.
+    fn set_command(&self, masters: bool) -> io::Result<()> {
+        let mut word = [0; 2];
+        self.config.read_exact_at(&mut word, COMMAND)?;
+        let mut command = u16::from_le_bytes(word) | MEMORY_SPACE | INTX_DISABLED;
+        command = if masters { command | BUS_MASTER } else { command & !BUS_MASTER };
+        self.config.write_all_at(&command.to_le_bytes(), COMMAND)?;
+        self.config.read_exact_at(&mut word, COMMAND)?;
+        // A function that is gone reads as ones, one that was not written to as before.
+        let set = u16::from_le_bytes(word);
+        match set == u16::MAX || set & BUS_MASTER != command & BUS_MASTER {
+            true => Err(io::Error::other("it did not take what was written")),
+            false => Ok(()),
+        }
+    }
+
+    /// Stops the controller and waits until it has: it reaches no memory yet, and forgets its queues.
+    fn stop(&self) -> Result<(), PciError> {
+        let unfit = |what| PciError::Unfit { address: self.address, what };
+        let read = |offset| self.registers.half_word(offset).load(Ordering::Acquire);
+        let low = u64::from(read(CAP));
+        let capabilities = Capabilities::from_value(low | u64::from(read(CAP + 4)) << 32);
+        let patience = 500 * u64::from(capabilities.timeout_500ms).max(1);
+        self.registers.half_word(CC).store(0, Ordering::Release);
+        let begun = Instant::now();
+        loop {
+            match ControllerStatus::from_value(read(CSTS)) {
+                None => return Err(unfit("is gone from the bus")),
+                Some(status) if !status.ready => return Ok(()),
+                Some(_) if begun.elapsed() > Duration::from_millis(patience) => {
+                    return Err(unfit("does not stop, and might write to what is not its own"));
+                }
+                Some(_) => super::pump(),
+            }
+        }
+    }
+
+    /// Its registers: what base address register 0 is of.
+    pub fn registers(&self) -> Arc<Region> {
+        self.registers.clone()
+    }
+
+    /// The addresses that registrations have.
+    pub fn window(&self) -> BusWindow {
+        self.window
+    }
+
+    /// Bytes of huge pages that it has.
+    pub fn huge_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+}
+
+impl Drop for UioFunction {
+    /// Before the memory goes: whether it was told to stop or not, it reaches none from now on.
+    fn drop(&mut self) {
+        let _ = self.set_command(false);
+    }
+}
+
+impl Bus for UioFunction {
+    fn map(&self, _: Iova, region: &Region) -> io::Result<Reach> {
+        Ok(self.memory.reach(region))
+    }
+
+    fn is_by_pages(&self) -> bool {
+        true
+    }
+
+    fn provide(&self, len: usize) -> io::Result<Arc<Region>> {
+        self.memory.provide(len).map_err(|error| match error {
+            HugeError::Pages(error) => error,
+            error => io::Error::other(error),
+        })
+    }
+
+    fn advice(&self) -> &'static str {
+        ADVICE
+    }
+
+    fn vectors(&self) -> u16 {
+        0
+    }
+
+    fn connect(&self, _: u16, _: &Waker) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::super::system::tests::sample;
+    use super::*;
+
+    /// The sample's controller without an IOMMU, with the generic driver.
+    fn bound(root: &Path) -> (PciSystem, std::path::PathBuf) {
+        let system = sample(root);
+        let folder = system.sys.join("bus/pci/devices/0000:04:00.0");
+        let driver = system.sys.join("bus/pci/drivers/uio_pci_generic");
+        fs::create_dir_all(&driver).unwrap();
+        symlink(&driver, folder.join("driver")).unwrap();
+        (system, folder)
+    }
+
+    fn open(system: &PciSystem, address: &str) -> PciError {
+        UioFunction::open(system, address.parse().unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_why() {
+        let root = tempfile::tempdir().unwrap();
+        let (system, folder) = bound(root.path());
+        let iommu = open(&system, "02:00.0");
+        assert!(matches!(iommu, PciError::HasIommu { group: 8, .. }), "{iommu}");
+        assert!(iommu.to_string().contains("vfio:0000:02:00.0"), "{iommu}");
+        assert!(matches!(open(&system, "03:00.0"), PciError::NotNvme { .. }));
+        assert!(matches!(open(&system, "05:00.0"), PciError::NoSuchFunction { .. }));
+        // Bound, but the driver has made nothing of it.
+        let module = open(&system, "04:00.0");
+        assert!(module.to_string().contains("modprobe uio_pci_generic"), "{module}");
+        fs::create_dir_all(folder.join("uio/uio3")).unwrap();
+        let missing = open(&system, "04:00.0");
+        assert!(missing.to_string().contains("uio3"), "{missing}");
+        fs::write(system.dev.join("uio3"), "").unwrap();
+        fs::write(folder.join("config"), [0; 64]).unwrap();
+        fs::write(folder.join("resource0"), "").unwrap();
+        let registers = open(&system, "04:00.0");
+        assert!(registers.to_string().contains("no registers"), "{registers}");
+        // Two processes at a time.
+        let held = File::open(system.dev.join("uio3")).unwrap();
+        rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let busy = open(&system, "04:00.0");
+        assert!(matches!(busy, PciError::InUse { .. }) && busy.is_usage(), "{busy}");
+        drop(held);
+        fs::remove_file(folder.join("driver")).unwrap();
+        let unbound = open(&system, "04:00.0").to_string();
+        assert!(unbound.contains("--driver uio_pci_generic"), "{unbound}");
+    }
+
+    #[test]
+    fn without_huge_pages_or_their_places_it_is_not_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let (system, folder) = bound(root.path());
+        fs::create_dir_all(folder.join("uio/uio0")).unwrap();
+        fs::write(system.dev.join("uio0"), "").unwrap();
+        fs::write(folder.join("config"), [0; 64]).unwrap();
+        fs::write(folder.join("resource0"), vec![0; 0x2000]).unwrap();
+        let map = open(&system, "04:00.0");
+        assert!(map.to_string().contains("/proc/self/pagemap"), "{map}");
+        fs::create_dir_all(system.proc.join("self")).unwrap();
+        // Sparse, as large as all addresses need it: each entry is zero.
+        let pagemap = File::create(system.proc.join("self/pagemap")).unwrap();
+        let error = match pagemap.set_len(1 << 39) {
+            Ok(()) => open(&system, "04:00.0"),
+            // No file system for files of that size.
+            Err(_) => return,
+        };
+        match Region::huge(1) {
+            Ok(_) => assert!(matches!(error, PciError::NoFrames { .. }), "{error}"),
+            Err(_) => {
+                assert!(error.to_string().contains("/proc/sys/vm/nr_hugepages"), "{error}");
+            }
+        }
+        assert_eq!(fs::read(folder.join("config")).unwrap(), [0; 64], "it reaches no memory");
+    }
+}
