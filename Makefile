@@ -7,6 +7,8 @@ CARGO ?= cargo
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools
+# Tests that need a controller; `make test-guest` has one.
+IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 
 .PHONY: help demo install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs
@@ -43,7 +45,7 @@ test: test-packages ## install what the tests need, and run them
 	$(CARGO) test --workspace
 
 test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, and 15,000 of the translation layer (hours)
-	$(CARGO) test --workspace --profile long -- --include-ignored
+	$(CARGO) test --workspace --profile long -- --include-ignored $(addprefix --skip ,$(IN_GUEST))
 	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --profile long --package sluice-ftl --test oracle
 
 test-fio: test-packages ## fio on the library, through the engine built for it
