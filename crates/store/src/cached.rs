@@ -86,8 +86,27 @@ impl Core {
         self.frames.dirty += 1;
     }
 
-    /// A block that a request is to change; `whole` if nothing of what it holds stays.
+    /// A block that a request is to change; `whole` if nothing of what it holds stays. One that has room of its own
+    /// gives some of it to everybody, and takes what it needs as everybody does.
     pub(crate) fn block_for_change(
+        &mut self,
+        active: &mut Active,
+        ino: Ino,
+        block: u32,
+        whole: bool,
+    ) -> Result<Found, Error> {
+        let own = active.room.min(1);
+        self.space.unreserve(own);
+        active.room -= own;
+        let found = self.find_for_change(active, ino, block, whole);
+        if own > 0 && !matches!(found, Ok(Found::There(_))) {
+            // Nobody took it meanwhile.
+            active.room += u64::from(self.space.reserve(own));
+        }
+        found
+    }
+
+    fn find_for_change(
         &mut self,
         active: &mut Active,
         ino: Ino,
@@ -211,7 +230,7 @@ impl Core {
     /// the new size is recorded. `false` while that waits.
     pub(crate) fn zero_tail(&mut self, active: &mut Active, ino: Ino) -> Result<bool, Error> {
         let node = self.tree.get(ino)?;
-        if node.size.is_multiple_of(BLOCK as u64) {
+        if active.zeroed > 0 || node.size.is_multiple_of(BLOCK as u64) {
             return Ok(true);
         }
         let block = (node.size / BLOCK as u64) as u32;
@@ -223,6 +242,7 @@ impl Core {
         match self.block_for_change(active, ino, block, false)? {
             Found::There(frame) => {
                 self.dirtied(ino, block, frame, Span(end, BLOCK));
+                active.zeroed = 1;
                 Ok(true)
             }
             Found::Wait => Ok(false),

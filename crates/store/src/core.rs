@@ -103,6 +103,11 @@ pub(crate) struct Active {
     pub(crate) loads: Option<u32>,
     /// What went wrong with a transfer for it.
     pub(crate) failed: Option<Status>,
+    /// Blocks that are reserved for it.
+    pub(crate) room: u64,
+    /// Parts of blocks that it has made zeros: each once, because it is the file's writer. While it waits for room
+    /// the block may be in place, and has to be if the room is to come from there.
+    pub(crate) zeroed: usize,
 }
 
 /// How a step of a request ended: it waits, or is done.
@@ -244,12 +249,13 @@ impl Core {
         })
     }
 
-    /// Takes a request; `false` if there are too many.
-    pub(crate) fn submit(&mut self, request: &crate::Request) -> bool {
+    /// Takes a request, for which so many blocks are reserved; `false` if there are too many.
+    pub(crate) fn submit(&mut self, request: &crate::Request, room: u64) -> bool {
         let Some(slot) = self.free_slots.pop() else { return false };
         let crate::Request { id, op, time } = *request;
         let progress = Progress::Start;
-        let active = Active { id, op, time, progress, holds: None, loads: None, failed: None };
+        let (holds, loads, failed, zeroed) = (None, None, None, 0);
+        let active = Active { id, op, time, progress, holds, loads, failed, room, zeroed };
         self.slots[slot as usize] = Some(active);
         self.order.push_back(slot);
         self.moved = true;
@@ -289,6 +295,7 @@ impl Core {
             }
             self.doom(ino);
         }
+        self.space.unreserve(active.room);
         let stats = &mut self.stats;
         let bytes = match result {
             Ok(Outcome::Bytes { len, .. }) => len.into(),
@@ -393,10 +400,18 @@ impl Core {
         fits
     }
 
-    /// Whether metadata may grow by so many bytes; what is dirty may bring two extents each.
+    /// Whether metadata may grow by so many bytes; what is dirty or reserved may bring two extents each.
     pub(crate) fn has_metadata_room(&self, bytes: usize) -> bool {
-        let coming = (self.frames.dirty * 2 * EXTENT_BYTES + bytes) as u64;
-        self.tree.bytes() + coming <= self.superblock.layout.metadata_bytes()
+        let blocks = self.frames.dirty as u64 + self.space.reserved();
+        let coming = (blocks * (2 * EXTENT_BYTES) as u64).saturating_add(bytes as u64);
+        self.tree.bytes().saturating_add(coming) <= self.superblock.layout.metadata_bytes()
+    }
+
+    /// Whether so many blocks can be written, with what they may bring of metadata.
+    pub(crate) fn has_room(&self, blocks: u64) -> bool {
+        let bytes = usize::try_from(blocks).unwrap_or(usize::MAX).saturating_mul(2 * EXTENT_BYTES);
+        let writes = self.wedged.is_none() && !self.options.read_only && !self.closing;
+        writes && self.space.available() >= blocks && self.has_metadata_room(bytes)
     }
 
     /// Whether blocks will be free soon that are not yet.

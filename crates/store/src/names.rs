@@ -54,7 +54,7 @@ impl Core {
         StatFs {
             block_bytes: crate::BLOCK as u32,
             blocks: layout.data_blocks().into(),
-            free: self.space.available(),
+            free: self.space.available() + self.space.reserved(),
             inodes: self.tree.len() as u64,
             free_inodes: layout.metadata_bytes().saturating_sub(self.tree.bytes()) / each,
         }

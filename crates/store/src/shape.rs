@@ -107,12 +107,13 @@ impl Core {
         let end = offset.saturating_add(len).min(FILE_BYTES_MAX);
         let seen = end.min(size);
         let (first, last) = (block_behind(offset), (end / BLOCK as u64) as u32);
-        for (from, to) in ragged(offset, seen) {
+        for (from, to) in ragged(offset, seen).skip(active.zeroed) {
             let block = (from / BLOCK as u64) as u32;
             let begin = u64::from(block) * BLOCK as u64;
             if !self.zero_part(active, ino, block, (from - begin, to - begin))? {
                 return Ok(Step::Wait);
             }
+            active.zeroed += 1;
         }
         // The size's last block goes as a whole if everything of it that there is does.
         let last = if end >= size { last.max(block_behind(seen)) } else { last };

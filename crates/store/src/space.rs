@@ -1,4 +1,5 @@
-//! [`Space`]: which data blocks are free, and which of these are promised to buffered data.
+//! [`Space`]: which data blocks are free, and how many of these are promised to buffered data, or reserved for
+//! writes to come.
 //!
 //! Next fit with a stride: a file goes on behind its last block if that is free; otherwise the next place
 //! is a stride away from where the last file was placed, which leaves both room to grow. What fits nowhere
@@ -20,6 +21,7 @@ pub(crate) struct Space {
     sizes: BTreeSet<(u32, u32)>,
     free: u64,
     promised: u64,
+    reserved: u64,
     /// Where the next file is placed.
     next: u32,
 }
@@ -41,9 +43,29 @@ impl Space {
         space
     }
 
-    /// Free blocks that are not promised.
+    /// Free blocks that are neither promised nor reserved.
     pub(crate) fn available(&self) -> u64 {
-        self.free - self.promised
+        self.free - self.promised - self.reserved
+    }
+
+    /// Blocks that are reserved.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Reserves blocks; `false` if there are not as many.
+    #[must_use]
+    pub(crate) fn reserve(&mut self, blocks: u64) -> bool {
+        let enough = self.available() >= blocks;
+        if enough {
+            self.reserved += blocks;
+        }
+        enough
+    }
+
+    /// Blocks that were reserved are not.
+    pub(crate) fn unreserve(&mut self, blocks: u64) {
+        self.reserved -= blocks;
     }
 
     #[cfg(test)]

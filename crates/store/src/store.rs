@@ -44,13 +44,55 @@ impl<D: Device> Store<D> {
     /// # Errors
     /// [`Busy`]; the request was not taken.
     pub fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        self.submit_reserved(now, request, 0)
+    }
+
+    /// Takes a request for which so many blocks have been [reserved](Store::reserve): a write that touches no more
+    /// of them, the one that its file ended in included, does not end for lack of space. What it does not need is
+    /// everybody's when it has ended.
+    ///
+    /// # Errors
+    /// [`Busy`]; the request was not taken, and what is reserved still is.
+    ///
+    /// # Panics
+    /// Less is reserved.
+    pub fn submit_reserved(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        blocks: u64,
+    ) -> Result<(), Busy> {
+        assert!(blocks <= self.core.space.reserved(), "{blocks} blocks that were not reserved");
         self.core.now = now;
         if self.core.closing {
             let result = Err(Error::ReadOnly);
+            self.core.space.unreserve(blocks);
             self.core.done.push_back(Done { id: request.id, result });
             return Ok(());
         }
-        if self.core.submit(&request) { Ok(()) } else { Err(Busy) }
+        if self.core.submit(&request, blocks) { Ok(()) } else { Err(Busy) }
+    }
+
+    /// Whether there is room for so many blocks, with what they may bring of metadata, besides what is reserved.
+    /// A volume that is only read has none, nor has one whose journal cannot be written.
+    pub fn has_room(&self, blocks: u64) -> bool {
+        self.core.has_room(blocks)
+    }
+
+    /// Reserves blocks for writes to come; whether there was [room](Store::has_room). They are nobody else's, though
+    /// [`statfs`](Store::statfs) counts them as free.
+    pub fn reserve(&mut self, blocks: u64) -> bool {
+        self.core.has_room(blocks) && self.core.space.reserve(blocks)
+    }
+
+    /// Gives blocks back that were reserved and not submitted with a request.
+    ///
+    /// # Panics
+    /// Fewer are reserved.
+    pub fn unreserve(&mut self, blocks: u64) {
+        assert!(blocks <= self.core.space.reserved(), "{blocks} blocks that were not reserved");
+        self.core.space.unreserve(blocks);
+        self.core.moved = true;
     }
 
     /// Takes a request that has ended.
