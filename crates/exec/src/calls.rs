@@ -67,7 +67,11 @@ impl<D: Device> Service<D> {
             }
             CallOp::Map => return self.map(from, call),
             CallOp::Sync => {
-                let (ino, data_only) = (self.file(handle)?.ino, a != 0);
+                let file = self.files.get_mut(&handle).ok_or(no(Errno::BADF))?;
+                if let Some(error) = file.error.take() {
+                    return Err(error);
+                }
+                let (ino, data_only) = (file.ino, a != 0);
                 if self.is_written_by_mappings(ino) {
                     return Ok(self.sync_mapped(from, ino, data_only, (b, c)));
                 }
@@ -137,7 +141,7 @@ impl<D: Device> Service<D> {
         Ok(self.ask(from, asked, then))
     }
 
-    fn file(&self, handle: u64) -> Answered<&OpenFile> {
+    pub(crate) fn file(&self, handle: u64) -> Answered<&OpenFile> {
         self.files.get(&handle).ok_or(no(Errno::BADF))
     }
 
@@ -477,6 +481,6 @@ fn access(mode: u64, (uid, gid): (u64, u64)) -> Access {
     Access { mode: mode as u32 & 0o7777, uid: uid as u32, gid: gid as u32 }
 }
 
-fn offset(offset: u64) -> Answered<u64> {
+pub(crate) fn offset(offset: u64) -> Answered<u64> {
     if (offset as i64) < 0 { Err(no(Errno::INVAL)) } else { Ok(offset) }
 }

@@ -6,6 +6,7 @@ use store::{Error, Ino, Op, Outcome};
 
 use crate::Service;
 use crate::calls::no;
+use crate::left::Left;
 use crate::locks::Owner;
 use crate::open_files::{OpenFile, flags as f};
 use crate::service::Begun;
@@ -28,6 +29,14 @@ pub(crate) enum Then {
     Created { number: u64, flags: u64 },
     /// A file that is open was cut off.
     CutOff { number: u64, flags: u64, ino: Ino },
+    /// Nobody waits for it.
+    Left(Left),
+}
+
+impl Then {
+    pub(crate) fn is_left(self) -> bool {
+        matches!(self, Then::Left(_))
+    }
 }
 
 impl<D: Device> Service<D> {
@@ -40,6 +49,9 @@ impl<D: Device> Service<D> {
             // The store has it, and who maps the file does not: it has no memory for it.
             followed.map_err(|_| no(Errno::NOMEM)).map(|()| outcome)
         });
+        if let Then::Left(left) = then {
+            return self.left_ended(from, left, result);
+        }
         if let Then::Advance { handle, .. } = then
             && let Some(file) = self.files.get_mut(&handle)
         {
@@ -77,9 +89,10 @@ impl<D: Device> Service<D> {
             }
             (Then::Synced(len), Ok(_)) => len.into(),
             (
-                Then::Bytes | Then::Written(_) | Then::Advance { .. },
-                Ok(Outcome::Bytes { len, .. }),
-            ) => len.into(),
+                Then::Written(handle) | Then::Advance { handle, writes: true },
+                Ok(Outcome::Bytes { offset, len }),
+            ) => i64::from(len) + self.may_leave(from, handle, offset),
+            (Then::Bytes | Then::Advance { .. }, Ok(Outcome::Bytes { len, .. })) => len.into(),
             (_, Ok(_)) => 0,
             (_, Err(answer)) => answer,
         };
@@ -115,8 +128,8 @@ impl<D: Device> Service<D> {
     /// Closes an open file of which no descriptor is left; one that a call uses when that has ended.
     pub(crate) fn close_if_gone(&mut self, number: u64) {
         let Some(file) = self.files.get_mut(&number) else { return };
-        file.hung_up = file.busy;
-        if !file.busy
+        file.hung_up = file.is_used();
+        if !file.hung_up
             && file.is_closed()
             && let Some(file) = self.files.remove(&number)
         {
@@ -127,6 +140,9 @@ impl<D: Device> Service<D> {
     pub(crate) fn gone(&mut self, number: u64, file: &OpenFile) {
         self.locks.gone(Owner::OpenFile(number));
         self.locks.gone(Owner::Whole(number));
+        if file.error.is_some() {
+            self.count_lost();
+        }
         // It was open; a store that has failed has nothing to close.
         let _ = self.store.close(file.ino);
         if file.mapping {

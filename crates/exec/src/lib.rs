@@ -8,6 +8,7 @@
 //! | `door` | connections: processes that introduce themselves, sockets that stand for open files, ends of both |
 //! | `session` | the memory that one process shares with the service |
 //! | `calls` | what each call asks of the store |
+//! | `left` | writes that nobody waits for: their order, their room, their errors |
 //! | `ends` | what becomes of requests that have ended |
 //! | `under_way` | which calls wait for the store |
 //! | `images` | files that programs map and share, as memory files |
@@ -29,6 +30,7 @@ mod calls;
 mod door;
 mod ends;
 mod images;
+mod left;
 pub mod locks;
 mod open_files;
 mod passes;

@@ -42,6 +42,10 @@ pub(crate) struct OpenFile {
     pub(crate) offset: u64,
     /// A call that uses the offset is under way; others wait for it.
     pub(crate) busy: bool,
+    /// Writes under way that nobody waits for.
+    pub(crate) left: u32,
+    /// What went wrong with one, as an answer has it: the next sync's.
+    pub(crate) error: Option<i64>,
     /// The kernel has said meanwhile that what stands for it may be closed.
     pub(crate) hung_up: bool,
     /// It stands for a mapping, not for a descriptor.
@@ -53,7 +57,8 @@ pub(crate) struct OpenFile {
 impl OpenFile {
     pub(crate) fn new(ino: Ino, flags: u64, end: UnixStream) -> OpenFile {
         let (directory, busy, hung_up, mapping) = (false, false, false, false);
-        OpenFile { ino, directory, flags, offset: 0, busy, hung_up, mapping, end }
+        let (offset, left, error) = (0, 0, None);
+        OpenFile { ino, directory, flags, offset, busy, left, error, hung_up, mapping, end }
     }
 
     pub(crate) fn readable(&self) -> bool {
@@ -62,6 +67,11 @@ impl OpenFile {
 
     pub(crate) fn writable(&self) -> bool {
         !self.directory && self.flags & flags::ACCESS != 0
+    }
+
+    /// Whether something that is under way needs it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.busy || self.left > 0
     }
 
     /// Whether what stands for it has been closed everywhere.

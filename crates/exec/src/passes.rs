@@ -175,6 +175,9 @@ impl<D: Device> Service<D> {
         let range = (offset / block * block, end.ok_or(no(Errno::INVAL))?);
         let what = What::Map { from, range, writes, number, flags: file.flags & !f::SYNC };
         let job = Job { ino: file.ino, what };
+        if !self.watches() {
+            return Ok(Begun::Later);
+        }
         // Whoever closes it meanwhile: the mapping's.
         self.store.open(job.ino).map_err(errno)?;
         self.passes.jobs.push_back(job);

@@ -20,6 +20,7 @@ use store::{Done, Error, Op, Request, Store, Time};
 use crate::door::{Address, Door, Heard, ring, welcome};
 use crate::ends::Then;
 use crate::images::{Effect, Images};
+use crate::left::LeftOnes;
 use crate::locks::{Locks, Owner};
 use crate::open_files::OpenFiles;
 use crate::passes::{PASS, Passes};
@@ -43,6 +44,8 @@ pub enum ServiceError {
 pub struct Counters {
     /// Calls answered.
     pub calls: u64,
+    /// Writes that nobody waited for.
+    pub left: u64,
     /// Calls that made no sense.
     pub refused: u64,
     /// Processes that had a session.
@@ -123,6 +126,7 @@ pub struct Service<D> {
     pub(crate) files: OpenFiles,
     pub(crate) locks: Locks,
     pub(crate) later: VecDeque<(From, Call)>,
+    pub(crate) left: LeftOnes,
     pub(crate) under_way: UnderWay,
     pub(crate) images: Images,
     pub(crate) passes: Passes,
@@ -132,6 +136,8 @@ pub struct Service<D> {
     counters: Counters,
     /// The last call that was taken was one for durability.
     after_sync: bool,
+    /// What was last taken was only left: its program is elsewhere.
+    after_left: bool,
 }
 
 impl<D: Device> Service<D> {
@@ -152,6 +158,7 @@ impl<D: Device> Service<D> {
             files: OpenFiles::new(),
             locks: Locks::default(),
             later: VecDeque::new(),
+            left: LeftOnes::default(),
             under_way: UnderWay::default(),
             images: Images::default(),
             passes: Passes::default(),
@@ -160,6 +167,7 @@ impl<D: Device> Service<D> {
             posted: Vec::new(),
             counters: Counters::default(),
             after_sync: false,
+            after_left: false,
         })
     }
 
@@ -189,7 +197,7 @@ impl<D: Device> Service<D> {
             self.now = clock.now();
             let bell = hands::listen(self.bell.half_word(slots::BELL));
             if self.turn()? {
-                if idle > 0 && !slept {
+                if idle > 0 && !slept && !self.after_left {
                     waits[wait].came(self.now - since);
                 }
                 (idle, slept) = (0, false);
@@ -210,6 +218,8 @@ impl<D: Device> Service<D> {
                 since = self.now;
             }
             idle += 1;
+            // Nobody hurries with what is left: it comes in numbers, or before a call.
+            slept |= self.after_left && !busy;
             if idle <= waits[wait].rounds() && !slept {
                 std::thread::yield_now();
                 continue;
@@ -236,10 +246,21 @@ impl<D: Device> Service<D> {
                 bits &= bits - 1;
             }
         }
-        // What a process closed before it called is heard of before its call is looked at, where it matters.
+        // What a process closed before it called is heard of before its call is looked at, where it matters. What it
+        // left before either is done before both.
         let mut moved = !posted.is_empty();
-        if self.door.has_knocked() || moved && self.minds_closes(&posted) {
-            moved |= self.hear()?;
+        if moved {
+            self.make_room(&posted);
+        }
+        let hears = self.door.has_knocked() || moved && self.minds_closes(&posted);
+        if hears {
+            self.door.hear(&mut self.heard)?;
+        }
+        if self.take_left() {
+            (self.after_left, moved) = (posted.is_empty(), true);
+        }
+        if hears {
+            moved |= self.act();
         }
         for (from, call) in posted.drain(..) {
             match call {
@@ -261,6 +282,8 @@ impl<D: Device> Service<D> {
             }
         }
         ended |= self.pass();
+        ended |= self.begin_left();
+        self.watch_no_more();
         if ended {
             for _ in 0..self.later.len() {
                 if let Some((from, call)) = self.later.pop_front() {
@@ -273,7 +296,7 @@ impl<D: Device> Service<D> {
 
     /// Whether a call among these may depend on what was closed before.
     fn minds_closes(&self, posted: &[(From, Option<Call>)]) -> bool {
-        let room = self.store.statfs().free > posted.len() as u64 * BLOCKS_A_CALL;
+        let room = self.store.has_room(posted.len() as u64 * BLOCKS_A_CALL);
         posted.iter().flat_map(|(_, call)| call).any(|call| match call.op {
             CallOp::Write | CallOp::WriteAt => !room,
             CallOp::Read
@@ -289,6 +312,10 @@ impl<D: Device> Service<D> {
 
     fn take(&mut self, from: From, call: Call) {
         self.after_sync = matches!(call.op, CallOp::Sync | CallOp::SyncAll);
+        self.after_left = false;
+        if self.waits_for_left(&call) {
+            return self.later.push_back((from, call));
+        }
         match self.begin(from, &call) {
             Begun::Answer(answer) => self.answer(from, answer),
             Begun::UnderWay => {}
@@ -299,25 +326,44 @@ impl<D: Device> Service<D> {
     pub(crate) fn answer(&mut self, from: From, answer: i64) {
         self.counters.calls += 1;
         self.sessions[from.session].answer(from.slot, answer);
+        self.take_room_back(from.session);
+    }
+
+    /// A write that nobody waited for has ended.
+    pub(crate) fn free(&mut self, from: From) {
+        self.counters.left += 1;
+        self.sessions[from.session].free(from.slot);
+        self.take_room_back(from.session);
     }
 
     /// Gives the store a request.
     pub(crate) fn ask(&mut self, from: From, op: Op, then: Then) -> Begun {
+        self.ask_with(from, op, then, (self.time, 0))
+    }
+
+    /// The same, of a time, and with blocks that are reserved for it.
+    pub(crate) fn ask_with(
+        &mut self,
+        from: From,
+        op: Op,
+        then: Then,
+        (time, room): (Time, u64),
+    ) -> Begun {
         let effect = Effect::of(&op);
         if effect.changes().is_some_and(|ino| self.passes.is_at(ino)) {
             return Begun::Later;
         }
         let id = self.under_way.next();
-        if self.store.submit(self.now, Request { id, op, time: self.time }).is_err() {
+        if self.store.submit_reserved(self.now, Request { id, op, time }, room).is_err() {
             return Begun::Later;
         }
         self.under_way.put(id, Asked { from, then, effect });
         Begun::UnderWay
     }
 
-    fn hear(&mut self) -> Result<bool, ServiceError> {
+    /// Acts upon what was heard at the door.
+    fn act(&mut self) -> bool {
         let mut heard = std::mem::take(&mut self.heard);
-        self.door.hear(&mut heard)?;
         let moved = !heard.is_empty();
         for what in heard.drain(..) {
             match what {
@@ -333,18 +379,22 @@ impl<D: Device> Service<D> {
                         ended.pidfd = None;
                         self.locks.gone(Owner::Process(ended.process));
                     }
+                    self.take_room_back(session);
                 }
             }
         }
         self.heard = heard;
-        Ok(moved)
+        moved
     }
 
     /// A session for a process: the memory of one that is over, or new memory. A program that a process
     /// has become by `exec` takes the place of the one before.
     fn session(&mut self, process: u32, pidfd: rustix::fd::OwnedFd) -> io::Result<usize> {
-        for before in self.sessions.iter_mut().filter(|s| s.process == process) {
-            before.pidfd = None;
+        for before in 0..self.sessions.len() {
+            if self.sessions[before].process == process {
+                self.sessions[before].pidfd = None;
+                self.take_room_back(before);
+            }
         }
         let none = |error: RegisterError| io::Error::other(error.to_string());
         let session = match self.sessions.iter().position(Session::is_over) {
@@ -355,8 +405,8 @@ impl<D: Device> Service<D> {
             None => {
                 let region = Region::shared(slots::SESSION_BYTES)?;
                 let at = self.store.memory().register(&region).map_err(none)?;
-                let (under_way, taken) = (0, 0);
-                let new = Session { region, at, process, pidfd: None, under_way, taken };
+                let (under_way, taken, room) = (0, 0, 0);
+                let new = Session { region, at, process, pidfd: None, under_way, taken, room };
                 self.sessions.push(new);
                 self.sessions.len() - 1
             }
@@ -367,6 +417,10 @@ impl<D: Device> Service<D> {
         (taken.process, taken.pidfd) = (process, Some(pidfd));
         self.counters.sessions += 1;
         Ok(session)
+    }
+
+    pub(crate) fn count_refused(&mut self) {
+        self.counters.refused += 1;
     }
 
     pub(crate) fn count_opened(&mut self) {

@@ -24,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) under_way: usize,
     /// By slot, whether its call is not answered.
     pub(crate) taken: u64,
+    /// Blocks that are reserved for what its process leaves, those of requests under way not included.
+    pub(crate) room: u64,
 }
 
 impl Session {
@@ -33,13 +35,22 @@ impl Session {
         self.region.word(0).store(slots::MAGIC, Ordering::Release);
     }
 
-    /// Slots that have been posted since, as bits, without those that are under way already.
+    /// Slots that have been posted since.
     pub(crate) fn posted(&mut self) -> u64 {
+        self.take(slots::POSTED_BITS)
+    }
+
+    /// Slots that have been left since.
+    pub(crate) fn left(&mut self) -> u64 {
+        self.take(slots::LEFT_BITS)
+    }
+
+    /// Slots that a word says, as bits, without those that are under way already.
+    fn take(&mut self, word: usize) -> u64 {
         if self.pidfd.is_none() {
             return 0;
         }
-        let posted = hands::take(self.region.word(slots::POSTED_BITS));
-        let bits = posted & u64::from(u32::MAX) & !self.taken;
+        let bits = hands::take(self.region.word(word)) & u64::from(u32::MAX) & !self.taken;
         self.taken |= bits;
         self.under_way += bits.count_ones() as usize;
         bits
@@ -56,10 +67,20 @@ impl Session {
         Buffer { at: self.at.offset(slots::data(slot) as u64), len: len as u32 }
     }
 
-    /// Answers a call: its thread goes on.
-    pub(crate) fn answer(&mut self, slot: usize, answer: i64) {
+    /// Gives a slot back that was left.
+    pub(crate) fn free(&mut self, slot: usize) {
+        self.end(slot);
+        hands::free(self.region.half_word(slots::header(slot)));
+    }
+
+    fn end(&mut self, slot: usize) {
         self.under_way -= 1;
         self.taken &= !(1 << slot);
+    }
+
+    /// Answers a call: its thread goes on.
+    pub(crate) fn answer(&mut self, slot: usize, answer: i64) {
+        self.end(slot);
         let header = slots::header(slot);
         self.region.word(header + slots::ANSWER).store(answer as u64, Ordering::Relaxed);
         let state = self.region.half_word(header);
@@ -67,6 +88,20 @@ impl Session {
             // Waking nobody is no error that anything could be done about.
             let _ = futex::wake(state, futex::Flags::empty(), 1);
         }
+    }
+
+    /// Says that the process may leave writes of so many more blocks.
+    pub(crate) fn grant(&mut self, blocks: u64) {
+        self.room += blocks;
+        self.region.word(slots::ROOM).fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// Takes back what it has not used, or all when it has no process any more; how many blocks.
+    pub(crate) fn revoke(&mut self) -> u64 {
+        let unused = self.region.word(slots::ROOM).swap(0, Ordering::Relaxed);
+        let back = if self.is_over() { self.room } else { unused.min(self.room) };
+        self.room -= back;
+        back
     }
 
     /// Whether its memory can be another process's.

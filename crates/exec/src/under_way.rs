@@ -19,6 +19,8 @@ pub(crate) struct Asked {
 pub(crate) struct UnderWay {
     places: Vec<Option<Asked>>,
     free: Vec<u32>,
+    /// Of these, writes that nobody waits for.
+    left: usize,
 }
 
 impl UnderWay {
@@ -29,6 +31,7 @@ impl UnderWay {
 
     /// Notes whose the request with the [`next`](UnderWay::next) number is.
     pub(crate) fn put(&mut self, id: u64, asked: Asked) {
+        self.left += usize::from(asked.then.is_left());
         match self.free.pop() {
             Some(_) => self.places[id as usize] = Some(asked),
             None => self.places.push(Some(asked)),
@@ -39,12 +42,21 @@ impl UnderWay {
     pub(crate) fn take(&mut self, id: u64) -> Option<Asked> {
         let asked = self.places.get_mut(usize::try_from(id).ok()?)?.take()?;
         self.free.push(id as u32);
+        self.left -= usize::from(asked.then.is_left());
         Some(asked)
     }
 
     /// Whether a request is under way that changes a file's bytes.
     pub(crate) fn changes(&self, ino: Ino) -> bool {
         self.places.iter().flatten().any(|asked| asked.effect.changes() == Some(ino))
+    }
+
+    /// Whether there is a write that nobody waits for: to a file, or to any.
+    pub(crate) fn has_left(&self, ino: Option<Ino>) -> bool {
+        let of = |asked: &Asked| {
+            asked.then.is_left() && ino.is_none_or(|ino| asked.effect.changes() == Some(ino))
+        };
+        self.left > 0 && self.places.iter().flatten().any(of)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

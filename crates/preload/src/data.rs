@@ -1,7 +1,7 @@
 //! Reading, writing, and what makes data durable. Transfers longer than a slot are cut.
 
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
-use slots::Op;
+use slots::{Op, left};
 
 use crate::session::{Slot, call};
 use crate::{Errno, count, fail, real, status, streams, table};
@@ -16,6 +16,16 @@ pub(crate) enum From {
     Here,
     /// At a byte.
     At(off_t),
+}
+
+impl From {
+    /// So many bytes behind it.
+    fn behind(self, bytes: usize) -> From {
+        match self {
+            From::Here => From::Here,
+            From::At(at) => From::At(at.wrapping_add(bytes as off_t)),
+        }
+    }
 }
 
 /// Reads into buffers, one after the other.
@@ -62,19 +72,13 @@ pub(crate) unsafe fn read_into(
 
 /// Writes buffers, one after the other.
 pub(crate) unsafe fn write_from(
+    fd: c_int,
     handle: u64,
     parts: impl Iterator<Item = (*const u8, usize)>,
     from: From,
 ) -> Result<i64, Errno> {
-    let slot = Slot::claim()?;
+    let mut slot = Slot::claim()?;
     let (mut total, mut filled) = (0usize, 0usize);
-    let send = |filled: usize, total: usize| match from {
-        From::Here => slot.call(Op::Write, handle, [0; 4], filled),
-        From::At(at) => {
-            let at = (at as u64).wrapping_add(total as u64);
-            slot.call(Op::WriteAt, handle, [at, 0, 0, 0], filled)
-        }
-    };
     for (bytes, len) in parts {
         let mut taken = 0;
         while taken < len && total + filled < BYTES_MAX {
@@ -82,26 +86,50 @@ pub(crate) unsafe fn write_from(
             std::ptr::copy_nonoverlapping(bytes.add(taken), slot.data().add(filled), part);
             (taken, filled) = (taken + part, filled + part);
             if filled == slots::DATA {
-                match send(filled, total) {
-                    Ok(done) => total += done as usize,
+                match send(slot, (fd, handle), from.behind(total), filled) {
+                    Ok(done) => total += done,
                     Err(errno) if total == 0 => return Err(errno),
                     Err(_) => return Ok(total as i64),
                 }
                 if !total.is_multiple_of(slots::DATA) {
                     return Ok(total as i64);
                 }
-                filled = 0;
+                let Ok(next) = Slot::claim() else { return Ok(total as i64) };
+                (slot, filled) = (next, 0);
             }
         }
     }
     if filled > 0 || total == 0 {
-        match send(filled, total) {
-            Ok(done) => total += done as usize,
+        match send(slot, (fd, handle), from.behind(total), filled) {
+            Ok(done) => total += done,
             Err(errno) if total == 0 => return Err(errno),
             Err(_) => {}
         }
     }
     Ok(total as i64)
+}
+
+/// Writes so many bytes that are in a slot: leaves them if it may, or waits.
+fn send(slot: Slot, (fd, handle): (c_int, u64), from: From, len: usize) -> Result<usize, Errno> {
+    let at = match from {
+        From::Here => None,
+        From::At(at) => Some(at as u64),
+    };
+    let slot = match table::may_leave(fd, handle) && len > 0 {
+        false => slot,
+        true => match slot.leave(handle, at, len) {
+            Ok(()) => return Ok(len),
+            Err(slot) => slot,
+        },
+    };
+    let answer = match at {
+        None => slot.call(Op::Write, handle, [0; 4], len),
+        Some(at) => slot.call(Op::WriteAt, handle, [at, 0, 0, 0], len),
+    }?;
+    if answer & left::MAY_LEAVE != 0 {
+        table::let_leave(fd, handle);
+    }
+    Ok(((answer & !left::MAY_LEAVE) as usize).min(len))
 }
 
 unsafe fn readv_any(handle: u64, parts: *const iovec, len: c_int, from: From) -> ssize_t {
@@ -110,10 +138,16 @@ unsafe fn readv_any(handle: u64, parts: *const iovec, len: c_int, from: From) ->
     count(read_into(handle, parts, from))
 }
 
-unsafe fn writev_any(handle: u64, parts: *const iovec, len: c_int, from: From) -> ssize_t {
+unsafe fn writev_any(
+    fd: c_int,
+    handle: u64,
+    parts: *const iovec,
+    len: c_int,
+    from: From,
+) -> ssize_t {
     let Some(parts) = vector(parts, len) else { return fail(libc::EINVAL) as ssize_t };
     let parts = parts.iter().map(|part| (part.iov_base.cast_const().cast(), part.iov_len));
-    count(write_from(handle, parts, from))
+    count(write_from(fd, handle, parts, from))
 }
 
 unsafe fn vector<'a>(parts: *const iovec, len: c_int) -> Option<&'a [iovec]> {
@@ -171,7 +205,7 @@ interpose! {
             None => real::write()(fd, bytes, len),
             Some(handle) => {
                 let parts = std::iter::once((bytes.cast(), len));
-                count(write_from(handle, parts, From::Here))
+                count(write_from(fd, handle, parts, From::Here))
             }
         }
     }
@@ -181,7 +215,7 @@ interpose! {
             Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
             Some(handle) => {
                 let parts = std::iter::once((bytes.cast(), len));
-                count(write_from(handle, parts, From::At(at)))
+                count(write_from(fd, handle, parts, From::At(at)))
             }
         }
     }
@@ -194,7 +228,7 @@ interpose! {
     fn [writev] (fd: c_int, parts: *const iovec, len: c_int) -> ssize_t {
         match table::handle(fd) {
             None => real::writev()(fd, parts, len),
-            Some(handle) => writev_any(handle, parts, len, From::Here),
+            Some(handle) => writev_any(fd, handle, parts, len, From::Here),
         }
     }
     fn [preadv preadv64] (fd: c_int, parts: *const iovec, len: c_int, at: off_t) -> ssize_t {
@@ -208,7 +242,7 @@ interpose! {
         match table::handle(fd) {
             None => real::pwritev()(fd, parts, len, at),
             Some(_) if at < 0 => fail(libc::EINVAL) as ssize_t,
-            Some(handle) => writev_any(handle, parts, len, From::At(at)),
+            Some(handle) => writev_any(fd, handle, parts, len, From::At(at)),
         }
     }
     fn [preadv2 preadv64v2]
@@ -224,7 +258,7 @@ interpose! {
         match (table::handle(fd), vector2(at, flags)) {
             (None, _) => real::pwritev2()(fd, parts, len, at, flags),
             (_, Err(errno)) => fail(errno) as ssize_t,
-            (Some(handle), Ok(from)) => writev_any(handle, parts, len, from),
+            (Some(handle), Ok(from)) => writev_any(fd, handle, parts, len, from),
         }
     }
     fn [lseek lseek64] (fd: c_int, to: off_t, whence: c_int) -> off_t {

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void};
-use slots::{Call, Op, hands};
+use slots::{Call, Op, hands, left};
 
 use crate::{Errno, real, start};
 
@@ -172,11 +172,7 @@ impl Slot {
         args: [u64; 4],
         len: usize,
     ) -> Result<i64, Errno> {
-        let header = slots::header(self.index);
-        let call = Call { op, handle, args, len };
-        for (i, word) in call.words().iter().enumerate() {
-            self.word(header + slots::CALL + i * 8).store(*word, Ordering::Relaxed);
-        }
+        let header = self.say(&Call { op, handle, args, len });
         hands::post(self.state(), self.word(slots::POSTED_BITS), self.index);
         let slept = self.ring();
         let late = slept || matches!(op, Op::Sync | Op::SyncAll);
@@ -185,15 +181,55 @@ impl Slot {
         if answer < 0 { Err((-answer) as Errno) } else { Ok(answer) }
     }
 
+    /// Leaves a write of `len` bytes that are in the slot, to byte `at` or to the open file's offset, and does not
+    /// wait for it; the slot again if that may not be ([`slots::left`]).
+    pub(crate) fn leave(self, handle: u64, at: Option<u64>, len: usize) -> Result<(), Slot> {
+        let watched = self.bell_word(slots::WATCHED);
+        let left = self.word(slots::LEFT_BITS);
+        let ends = at.is_none_or(|at| at.saturating_add(len as u64) < left::END_MAX);
+        if !ends
+            || watched.load(Ordering::Relaxed) != 0
+            || left.load(Ordering::Relaxed).count_ones() >= left::LEFT_MAX
+            || !hands::spend(self.word(slots::ROOM), left::blocks(len))
+        {
+            return Err(self);
+        }
+        // SAFETY: within the bell's mapping, which stays; aligned; shared words are atomics.
+        let tickets = unsafe { AtomicU64::from_ptr(self.bell.add(slots::TICKETS).cast()) };
+        let ticket = tickets.fetch_add(1, Ordering::Relaxed);
+        let (op, at) = at.map_or((Op::Write, 0), |at| (Op::WriteAt, at));
+        self.say(&Call { op, handle, args: [at, now(), ticket, 0], len });
+        let count = hands::leave(self.state(), left, self.index);
+        if count.is_multiple_of(left::RING_EVERY) {
+            self.ring();
+        }
+        let is_watched = hands::is_watched(watched);
+        // It is the service's, to be freed by it.
+        std::mem::forget(self);
+        if is_watched {
+            // What is answered is that everything that was left before is done. (A service that is gone has none.)
+            let _ = call(Op::Seek, handle, [0, libc::SEEK_CUR as u64, 0, 0]);
+        }
+        Ok(())
+    }
+
+    /// Says what the call is; where its header is.
+    fn say(&self, call: &Call) -> usize {
+        let header = slots::header(self.index);
+        for (i, word) in call.words().iter().enumerate() {
+            self.word(header + slots::CALL + i * 8).store(*word, Ordering::Relaxed);
+        }
+        header
+    }
+
+    fn bell_word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: as in `state`, of the bell's mapping.
+        unsafe { AtomicU32::from_ptr(self.bell.add(at).cast()) }
+    }
+
     /// Whether the service slept.
     fn ring(&self) -> bool {
-        // SAFETY: as in `state`, of the bell's mapping.
-        let (bell, asleep) = unsafe {
-            (
-                AtomicU32::from_ptr(self.bell.add(slots::BELL).cast()),
-                AtomicU32::from_ptr(self.bell.add(slots::ASLEEP).cast()),
-            )
-        };
+        let (bell, asleep) = (self.bell_word(slots::BELL), self.bell_word(slots::ASLEEP));
         let sleeps = hands::ring(bell, asleep);
         if sleeps {
             futex(bell, libc::FUTEX_WAKE, 1, std::ptr::null());
@@ -230,6 +266,17 @@ impl Drop for Slot {
 /// One call without data.
 pub(crate) fn call(op: Op, handle: u64, args: [u64; 4]) -> Result<i64, Errno> {
     Slot::claim()?.call(op, handle, args, 0)
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    // SAFETY: a time on the stack. The clock is there, and so `errno` stays.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_REALTIME, &mut time);
+        time
+    };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 /// `futex(2)`, between processes; how it ended is seen in the word. `errno` stays.

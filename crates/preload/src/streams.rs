@@ -61,7 +61,11 @@ unsafe extern "C" fn write(cookie: *mut c_void, bytes: *const c_char, len: size_
     let parts = std::iter::once((bytes.cast(), len));
     // It may go to the end, wherever that is.
     OFFSETS[cookie as usize].store(UNKNOWN, Ordering::Relaxed);
-    match handle(cookie).and_then(|handle| write_from(handle, parts, From::Here)) {
+    let written = handle(cookie).and_then(|handle| {
+        let fd = DESCRIPTORS[cookie as usize].load(Ordering::Acquire);
+        write_from(fd, handle, parts, From::Here)
+    });
+    match written {
         Ok(done) => done as ssize_t,
         // The C library takes 0 for an error here, and a negative number for a count.
         Err(errno) => {

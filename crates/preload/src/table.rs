@@ -10,11 +10,29 @@ const LEN: usize = 1 << 16;
 
 static TABLE: [AtomicU32; LEN] = [const { AtomicU32::new(0) }; LEN];
 
+/// Of an entry: writes may be left ([`slots::left`]). Whoever copies the descriptor learns that anew.
+const MAY_LEAVE: u32 = 1 << 31;
+
 /// What a descriptor stands for, if it is the volume's.
 #[inline]
 pub(crate) fn handle(fd: c_int) -> Option<u64> {
     let entry = TABLE.get(usize::try_from(fd).ok()?)?.load(Ordering::Acquire);
-    (entry != 0).then_some(entry.into())
+    (entry != 0).then_some((entry & !MAY_LEAVE).into())
+}
+
+/// Whether writes may be left, by the descriptor if it still stands for that.
+#[inline]
+pub(crate) fn may_leave(fd: c_int, handle: u64) -> bool {
+    let entry = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd));
+    entry.is_some_and(|e| e.load(Ordering::Relaxed) == handle as u32 | MAY_LEAVE)
+}
+
+/// Notes that they may.
+pub(crate) fn let_leave(fd: c_int, handle: u64) {
+    if let Some(entry) = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)) {
+        let (from, to) = (handle as u32, handle as u32 | MAY_LEAVE);
+        let _ = entry.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 /// Whether a descriptor can be in the table.
@@ -35,7 +53,7 @@ pub(crate) fn forget(fd: c_int) -> Option<u64> {
     if entry.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let handle = entry.swap(0, Ordering::AcqRel);
+    let handle = entry.swap(0, Ordering::AcqRel) & !MAY_LEAVE;
     (handle != 0).then_some(handle.into())
 }
 

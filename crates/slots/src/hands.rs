@@ -2,7 +2,8 @@
 //! words that both share, each with the order that it needs. Who waits does so by `futex(2)` on the word named.
 //!
 //! Guarantees: a call that was posted is taken once, with what was written before it was posted; its answer is seen with
-//! what was written before it was given; no sleep is missed by who should end it. Under `--cfg loom` the atomics are
+//! what was written before it was given; no sleep is missed by who should end it; what was left before a call was posted,
+//! or before something else was left, by whatever threads, is not missed by who looks for it after that. Under `--cfg loom` the atomics are
 //! those of the model checker, which goes through every interleaving (`make test-loom`).
 
 #[cfg(loom)]
@@ -10,7 +11,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::{ANSWERED, AWAITED, CLAIMED, FREE, POSTED};
+use crate::{ANSWERED, AWAITED, CLAIMED, FREE, LEFT, POSTED};
 
 /// A thread takes a slot, if it is free.
 #[inline]
@@ -30,6 +31,37 @@ pub fn free(state: &AtomicU32) {
 pub fn post(state: &AtomicU32, posted: &AtomicU64, slot: usize) {
     state.store(POSTED, Ordering::Relaxed);
     posted.fetch_or(1 << slot, Ordering::AcqRel);
+}
+
+/// It leaves the slot, with a write in it, to the service: returns how many of the session's are left now.
+#[inline]
+pub fn leave(state: &AtomicU32, left: &AtomicU64, slot: usize) -> u32 {
+    state.store(LEFT, Ordering::Relaxed);
+    left.fetch_or(1 << slot, Ordering::AcqRel).count_ones() + 1
+}
+
+/// After it has left one: whether somebody began to see bytes without asking, who may have missed it.
+#[inline]
+#[must_use]
+pub fn is_watched(watched: &AtomicU32) -> bool {
+    // Either the word is seen here, or the slot's bit by the service after `watch`.
+    fence(Ordering::SeqCst);
+    watched.load(Ordering::Relaxed) != 0
+}
+
+/// Nothing is to be left from now on. The service takes what was after this.
+#[inline]
+pub fn watch(watched: &AtomicU32) {
+    watched.store(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// Takes so many of what there is; `false` if there are not as many.
+#[inline]
+#[must_use]
+pub fn spend(room: &AtomicU64, blocks: u64) -> bool {
+    let less = |room: u64| room.checked_sub(blocks);
+    room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
 /// Rings; `true` if the service sleeps at the bell and is to be woken.
@@ -108,6 +140,24 @@ mod tests {
         post(&state, &posted, 5);
         assert!(!answer(&state), "nobody sleeps");
         assert!(!await_answer(&state) && is_answered(&state));
+    }
+
+    #[test]
+    fn what_is_left_is_counted_and_nobody_waits_for_it() {
+        let (state, left) = (AtomicU32::new(FREE), AtomicU64::new(0b110));
+        assert!(claim(&state));
+        assert_eq!(leave(&state, &left, 7), 3);
+        assert_eq!(take(&left), 0b1000_0110);
+        assert!(!claim(&state), "it is the service's");
+        free(&state);
+        assert!(claim(&state));
+        let room = AtomicU64::new(5);
+        assert!(spend(&room, 3) && !spend(&room, 3) && spend(&room, 2));
+        assert_eq!(room.into_inner(), 0);
+        let watched = AtomicU32::new(0);
+        assert!(!is_watched(&watched));
+        watch(&watched);
+        assert!(is_watched(&watched));
     }
 
     #[test]
@@ -271,6 +321,137 @@ mod loom_tests {
             });
             assert_eq!(shared.serve(2), 7);
             thread.join().unwrap();
+        });
+    }
+
+    /// A service that does what is left, as the one of `crates/exec` finds it; and its memory of what it did.
+    struct Leaving {
+        posted: AtomicU64,
+        watched: AtomicU32,
+        tickets: AtomicU32,
+        /// Of two processes, each with one slot.
+        left: [AtomicU64; 2],
+        states: [AtomicU32; 2],
+        ticket: [AtomicU32; 2],
+    }
+
+    impl Leaving {
+        fn new() -> Arc<Leaving> {
+            Arc::new(Leaving {
+                posted: AtomicU64::new(0),
+                watched: AtomicU32::new(0),
+                tickets: AtomicU32::new(0),
+                left: Default::default(),
+                states: Default::default(),
+                ticket: Default::default(),
+            })
+        }
+
+        fn leave(&self, process: usize) {
+            let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+            assert!(claim(&self.states[process]));
+            self.ticket[process].store(ticket, Ordering::Relaxed);
+            leave(&self.states[process], &self.left[process], 0);
+        }
+
+        /// One look at every process: who has left what.
+        fn look(&self, found: &mut Vec<(u32, usize)>) {
+            for process in 0..2 {
+                if take(&self.left[process]) != 0 {
+                    found.push((self.ticket[process].load(Ordering::Relaxed), process));
+                }
+            }
+        }
+
+        /// Processes whose writes are done now, in order; what comes later is kept.
+        fn take_left(&self, found: &mut Vec<(u32, usize)>) -> Vec<usize> {
+            self.look(found);
+            let Some(last) = found.iter().map(|(ticket, _)| *ticket).max() else {
+                return Vec::new();
+            };
+            self.look(found);
+            found.sort_unstable();
+            let ready = found.partition_point(|(ticket, _)| *ticket <= last);
+            found.drain(..ready).map(|(_, process)| process).collect()
+        }
+    }
+
+    #[test]
+    fn loom_a_call_finds_what_another_process_left_before_it() {
+        check(3, || {
+            let shared = Leaving::new();
+            let (theirs, called) = (shared.clone(), Arc::new(AtomicU32::new(0)));
+            let told = called.clone();
+            let first = thread::spawn({
+                let shared = shared.clone();
+                move || {
+                    shared.leave(0);
+                    // A pipe, say.
+                    told.store(1, Ordering::Release);
+                }
+            });
+            let second = thread::spawn(move || {
+                if called.load(Ordering::Acquire) == 1 {
+                    theirs.posted.fetch_or(1, Ordering::AcqRel);
+                }
+            });
+            let mut found = Vec::new();
+            for _ in 0..2 {
+                let call = take(&shared.posted) != 0;
+                let done = shared.take_left(&mut found);
+                assert!(!call || done == [0] || shared.states[0].load(Ordering::Relaxed) == FREE);
+                done.iter().for_each(|process| free(&shared.states[*process]));
+            }
+            first.join().unwrap();
+            second.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_what_is_left_after_something_is_done_after_it() {
+        check(3, || {
+            let shared = Leaving::new();
+            let told = Arc::new(AtomicU32::new(0));
+            let threads = [0, 1].map(|process| {
+                let (shared, told) = (shared.clone(), told.clone());
+                thread::spawn(move || match process {
+                    // The service looks at this one first, and may have when it leaves something.
+                    0 => {
+                        shared.leave(0);
+                        told.store(1, Ordering::Release);
+                    }
+                    _ if told.load(Ordering::Acquire) == 1 => shared.leave(1),
+                    _ => {}
+                })
+            });
+            let (mut found, mut done) = (Vec::new(), Vec::new());
+            for _ in 0..2 {
+                done.extend(shared.take_left(&mut found));
+            }
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            while done.len() < shared.tickets.load(Ordering::Relaxed) as usize {
+                done.extend(shared.take_left(&mut found));
+            }
+            assert!(done == [0, 1] || done == [0], "{done:?}");
+        });
+    }
+
+    #[test]
+    fn loom_who_sees_bytes_without_asking_misses_nothing() {
+        check(3, || {
+            let shared = Leaving::new();
+            let theirs = shared.clone();
+            let writer = thread::spawn(move || {
+                theirs.leave(0);
+                // Whether it makes a call before it goes on.
+                is_watched(&theirs.watched)
+            });
+            watch(&shared.watched);
+            let seen = shared.take_left(&mut Vec::new()) == [0];
+            let calls = writer.join().unwrap();
+            assert!(seen || calls, "left, not seen, and not waited for");
         });
     }
 }

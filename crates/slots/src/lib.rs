@@ -9,10 +9,15 @@
 //! `FREE` → (client) `CLAIMED` → (client) `POSTED` → (client, if it sleeps) `AWAITED` → (service) `ANSWERED`
 //! → (client) `FREE`. Posting sets the slot's bit in the session's `POSTED_BITS` and adds one to the
 //! service's bell, which is a futex word; the state is one, too. [`hands`] has the steps.
+//!
+//! A write can also be *left*: `CLAIMED` → (client) `LEFT` → (service) `FREE`, with a bit in `LEFT_BITS`. Nobody waits
+//! for it and nobody rings, so it costs no system call. Whoever calls afterwards finds it done: the
+//! service takes calls first and what was left second, and what was left it does first. [`left`] has the rules.
 
 #![forbid(unsafe_code)]
 
 pub mod hands;
+pub mod left;
 
 /// Of a session's memory, in its first word.
 pub const MAGIC: u64 = 0x3173_746f_6c73_6c73;
@@ -22,6 +27,10 @@ pub const SLOTS: usize = 32;
 pub const DATA: usize = 128 << 10;
 /// Where the word is whose bits say which slots are posted.
 pub const POSTED_BITS: usize = 64;
+/// Where the word is whose bits say which slots are left.
+pub const LEFT_BITS: usize = 128;
+/// Where the word is that says of how many blocks the process may leave writes: they are reserved for it.
+pub const ROOM: usize = 192;
 /// Where the slots' headers are.
 pub const HEADERS: usize = 4096;
 /// Bytes from one header to the next.
@@ -38,6 +47,10 @@ pub const BELL_BYTES: usize = 4096;
 pub const BELL: usize = 0;
 /// Where the word is that says whether the service sleeps at the bell.
 pub const ASLEEP: usize = 64;
+/// Where the word is that numbers what is left, in all sessions.
+pub const TICKETS: usize = 192;
+/// Where the word is that says whether somebody sees bytes of files without asking: nothing is left then.
+pub const WATCHED: usize = 256;
 
 /// What is added to the number that is a socket's automatic name: an open file's number is never 0.
 pub const HANDLE: u64 = 1 << 20;
@@ -62,6 +75,8 @@ pub const POSTED: u32 = 2;
 pub const AWAITED: u32 = 3;
 /// The thread's again.
 pub const ANSWERED: u32 = 4;
+/// The service's, and nobody waits.
+pub const LEFT: u32 = 5;
 
 /// Words of a header behind its state: the operation, what it is about, four arguments, bytes of data.
 pub const CALL_WORDS: usize = 7;
@@ -87,11 +102,12 @@ pub enum Op {
     Open = 1,
     /// Reads at the offset of the open file. Length: bytes wanted.
     Read,
-    /// Writes there, or at the end with `O_APPEND`. Data: what.
+    /// Writes there, or at the end with `O_APPEND`. Data: what. Arguments of one that is left, 1: when, in nanoseconds
+    /// since 1970; 2: its ticket. Answer: bytes, and [`MAY_LEAVE`](left::MAY_LEAVE).
     Write,
     /// Reads at argument 0.
     ReadAt,
-    /// Writes at argument 0.
+    /// The same, at argument 0.
     WriteAt,
     /// Arguments: offset, whence.
     Seek,

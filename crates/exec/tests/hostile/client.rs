@@ -80,14 +80,32 @@ impl Client {
 
     /// Puts words where a call's are, and says that it is one.
     pub(crate) fn post(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
+        self.say(slot, words, (slots::POSTED, slots::POSTED_BITS));
+        self.ring();
+    }
+
+    /// Puts them there, and says that it is a write that nobody waits for.
+    pub(crate) fn leave(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
+        self.say(slot, words, (slots::LEFT, slots::LEFT_BITS));
+    }
+
+    fn say(&self, slot: usize, words: [u64; slots::CALL_WORDS], (state, bits): (u32, usize)) {
         let header = slots::header(slot);
         for (i, word) in words.into_iter().enumerate() {
             let at = header + slots::CALL + i * 8;
             self.slots.word(at).store(word, Ordering::Relaxed);
         }
-        self.slots.half_word(header).store(slots::POSTED, Ordering::Release);
-        self.slots.word(slots::POSTED_BITS).fetch_or(1 << slot, Ordering::AcqRel);
-        self.ring();
+        self.slots.half_word(header).store(state, Ordering::Release);
+        self.slots.word(bits).fetch_or(1 << slot, Ordering::AcqRel);
+    }
+
+    /// Waits until the service has given a slot back that was left.
+    pub(crate) fn wait_until_free(&self, slot: usize) {
+        let begun = Instant::now();
+        while self.slots.half_word(slots::header(slot)).load(Ordering::Acquire) != slots::FREE {
+            assert!(begun.elapsed() < PATIENCE, "slot {slot} is not given back");
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn ring(&self) {

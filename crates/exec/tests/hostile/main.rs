@@ -18,7 +18,7 @@ use clock::RealClock;
 use common::{Ram, formatted, tick};
 use exec::{Address, Counters, Service};
 use rng::Rng;
-use slots::{Call, Op};
+use slots::{Call, Op, left};
 use store::{FsckOptions, Options, Session};
 
 use client::{Client, PATIENCE, address, hello, named, welcome};
@@ -115,7 +115,8 @@ fn random_words_in_slots_are_answered() {
         wait_for_descriptors(before);
     });
     let rounds = seeds(8).count() as u64;
-    assert!(counters.refused > 100 * rounds && counters.calls > 10_000 * rounds, "{counters:?}");
+    assert!(counters.refused > 100 * rounds && counters.calls > 8000 * rounds, "{counters:?}");
+    assert!(counters.left > 2000 * rounds, "{counters:?}");
 }
 
 #[test]
@@ -129,6 +130,17 @@ fn clients_that_die_in_the_middle_leave_nothing() {
         run("room", name, 0);
     });
     assert!(counters.opened > seeds(40).count() as u64, "{counters:?}");
+}
+
+/// What went wrong with a write that nobody waited for is the next sync's, once; and what was reserved is free again
+/// when its process is gone.
+#[test]
+fn errors_of_what_was_left_are_told_by_the_next_sync() {
+    let counters = serve("errors", |name| {
+        run("errors", name, 0);
+        run("room", name, 0);
+    });
+    assert_eq!((counters.left, counters.lost), (4, 1), "{counters:?}");
 }
 
 #[test]
@@ -155,6 +167,7 @@ fn child() {
         "garbage" => garbage(&name, seed),
         "dies" => dies(&name, seed),
         "room" => room(&name),
+        "errors" => errors(&name),
         "connects" => connects(&name),
         _ => panic!("{role}"),
     }
@@ -170,7 +183,8 @@ fn good(name: &str, seed: u64) {
     for round in 0..50u64 {
         let (socket, file) = client.open(&path, CREATE | READ_WRITE);
         let bytes = common::pattern(seed + round, 5000);
-        assert_eq!(client.call(Op::WriteAt, file, [round * 10, 0, 0, 0], &bytes), 5000);
+        let written = client.call(Op::WriteAt, file, [round * 10, 0, 0, 0], &bytes);
+        assert_eq!(written & !left::MAY_LEAVE, 5000);
         assert_eq!(client.call(Op::Sync, file, [0; 4], &[]), 0);
         client.slots.fill(slots::data(0), 5000, 0);
         let call = Call { op: Op::ReadAt, handle: file, args: [round * 10, 0, 0, 0], len: 5000 };
@@ -189,8 +203,9 @@ fn garbage(name: &str, seed: u64) {
     let client = Client::new(name, TOKEN);
     let mut rng = Rng::new(seed);
     let mut sockets: Vec<_> = (0..8).map(|_| named(name)).collect();
+    let mut left = [false; slots::SLOTS];
     for _ in 0..400 {
-        for slot in 0..slots::SLOTS {
+        for (slot, left) in left.iter_mut().enumerate() {
             let path: Vec<u8> = (0..64).map(|_| b"ab/.\0\xff"[rng.below(6) as usize]).collect();
             client.slots.write(slots::data(slot), &path);
             let mut number = || match rng.below(4) {
@@ -207,13 +222,25 @@ fn garbage(name: &str, seed: u64) {
             if [Op::Allocate as u64, Op::Write as u64, Op::WriteAt as u64].contains(&words[0]) {
                 words[4] %= 100_000;
             }
-            client.post(slot, words);
+            *left = rng.chance(0.3);
+            if *left {
+                client.leave(slot, words);
+            } else {
+                client.post(slot, words);
+            }
         }
-        // And what is no slot, no call, and not the service's business.
-        client.slots.word(slots::POSTED_BITS).fetch_or(rng.next_u64() << 32, Ordering::AcqRel);
+        // And what is no slot, no call, not the service's business, and room that was never granted.
+        for word in [slots::POSTED_BITS, slots::LEFT_BITS] {
+            client.slots.word(word).fetch_or(rng.next_u64() << 32, Ordering::AcqRel);
+        }
+        client.slots.word(slots::ROOM).store(rng.next_u64() >> rng.below(64), Ordering::Relaxed);
         client.ring();
-        for slot in 0..slots::SLOTS {
-            client.answer(slot);
+        for (slot, left) in left.into_iter().enumerate() {
+            if left {
+                client.wait_until_free(slot);
+            } else {
+                client.answer(slot);
+            }
         }
         if rng.chance(0.1) {
             sockets[rng.below(8) as usize] = named(name);
@@ -232,17 +259,44 @@ fn dies(name: &str, seed: u64) {
     client.call(Op::Unlink, 0, [0; 4], path.as_bytes());
     for slot in 0..slots::SLOTS {
         let args = [slot as u64 * slots::DATA as u64, 0, 0, 0];
-        let call = match slot % 4 {
-            3 => Call { op: Op::Sync, handle: file, args: [0; 4], len: 0 },
-            _ => Call { op: Op::WriteAt, handle: file, args, len: slots::DATA },
-        };
-        client.post(slot, call.words());
+        match slot % 4 {
+            3 => {
+                client.post(slot, Call { op: Op::Sync, handle: file, args: [0; 4], len: 0 }.words())
+            }
+            kind => {
+                let call = Call { op: Op::WriteAt, handle: file, args, len: slots::DATA }.words();
+                if kind == 0 { client.leave(slot, call) } else { client.post(slot, call) }
+            }
+        }
     }
     let until = Instant::now();
     while until.elapsed().as_micros() < u128::from(rng.below(300)) {
         std::hint::spin_loop();
     }
     std::process::abort();
+}
+
+/// Leaves what cannot be written, because the file would be too long or was not opened to write, and looks for
+/// what is said.
+fn errors(name: &str) {
+    let client = Client::new(name, TOKEN);
+    let (_socket, file) = client.open("errors", CREATE | READ_WRITE);
+    let (_reads, read_only) = client.open("errors", 0);
+    let leave = |handle, at, len| {
+        let call = Call { op: Op::WriteAt, handle, args: [at, 0, 0, 0], len };
+        client.leave(1, call.words());
+        client.ring();
+        client.wait_until_free(1);
+    };
+    let sync = |handle| client.call(Op::Sync, handle, [0; 4], &[]);
+    leave(file, i64::MAX as u64 - 10, 10);
+    assert_eq!((sync(file), sync(file)), (-27, 0), "EFBIG, once");
+    leave(read_only, 0, 10);
+    assert_eq!((sync(read_only), sync(read_only)), (-9, 0), "EBADF, once");
+    leave(file, 0, 10);
+    assert_eq!(sync(file), 0);
+    // Nobody asks about this one.
+    leave(file, i64::MAX as u64 - 10, 10);
 }
 
 /// What the dead had written to is free again: most of the volume.

@@ -185,12 +185,12 @@ fn ended(status: ExitStatus) -> ExitCode {
 }
 
 fn sheet(counters: &Counters) -> String {
-    let Counters { calls, refused, sessions, opened, sleeps, mapped, written_back, store, .. } =
-        counters;
+    let Counters { calls, left, refused, sessions, opened, sleeps, .. } = counters;
+    let Counters { mapped, written_back, store, .. } = counters;
     let store::Stats { syncs, commits, data_bytes, logged_bytes, logged_blocks, .. } = store;
     let store::Stats { journal_sectors, checkpoints, flushes, .. } = store;
     format!(
-        "sluice exec: {calls} calls, {refused} refused, {opened} opened, {sessions} sessions, {sleeps} sleeps, \
+        "sluice exec: {calls} calls, {left} writes left, {refused} refused, {opened} opened, {sessions} sessions, {sleeps} sleeps, \
          {mapped} mapped, {written_back} bytes brought back from mappings\n\
          volume: {syncs} syncs, {commits} transactions of {journal_sectors} sectors, with {logged_bytes} bytes of \
          {logged_blocks} blocks; {data_bytes} bytes in place, {flushes} flushes, {checkpoints} snapshots"

@@ -82,6 +82,37 @@ fn a_full_volume_is_enospc_and_says_so_to_the_program() {
     stage.is_clean();
 }
 
+/// Of a volume that fills up while writes are left: what `write` said it wrote is there, and what is not there was
+/// `ENOSPC`, of that `write`.
+#[test]
+fn what_fits_is_left_and_what_does_not_is_enospc_at_once() {
+    let stage = Stage::new(96 << 20);
+    let (at, fill) = (stage.path("at"), stage.compile("fill"));
+    let out = stage.exec(&[&fill, &at]);
+    assert_eq!(stage::text(&out.stdout), "full, and nothing is missing\n", "{out:?}");
+    assert_eq!(stage::text(&out.stderr), "");
+    stage.is_clean();
+}
+
+/// Nobody waits for what a program has left, and it is there when the program was killed.
+#[test]
+fn a_killed_program_has_written_what_it_left() {
+    let stage = Stage::new(96 << 20);
+    let at = stage.path("at");
+    let script = format!(
+        "(exec 5>{at}/log; for i in $(seq 100); do echo line $i >&5; done; kill -9 $BASHPID); \
+         cat {at}/log"
+    );
+    let out = stage.exec(&["bash", "-c", &script]);
+    let wanted: String = (1..=100).map(|i| format!("line {i}\n")).collect();
+    assert_eq!(stage::text(&out.stdout), wanted, "{}", stage::text(&out.stderr));
+    // The last one to write is the last one there is.
+    let script = format!("for i in $(seq 100); do echo line $i; done > {at}/last; kill -9 $$");
+    assert_eq!(stage.exec(&["bash", "-c", &script]).status.signal(), Some(9));
+    assert_eq!(stage::text(&stage.exec(&["cat", &format!("{at}/last")]).stdout), wanted);
+    stage.is_clean();
+}
+
 #[test]
 fn the_program_s_end_is_its_own() {
     let stage = Stage::new(8 << 20);
