@@ -18,7 +18,7 @@
 use clock::Nanos;
 
 use crate::ftl::{STREAMS, USER};
-use crate::lines::{Claim, Member, NOT_HELD, OpenLine};
+use crate::open_line::{Claim, Member, NOT_HELD, OpenLine};
 use crate::program::PROGRAMS_PER_PU;
 use crate::{Flash, Ftl};
 
@@ -91,13 +91,9 @@ impl Ftl {
         if !self.padded.is_empty() {
             return false;
         }
-        // Behind what is under way in it.
-        let (chunks, busy) = (&self.lines.chunks, &self.programs_on);
-        let takes = open.members.iter().filter(|m| {
-            m.next < m.end
-                && chunks[m.chunk as usize].persisted == m.next
-                && busy[m.pu as usize] < PROGRAMS_PER_PU
-        });
+        let busy = &self.programs_on;
+        let takes = |m: &&Member| m.next < m.end && busy[m.pu as usize] < PROGRAMS_PER_PU;
+        let takes = open.members.iter().filter(takes);
         let Some(chunk) = takes.min_by_key(|m| m.next).map(|m| m.chunk) else { return false };
         let padding = Claim { ring: USER, unit: NOT_HELD, unclaimed: 0 };
         let Some(sector) = open.take(&self.shape, padding, chunk) else { return false };

@@ -91,8 +91,12 @@ impl WriteUnit<'_> {
 /// [`Ftl::program_done`] and [`Ftl::erase_done`]; never from within the call. Addresses are flat
 /// physical sector numbers ([`nvme::Geometry::flat`]).
 ///
-/// The flash must execute operations on one parallel unit so that an erase does not overtake a read
-/// or program issued before it; otherwise order is free.
+/// Order has two sides:
+///
+/// * *Executed* are programs of one chunk in the order in which they were started, and an erase behind every
+///   read and program of its parallel unit that was started before it. All else may overtake.
+/// * *Reported* are ends in any order, of any operations: several completion queues, or a retry, may turn
+///   them round.
 ///
 /// [`Ftl::read_done`]: crate::Ftl::read_done
 /// [`Ftl::program_done`]: crate::Ftl::program_done
@@ -101,7 +105,16 @@ pub trait Flash {
     /// Whether contents are kept at all: without, nothing is copied and nothing can be recovered.
     fn keeps_data(&self) -> bool;
 
-    /// Programs a write unit.
+    /// Programs a write unit: the next one of its chunk. Several of a chunk may be under way.
+    ///
+    /// One that is reported as a success stands for those of its chunk that were started before it: the
+    /// media refuses what is not at its write pointer, so that they are programmed, whether that has been
+    /// reported or not. A failure ends its chunk: what was started in it later fails as well, in whatever
+    /// order this is told, and what was programmed before can be read without its pairs. So it is not
+    /// possible that a unit fails and one behind it in the chunk is programmed. [`Status::OFFLINE_CHUNK`]
+    /// says that what is there may have gone, too, the successes among it.
+    ///
+    /// [`Status::OFFLINE_CHUNK`]: nvme::Status::OFFLINE_CHUNK
     fn program(&mut self, now: Nanos, op: OpId, unit: WriteUnit<'_>);
 
     /// Reads up to 64 sectors: pairs of physical sector and place in the target.

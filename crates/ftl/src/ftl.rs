@@ -18,9 +18,11 @@ use crate::fetch::Fetches;
 use crate::frames::Frames;
 use crate::issued::Issued;
 use crate::journal::Journal;
-use crate::lines::{LOST, Lines, NONE, OpenLine};
+use crate::lines::{LOST, Lines, NONE};
 use crate::metadata::Metadata;
+use crate::open_line::OpenLine;
 use crate::paging::Paging;
+use crate::program::Padding;
 use crate::read::UserRead;
 use crate::refresh::Refresher;
 use crate::reverse::Reverse;
@@ -92,8 +94,8 @@ pub struct Ftl {
     pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) completed: VecDeque<Done>,
     pub(crate) addresses: Vec<(u32, u32)>,
-    /// Chunks with padding from outside of the rings under way.
-    pub(crate) padded: Vec<u32>,
+    /// Padding from outside of the rings that is under way.
+    pub(crate) padded: Vec<Padding>,
     /// Units that are [written again](crate::again), before any other.
     pub(crate) retry: VecDeque<(usize, u32)>,
     /// Map pages that somebody who flushes waits for, and how many sectors had been trimmed when each

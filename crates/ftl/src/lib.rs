@@ -20,6 +20,8 @@
 //! | `issued` | the numbers of write units, and which of them are under way |
 //! | [`write_ring`](Entry) | the write buffer: slots between acknowledgement and the media |
 //! | `lines` | the unit of reclamation: one chunk on each active parallel unit |
+//! | `open_line` | a line that is being written: which of its chunks takes the next write unit |
+//! | `chunk` | what of a chunk is programmed, and what of that can be read |
 //! | `line_meta` | what a line says of itself, in its first and last write units |
 //! | `metadata` | writes it |
 //! | `victim_list` | what was written in a victim, read back from the media |
@@ -64,6 +66,7 @@ mod active;
 mod admit;
 mod again;
 mod checkpoint;
+mod chunk;
 mod collect;
 mod config;
 mod counting;
@@ -86,6 +89,7 @@ mod map;
 mod map_page;
 mod metadata;
 mod oob;
+mod open_line;
 mod paging;
 mod pid;
 mod program;

@@ -234,9 +234,7 @@ impl Ftl {
             let chunk = *line.chunks.get(member as usize)?;
             // What waits for its pair is in the write buffer, and its page of the map in a frame.
             let c = &self.lines.chunks[chunk as usize];
-            let whole = c.persisted == self.shape.sectors || c.bad;
-            let pair = if whole { 0 } else { self.shape.pair };
-            let written = sector + self.shape.unit + pair <= c.persisted;
+            let written = sector + self.shape.unit <= c.readable(&self.shape);
             let first_psn = self.shape.first_psn(chunk) + sector;
             if written && !c.offline {
                 return Some(UnitRead { piece, first_psn, tries: 0, under_way: false });

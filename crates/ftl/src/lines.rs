@@ -1,15 +1,12 @@
-//! Lines: the unit of reclamation, one chunk on each active parallel unit; and the chunks they are
-//! made of.
+//! Lines: the unit of reclamation, one chunk on each active parallel unit.
 
 use std::collections::VecDeque;
 
+use crate::chunk::Chunk;
 use crate::ftl::{COLD, PAGES};
-use crate::journal::Position;
-use crate::line_meta::{LineList, data_end};
+use crate::line_meta::LineList;
+use crate::open_line::OpenLine;
 use crate::{ChunkChange, FtlConfig, Layout, ReverseMapKind, Shape, VictimPolicy};
-
-/// No unit of a ring waits for last metadata.
-pub(crate) const NOT_HELD: u64 = u64::MAX;
 
 /// No line, no chunk, no unit.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -105,96 +102,6 @@ impl Line {
     }
 }
 
-/// A chunk of an open line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
-    pub(crate) chunk: u32,
-    pub(crate) pu: u32,
-    /// Next sector to be mapped; `end` when it takes no more.
-    pub(crate) next: u32,
-    /// Where data ends: at the chunk's size, or before the last metadata.
-    pub(crate) end: u32,
-    /// Where its tail begins: units from there on can be read only when the last metadata behind them is
-    /// written. `end` if there is none.
-    tail: u32,
-}
-
-impl Member {
-    /// Write units of its tail that can still be mapped.
-    fn left_in_tail(&self, shape: &Shape) -> u32 {
-        (self.end - self.next.max(self.tail).min(self.end)) / shape.unit
-    }
-}
-
-/// A line that is being written.
-#[derive(Debug)]
-pub(crate) struct OpenLine {
-    pub(crate) line: u32,
-    pub(crate) members: Vec<Member>,
-    cursor: usize,
-    /// Write units that can still be mapped; and those of them in tails of chunks that end with last
-    /// metadata. What is in a tail keeps its slots of the write buffer until all of the line is full, so
-    /// tails are begun when the rest of the line is sure to find slots beside it, or when nothing else is
-    /// left. A chunk that has run ahead of the others by more can be given a unit of its tail for each
-    /// older one that must be readable.
-    pub(crate) room: u32,
-    tails: u32,
-    /// By ring, the first unit of it in a tail: what comes after that one finds slots only as far as the
-    /// ring reaches. [`NOT_HELD`] if there is none.
-    pub(crate) held: [u64; 2],
-    /// Where the journal says that it was opened: only when that is durable it takes units.
-    pub(crate) recorded: Position,
-    /// Its first metadata is still to be written, in front of everything in the first chunk.
-    pub(crate) first: bool,
-    /// The line opened before it in its stream: its opening number and first chunk.
-    pub(crate) previous: Option<(u64, u32)>,
-}
-
-/// The unit of a ring that is to be placed, and how many of the ring find slots from there on beside what
-/// lines need whose tails were begun. Negative if a chunk ran so far ahead that it is too few.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
-    pub(crate) ring: usize,
-    pub(crate) unit: u64,
-    pub(crate) unclaimed: i64,
-}
-
-/// Per chunk, what is known beside its line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Chunk {
-    /// Sectors programmed.
-    pub(crate) persisted: u32,
-    /// Units programmed or in flight whose slots are still held, oldest first: a list through the
-    /// rings' units.
-    pub(crate) first: u32,
-    pub(crate) last: u32,
-    /// A program failed, or the chunk is known to be bad: retire it instead of erasing it.
-    pub(crate) bad: bool,
-    /// It has gone: nothing more can be written to it, and perhaps not be read.
-    pub(crate) offline: bool,
-    /// Something in it could not be read.
-    pub(crate) suspect: bool,
-    /// How often it has been erased, as far as is known.
-    pub(crate) erases: u32,
-    /// Its place among its line's chunks.
-    pub(crate) place: u32,
-}
-
-impl Chunk {
-    fn free(erases: u32) -> Chunk {
-        Chunk {
-            persisted: 0,
-            first: NONE,
-            last: NONE,
-            bad: false,
-            offline: false,
-            suspect: false,
-            erases,
-            place: 0,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Lines {
     shape: Shape,
@@ -218,7 +125,7 @@ pub(crate) struct Lines {
     /// Closed lines without a valid sector: they cost an erase and nothing else, whatever the policy.
     empty: VecDeque<u32>,
     /// Write units of metadata in a full line; 0 if lines have none.
-    meta: u32,
+    pub(crate) meta: u32,
     /// Whether every line keeps a list while it is written, and whether a closed one is read back
     /// from the media when it is wanted again.
     lists: bool,
@@ -412,21 +319,12 @@ impl Lines {
         if with_meta || self.lists {
             l.list = Some(Box::new(LineList::new(&self.shape, count, opening)));
         }
-        let mut open = self.open_line(line, &members);
+        let mut open = OpenLine::over(&self.shape, line, &members);
         if with_meta {
-            let (l, last) = (&mut self.lines[line as usize], self.meta - 1);
+            let l = &mut self.lines[line as usize];
             l.last = Last::Kept;
             l.sectors -= self.meta * self.shape.unit;
-            for (place, member) in (0..).zip(&mut open.members) {
-                member.end = data_end(&self.shape, count, last, place);
-                let pairs = self.shape.pair_units() * self.shape.unit;
-                let ends_early = member.end < self.shape.sectors;
-                member.tail = member.end.saturating_sub(if ends_early { pairs } else { 0 });
-            }
-            open.members[0].next = self.shape.unit;
-            open.first = true;
-            open.room -= self.meta;
-            open.count_tails(&self.shape);
+            open.keep_for_metadata(&self.shape, self.meta);
         }
         Some(open)
     }
@@ -444,32 +342,6 @@ impl Lines {
         // A line with a failed chunk is reclaimed at once.
         if !self.lists || self.reads_lists && !line.hurt {
             line.list = None;
-        }
-    }
-
-    /// An open line over chunks with write pointers of their own.
-    pub(crate) fn open_line(&self, line: u32, members: &[(u32, u32)]) -> OpenLine {
-        let room = members.iter().map(|(_, next)| (self.shape.sectors - next) / self.shape.unit);
-        OpenLine {
-            line,
-            tails: 0,
-            held: [NOT_HELD; 2],
-            room: room.sum(),
-            members: members
-                .iter()
-                .map(|&(chunk, next)| Member {
-                    chunk,
-                    pu: self.shape.pu_of(chunk),
-                    next,
-                    end: self.shape.sectors,
-                    tail: self.shape.sectors,
-                })
-                .collect(),
-            // The first metadata goes first into the first one.
-            cursor: usize::from(members.len() > 1),
-            recorded: Position(0),
-            first: false,
-            previous: None,
         }
     }
 
@@ -632,139 +504,5 @@ impl Lines {
         line.list = None;
         line.chunks.clear();
         self.free_lines.push(id);
-    }
-}
-
-impl OpenLine {
-    /// Maps the next write unit, of `from`: round robin over the members whose parallel unit `accepts`, of
-    /// the first `width` that are not full.
-    pub(crate) fn place(
-        &mut self,
-        shape: &Shape,
-        from: Claim,
-        width: u32,
-        mut accepts: impl FnMut(u32) -> bool,
-    ) -> Option<(u32, u32)> {
-        if self.room == 0 {
-            return None;
-        }
-        let fits = self.held[from.ring] != NOT_HELD || i64::from(self.room) <= from.unclaimed;
-        let with_tails = fits || self.room <= self.tails;
-        let n = self.window(width, with_tails);
-        if self.cursor >= n {
-            self.cursor = 0;
-        }
-        for i in 0..n {
-            let at = if self.cursor + i >= n { self.cursor + i - n } else { self.cursor + i };
-            let member = &mut self.members[at];
-            let end = if with_tails { member.end } else { member.tail };
-            if member.next < end && !(self.first && at == 0) && accepts(member.pu) {
-                let placed = (member.chunk, member.next);
-                self.took(shape, from, at);
-                self.cursor = if at + 1 == n { 0 } else { at + 1 };
-                return Some(placed);
-            }
-        }
-        None
-    }
-
-    /// Members up to the `width`-th that takes a write unit now.
-    #[inline]
-    fn window(&self, width: u32, with_tails: bool) -> usize {
-        let all = self.members.len();
-        if width as usize >= all {
-            return all;
-        }
-        let takes = |at: &usize| {
-            let m = &self.members[*at];
-            m.next < if with_tails { m.end } else { m.tail } && !(self.first && *at == 0)
-        };
-        let mut open = (0..all).filter(takes);
-        width.checked_sub(1).map_or(0, |before| open.nth(before as usize).map_or(all, |m| m + 1))
-    }
-
-    /// A member's next write unit is one of `from`.
-    #[inline]
-    fn took(&mut self, shape: &Shape, from: Claim, at: usize) {
-        let member = &mut self.members[at];
-        if member.next >= member.tail {
-            self.tails -= 1;
-            self.held[from.ring] = self.held[from.ring].min(from.unit);
-        }
-        member.next += shape.unit;
-        self.room -= 1;
-    }
-
-    /// Members that are not full.
-    pub(crate) fn takers(&self) -> u32 {
-        self.members.iter().filter(|m| m.next < m.end).count() as u32
-    }
-
-    /// Maps the next write unit of one chunk, of `from`.
-    pub(crate) fn take(&mut self, shape: &Shape, from: Claim, chunk: u32) -> Option<u32> {
-        let at = self.members.iter().position(|m| m.chunk == chunk)?;
-        self.take_at(shape, from, chunk, at)
-    }
-
-    /// The same of the chunk that has this place in its line, if that is this one.
-    #[inline]
-    pub(crate) fn take_at(
-        &mut self,
-        shape: &Shape,
-        from: Claim,
-        chunk: u32,
-        place: usize,
-    ) -> Option<u32> {
-        let mut places = self.members.iter().enumerate();
-        debug_assert!(places.all(|(i, m)| m.chunk != chunk || i == place), "chunk {chunk}");
-        let open = |m: &&Member| m.chunk == chunk && m.next < m.end;
-        let sector = self.members.get(place).filter(open)?.next;
-        if self.first && place == 0 {
-            return None;
-        }
-        self.took(shape, from, place);
-        Some(sector)
-    }
-
-    /// A chunk takes no more.
-    pub(crate) fn abandon(&mut self, shape: &Shape, chunk: u32) {
-        for member in &mut self.members {
-            if member.chunk == chunk && member.next < member.end {
-                self.room -= (member.end - member.next) / shape.unit;
-                member.next = member.end;
-            }
-        }
-        self.count_tails(shape);
-    }
-
-    fn count_tails(&mut self, shape: &Shape) {
-        self.tails = self.members.iter().map(|m| m.left_in_tail(shape)).sum();
-    }
-
-    /// Whether a chunk takes no more data and waits for the last metadata: that is, for the others.
-    pub(crate) fn waits_on(&self, shape: &Shape, chunk: u32) -> bool {
-        let waits = |m: &Member| m.chunk == chunk && m.next == m.end && m.end < shape.sectors;
-        self.room > 0 && self.members.iter().any(waits)
-    }
-
-    /// A chunk that takes more, and is none of these.
-    pub(crate) fn other_with_room(&self, not: &[u32]) -> Option<u32> {
-        let members = self.members.iter().skip(usize::from(self.first));
-        members.filter(|m| m.next < m.end).map(|m| m.chunk).find(|c| !not.contains(c))
-    }
-
-    /// Gives the write units that are kept for the last metadata to data.
-    pub(crate) fn give_up_last(&mut self, shape: &Shape, lines: &mut Lines) {
-        let line = &mut lines.lines[self.line as usize];
-        line.last = Last::None;
-        line.sectors += lines.meta.saturating_sub(1) * shape.unit;
-        self.held = [NOT_HELD; 2];
-        for member in &mut self.members {
-            if !lines.chunks[member.chunk as usize].bad {
-                self.room += (shape.sectors - member.end) / shape.unit;
-                (member.end, member.tail) = (shape.sectors, shape.sectors);
-            }
-        }
-        self.count_tails(shape);
     }
 }

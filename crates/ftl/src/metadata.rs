@@ -251,7 +251,7 @@ impl Ftl {
         self.programs -= 1;
         self.blocked = [false; STREAMS];
         if status.is_success() {
-            self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
+            self.lines.chunks[chunk as usize].programmed(sector + self.shape.unit);
         } else {
             self.program_failed(chunk);
         }

@@ -7,7 +7,8 @@ use nvme::Status;
 use crate::active::ALL_AT_ONCE;
 use crate::flash::OpKind;
 use crate::ftl::{COLD, GC, PAGES, STREAMS, USER};
-use crate::lines::{Claim, NONE, NOT_HELD, OpenLine};
+use crate::lines::NONE;
+use crate::open_line::{Claim, NOT_HELD, OpenLine};
 use crate::snapshot::Opened;
 use crate::write_ring::{UnitState, WriteRing};
 use crate::{Entry, Flash, Ftl, Location, OpId, WriteUnit};
@@ -17,6 +18,13 @@ pub(crate) const PROGRAMS_PER_PU: u8 = 2;
 
 /// Names a program of padding from outside of the rings; the rest of the name is its chunk.
 const PADDING: u32 = 1 << 28;
+
+/// A program of padding from outside of the rings that is under way: one per chunk at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Padding {
+    chunk: u32,
+    sector: u32,
+}
 
 /// The name of a ring's unit, and of its program.
 fn name(ring: usize, unit: u32) -> u32 {
@@ -138,12 +146,7 @@ impl Ftl {
         // A chunk that has something under way gets there by itself.
         let waits = |chunk: &u32| self.lines.chunks[*chunk as usize].first != NONE;
         let mut stuck = self.rings.iter().filter_map(WriteRing::stuck_on).filter(waits);
-        let still = |chunk: &u32| {
-            let last = self.lines.chunks[*chunk as usize].last;
-            let (ring, unit) = parts(last);
-            self.rings[ring].units[unit as usize].state == UnitState::Persisted
-                && !self.padded.contains(chunk)
-        };
+        let still = |chunk: &u32| !self.is_padded(*chunk) && self.only_waits_for_pairs(*chunk);
         let Some(chunk) = stuck.find(still) else { return false };
         let has = |o: &&mut OpenLine| o.members.iter().any(|m| m.chunk == chunk);
         let Some(open) = self.open.iter_mut().flatten().find(has) else { return false };
@@ -153,7 +156,9 @@ impl Ftl {
             // What is kept for the last metadata comes when the other chunks are full. With little
             // left in them they are padded, else there will be none.
             if open.room <= open.members.len() as u32 {
-                let Some(other) = open.other_with_room(&self.padded) else { return false };
+                let padded = &self.padded;
+                let is_free = |chunk| padded.iter().all(|p| p.chunk != chunk);
+                let Some(other) = open.other_with_room(is_free) else { return false };
                 chunk = other;
             } else {
                 open.give_up_last(&self.shape, &mut self.lines);
@@ -167,6 +172,25 @@ impl Ftl {
         true
     }
 
+    /// Whether padding from outside of the rings is being programmed into a chunk.
+    fn is_padded(&self, chunk: u32) -> bool {
+        self.padded.iter().any(|p| p.chunk == chunk)
+    }
+
+    /// Whether every unit of a chunk that holds its slots is on the media.
+    fn only_waits_for_pairs(&self, chunk: u32) -> bool {
+        let mut at = self.lines.chunks[chunk as usize].first;
+        while at != NONE {
+            let (ring, unit) = parts(at);
+            let unit = &self.rings[ring].units[unit as usize];
+            if unit.state != UnitState::Persisted {
+                return false;
+            }
+            at = unit.next;
+        }
+        true
+    }
+
     /// Programs padding, from outside of the rings, into a write unit that was taken from an open line.
     pub(crate) fn pad_unit(
         &mut self,
@@ -176,7 +200,8 @@ impl Ftl {
         sector: u32,
         flash: &mut impl Flash,
     ) {
-        self.padded.push(chunk);
+        debug_assert!(!self.is_padded(chunk), "chunk {chunk}");
+        self.padded.push(Padding { chunk, sector });
         let first_psn = self.shape.first_psn(chunk) + sector;
         for psn in first_psn..first_psn + self.shape.unit {
             self.reverse.set(psn, None, false);
@@ -417,8 +442,9 @@ impl Ftl {
         let padding = name & PADDING != 0;
         let (chunk, sector) = if padding {
             let chunk = name & !PADDING;
-            self.padded.retain(|c| *c != chunk);
-            (chunk, self.lines.chunks[chunk as usize].persisted)
+            let at = self.padded.iter().position(|p| p.chunk == chunk);
+            let Some(at) = at else { return };
+            (chunk, self.padded.swap_remove(at).sector)
         } else {
             let unit = self.unit_mut(name);
             (unit.chunk, unit.sector)
@@ -431,7 +457,7 @@ impl Ftl {
         let gone = self.lines.chunks[chunk as usize].offline || status.is(Status::OFFLINE_CHUNK);
         let mut rescued_from = line;
         if status.is_success() && !gone {
-            self.lines.chunks[chunk as usize].persisted = sector + self.shape.unit;
+            self.lines.chunks[chunk as usize].programmed(sector + self.shape.unit);
             if !padding {
                 let unit = self.unit_mut(name);
                 unit.state = UnitState::Persisted;
@@ -537,8 +563,7 @@ impl Ftl {
                 return;
             }
             let unit = *self.unit_mut(c.first);
-            let whole = c.persisted == self.shape.sectors || c.bad;
-            let readable = whole || unit.sector + self.shape.unit + self.shape.pair <= c.persisted;
+            let readable = unit.sector + self.shape.unit <= c.readable(&self.shape);
             if unit.state != UnitState::Persisted || !readable {
                 return;
             }

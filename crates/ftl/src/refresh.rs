@@ -219,10 +219,9 @@ impl Ftl {
     pub fn open_chunks(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
         let members = self.open.iter().flatten().flat_map(|open| &open.members);
         members.map(|member| {
-            let persisted = self.lines.chunks[member.chunk as usize].persisted;
-            let pair = if persisted == self.shape.sectors { 0 } else { self.shape.pair };
-            let readable = persisted.saturating_sub(pair);
-            (member.chunk, readable - readable % self.shape.unit, persisted)
+            let c = &self.lines.chunks[member.chunk as usize];
+            let readable = c.readable(&self.shape);
+            (member.chunk, readable - readable % self.shape.unit, c.persisted)
         })
     }
 

@@ -155,9 +155,7 @@ impl Ftl {
             let chunk = chunks[member as usize];
             // Of a line that is being written, what waits for its pair is in the write buffer still.
             let c = &self.lines.chunks[chunk as usize];
-            let whole = c.persisted == self.shape.sectors || c.bad;
-            let pair = if whole { 0 } else { self.shape.pair };
-            if sector + self.shape.unit + pair <= c.persisted {
+            if sector + self.shape.unit <= c.readable(&self.shape) {
                 let first_psn = self.shape.first_psn(chunk) + sector;
                 return Some(UnitRead { piece, member, first_psn });
             }

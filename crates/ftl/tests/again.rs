@@ -15,8 +15,9 @@ fn shape() -> Shape {
     Shape::of(&geometry(2, 2, 40, 32, 4, 8))
 }
 
-/// Seeds beside the first 400 that once failed, as 46, 65, 73, 79, 359 and 392 did: what became padding in a
-/// unit that was written again had its only other copy in the chunk that was gone.
+/// Seeds that once failed, of the first 400 and beside them: what became padding in a unit that was written
+/// again had its only other copy in the chunk that was gone.
+const FOUND: [u64; 6] = [46, 65, 73, 79, 359, 392];
 const OVERWRITTEN: [u64; 4] = [433, 461, 754, 1_031];
 
 /// Has a chunk go, and what waited there for its pair overwritten: `before` that, or while it is written
@@ -27,6 +28,10 @@ fn overwritten_while_it_is_written_again(seed: u64, before: bool) -> Option<u32>
     let config = FtlConfig::default();
     let mut b = Bench::new(shape(), config, true, seed);
     let mut rng = Rng::new(seed ^ 0xa9a1);
+    // In half of the cases ends are reported in any order; not in those that have found something before.
+    if !FOUND.contains(&seed) && !OVERWRITTEN.contains(&seed) && seed % 2 == 1 {
+        b.flash.reorder(seed);
+    }
     let some = 64 + seed % 40;
     for lba in 0..some {
         assert!(b.write(lba, &[lba + 1]).is_success());

@@ -61,7 +61,10 @@ impl Rig {
 
     fn over(shape: Shape, config: FtlConfig, seed: u64) -> Rig {
         let ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
-        let flash = TestFlash::new(shape, true, ftl.slots(), seed);
+        let mut flash = TestFlash::new(shape, true, ftl.slots(), seed);
+        if seed % 2 == 1 {
+            flash.reorder(seed);
+        }
         let values = vec![0; ftl.sectors() as usize];
         Rig { ftl, flash, config, values, rng: Rng::new(seed), tag: 0 }
     }

@@ -94,6 +94,10 @@ impl Case {
         let ftl = Ftl::new(shape, config, |_| Found::Free).expect("a geometry that fits");
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0x5a17);
         (flash.lazy, flash.heals) = (true, clean);
+        // In half of the cases ends are reported in any order.
+        if Rng::new(seed ^ 0x0_4de4).chance(0.5) {
+            flash.reorder(seed);
+        }
         let blank = Sector { possible: BTreeSet::from([0]), ..Sector::default() };
         let sectors = vec![blank; ftl.sectors() as usize];
         let (busy, lost, stats) = (BTreeMap::new(), BTreeSet::new(), FtlStats::default());

@@ -14,10 +14,11 @@ const NOW: Nanos = Nanos(0);
 fn a_flushed_trim_takes_back_what_was_in_the_buffer_even_if_it_is_written_over() {
     let shape = Shape::of(&geometry(1, 1, 60, 16, 4, 0));
     let config = FtlConfig::default();
-    // However far the write buffer has come in between.
-    for steps in 0..40 {
+    // However far the write buffer has come in between, and in whatever order ends are reported.
+    for (steps, order) in (0..40).flat_map(|steps| [(steps, None), (steps, Some(steps))]) {
         let mut ftl = Ftl::new(shape, config, |_| Found::Free).unwrap();
         let mut flash = TestFlash::new(shape, true, ftl.slots(), steps);
+        order.into_iter().for_each(|seed| flash.reorder(seed));
         let write = |ftl: &mut Ftl, flash: &mut TestFlash, tag, lba, value| {
             flash.requests.insert(tag, vec![value]);
             ftl.write(tag, lba, 1, false);

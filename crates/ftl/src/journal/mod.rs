@@ -81,7 +81,8 @@ pub const MAX_OPS: usize = 16;
 /// Operations are started by these calls and reported later through `program_done`, `erase_done` and
 /// `read_done` of the [`Journal`] or [`JournalRecovery`] that started them; never from within the
 /// call. Operations on one chunk must be executed in the order in which they were started; otherwise
-/// order is free. A chunk in which a program failed must refuse further programs until it is erased.
+/// order is free, and ends are reported in any order, also those of one chunk. A chunk in which a program
+/// failed must refuse further programs until it is erased.
 pub trait JournalFlash {
     /// Programs one write unit of `chunk` from `sector` on: `bytes`, and zeros up to its end.
     fn program(&mut self, now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]);

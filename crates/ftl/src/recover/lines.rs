@@ -3,6 +3,7 @@
 use super::{Found, Recovery};
 use crate::ftl::USER;
 use crate::lines::{LineState, NONE};
+use crate::open_line::OpenLine;
 use crate::snapshot::{LineEntry, Opened};
 use crate::{Ftl, Location};
 
@@ -161,7 +162,7 @@ impl Recovery {
                 debug_assert_eq!(ftl.lines.chunks[chunk as usize].first, NONE);
             }
             ftl.lines.lines[id as usize].newest = ftl.issued.next();
-            let open = ftl.lines.open_line(id, members);
+            let open = OpenLine::over(&shape, id, members);
             ftl.open[USER].push(open);
         }
     }

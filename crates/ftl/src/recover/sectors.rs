@@ -38,17 +38,18 @@ impl Recovery {
 
     pub(super) fn padded(&mut self, chunk: u32, end: u32, status: Status) {
         let found = &mut self.seen.found[chunk as usize];
-        match *found {
-            Found::Open(n) if status.is_success() => {
-                *found = Found::Open(n.max(end));
-                // Whatever was there before the chunk was erased is not.
-                let first_psn = self.shape.first_psn(chunk);
-                for sector in n..end {
-                    self.seen.names.note(&self.shape, first_psn + sector, None);
-                }
-            }
-            Found::Open(n) => *found = Found::Failing(n),
-            _ => {}
+        let written = found.written();
+        *found = match *found {
+            Found::Open(n) if status.is_success() => Found::Open(n.max(end)),
+            // One before it that is told of behind it.
+            Found::Failing(n) if status.is_success() => Found::Failing(n.max(end)),
+            Found::Open(n) => Found::Failing(n),
+            _ => return,
+        };
+        // Whatever was there before the chunk was erased is not.
+        let first_psn = self.shape.first_psn(chunk);
+        for sector in written..found.written() {
+            self.seen.names.note(&self.shape, first_psn + sector, None);
         }
     }
 

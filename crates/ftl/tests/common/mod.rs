@@ -1,15 +1,17 @@
 //! A flash for tests: keeps one 64-bit value per sector, ends operations in random order, enforces
-//! the rules of NAND, fails on cue, and can lose power.
+//! the rules of NAND, fails on cue, and can lose power. A parallel unit executes its operations in the
+//! order in which they came; it [may report](TestFlash::reorder) their ends in any other.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 pub mod bench;
+mod power;
 
 use std::collections::{BTreeSet, HashMap};
 
 use clock::Nanos;
 use ftl::{
-    CapacityError, Flash, Found, Ftl, FtlConfig, Job, JobDone, Layout, LineMetadata, NewFtlError,
-    Oob, OpId, ReadTarget, Recovery, RecoveryStats, Shape, Work, WriteUnit,
+    CapacityError, Flash, Found, Ftl, FtlConfig, Layout, LineMetadata, NewFtlError, Oob, OpId,
+    ReadTarget, RecoveryStats, Shape, WriteUnit,
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
@@ -40,6 +42,17 @@ enum Op {
     },
 }
 
+/// An operation that has ended.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Program { op: OpId, chunk: u32, sector: u32, status: Status },
+    Read { op: OpId, failed: u64, users: bool },
+    Erase { op: OpId, status: Status },
+}
+
+/// Ends that a parallel unit holds back at most.
+const HELD_BACK: usize = 4;
+
 #[derive(Clone, Debug)]
 enum Cell {
     Written(Oob, Content),
@@ -56,6 +69,17 @@ pub struct TestFlash {
     /// Chunks that can be neither read, programmed nor erased any more.
     pub dead: Vec<bool>,
     queues: Vec<Vec<Op>>,
+    /// By parallel unit, what has ended and was not reported yet.
+    ends: Vec<Vec<End>>,
+    /// Which end is reported next, if not the oldest one.
+    order: Option<Rng>,
+    /// Programs of which the end was reported after that of a later one of their chunk, and up to where those
+    /// of each chunk have been reported.
+    pub late: u64,
+    reported: Vec<u32>,
+    /// Successes of programs that were reported after the failure of a later one of their chunk.
+    pub mixed: u64,
+    failures: Vec<bool>,
     slots: Vec<Content>,
     /// Per read: the operation, parts outstanding, failed addresses.
     reads: Vec<(OpId, usize, u64)>,
@@ -131,6 +155,12 @@ impl TestFlash {
             bad: vec![false; shape.total_chunks() as usize],
             dead: vec![false; shape.total_chunks() as usize],
             queues: vec![Vec::new(); shape.pus as usize],
+            ends: vec![Vec::new(); shape.pus as usize],
+            order: None,
+            late: 0,
+            reported: vec![0; shape.total_chunks() as usize],
+            mixed: 0,
+            failures: vec![false; shape.total_chunks() as usize],
             slots: vec![Content::Value(0); slots as usize],
             reads: Vec::new(),
             requests: HashMap::new(),
@@ -148,6 +178,11 @@ impl TestFlash {
             recoveries: Vec::new(),
             cuts: 0,
         }
+    }
+
+    /// From now on programs of a chunk fail.
+    pub fn fail(&mut self, chunk: u32) {
+        self.failing[chunk as usize] = true;
     }
 
     /// A chunk goes: the logical sectors of which it held a copy.
@@ -195,8 +230,14 @@ impl TestFlash {
         }
     }
 
+    /// From now on a parallel unit reports ends in any order, as this seed says.
+    pub fn reorder(&mut self, seed: u64) {
+        self.order = Some(Rng::new(seed ^ 0x0_4de4));
+    }
+
     pub fn outstanding(&self) -> usize {
-        self.queues.iter().map(Vec::len).sum()
+        let ends: usize = self.ends.iter().map(Vec::len).sum();
+        self.queues.iter().map(Vec::len).sum::<usize>() + ends
     }
 
     fn readable(&self, psn: u32) -> bool {
@@ -240,10 +281,10 @@ impl TestFlash {
         }
     }
 
-    /// Ends the oldest operation of a random parallel unit.
+    /// Ends the oldest operation of a random parallel unit, or reports one that has ended.
     pub fn step(&mut self, ftl: &mut Ftl) -> bool {
-        let busy: Vec<usize> =
-            (0..self.queues.len()).filter(|i| !self.queues[*i].is_empty()).collect();
+        let has_some = |pu: &usize| !self.queues[*pu].is_empty() || !self.ends[*pu].is_empty();
+        let busy: Vec<usize> = (0..self.queues.len()).filter(has_some).collect();
         if busy.is_empty() {
             return false;
         }
@@ -256,44 +297,81 @@ impl TestFlash {
     pub fn turn(&mut self, ftl: &mut Ftl) {
         for i in 0..self.shape.pus {
             let pu = self.shape.striped_pu(i) as usize;
-            if !self.queues[pu].is_empty() {
+            if !self.queues[pu].is_empty() || !self.ends[pu].is_empty() {
                 self.end_oldest(pu, ftl);
             }
         }
     }
 
+    /// A parallel unit executes its oldest operation, and reports an end: that one, or any.
     fn end_oldest(&mut self, pu: usize, ftl: &mut Ftl) {
+        let end = (!self.queues[pu].is_empty()).then(|| self.execute_oldest(pu)).flatten();
+        let Some(order) = &mut self.order else {
+            return end.into_iter().for_each(|end| self.report(end, ftl));
+        };
+        let ends = &mut self.ends[pu];
+        ends.extend(end);
+        let may_wait = ends.len() < HELD_BACK && !self.queues[pu].is_empty();
+        if ends.is_empty() || may_wait && order.chance(0.4) {
+            return;
+        }
+        let end = ends.remove(order.below(ends.len() as u64) as usize);
+        self.report(end, ftl);
+    }
+
+    fn report(&mut self, end: End, ftl: &mut Ftl) {
+        match end {
+            End::Program { op, chunk, sector, status } => {
+                let reported = &mut self.reported[chunk as usize];
+                self.late += u64::from(sector < *reported);
+                *reported = sector.max(*reported);
+                let failed = &mut self.failures[chunk as usize];
+                self.mixed += u64::from(status.is_success() && *failed);
+                *failed |= !status.is_success();
+                ftl.program_done(Nanos(0), op, status, self);
+            }
+            End::Read { op, failed, .. } => {
+                if !ftl.read_done(op, failed, self) && self.lazy {
+                    return;
+                }
+            }
+            End::Erase { op, status } => ftl.erase_done(op, status),
+        }
+        ftl.kick(Nanos(0), self);
+    }
+
+    /// Executes the oldest operation of a parallel unit; of a read on several of them the last one ends it.
+    fn execute_oldest(&mut self, pu: usize) -> Option<End> {
         match self.queues[pu].remove(0) {
             Op::Program { op, chunk, sector, sectors } => {
                 let failed = self.failing[chunk as usize] || self.rng.chance(self.program_fail);
+                let end = |status| Some(End::Program { op, chunk, sector, status });
                 if self.dead[chunk as usize] {
-                    ftl.program_done(Nanos(0), op, Status::OFFLINE_CHUNK, self);
-                } else if failed {
-                    self.failing[chunk as usize] = true;
-                    ftl.program_done(Nanos(0), op, Status::WRITE_FAULT, self);
-                } else {
-                    assert_eq!(self.written[chunk as usize], sector, "in order");
-                    self.programs += 1;
-                    self.written[chunk as usize] += self.shape.unit;
-                    if self.heals {
-                        let cells = &self.cells;
-                        let lbas: Vec<_> = sectors.iter().filter_map(|(oob, _)| oob.lba).collect();
-                        self.unreadable.retain(|psn| match &cells[*psn as usize] {
-                            Some(Cell::Written(oob, _)) => {
-                                oob.lba.is_none_or(|l| !lbas.contains(&l))
-                            }
-                            _ => true,
-                        });
-                    }
-                    if self.keeps {
-                        let first = (chunk * self.shape.sectors + sector) as usize;
-                        for (i, (oob, content)) in sectors.into_iter().enumerate() {
-                            assert!(self.cells[first + i].is_none(), "erased before");
-                            self.cells[first + i] = Some(Cell::Written(oob, content));
-                        }
-                    }
-                    ftl.program_done(Nanos(0), op, Status::SUCCESS, self);
+                    return end(Status::OFFLINE_CHUNK);
                 }
+                if failed {
+                    self.failing[chunk as usize] = true;
+                    return end(Status::WRITE_FAULT);
+                }
+                assert_eq!(self.written[chunk as usize], sector, "in order");
+                self.programs += 1;
+                self.written[chunk as usize] += self.shape.unit;
+                if self.heals {
+                    let cells = &self.cells;
+                    let lbas: Vec<_> = sectors.iter().filter_map(|(oob, _)| oob.lba).collect();
+                    self.unreadable.retain(|psn| match &cells[*psn as usize] {
+                        Some(Cell::Written(oob, _)) => oob.lba.is_none_or(|l| !lbas.contains(&l)),
+                        _ => true,
+                    });
+                }
+                if self.keeps {
+                    let first = (chunk * self.shape.sectors + sector) as usize;
+                    for (i, (oob, content)) in sectors.into_iter().enumerate() {
+                        assert!(self.cells[first + i].is_none(), "erased before");
+                        self.cells[first + i] = Some(Cell::Written(oob, content));
+                    }
+                }
+                end(Status::SUCCESS)
             }
             Op::Read { read, addresses, target } => {
                 for (i, psn, place) in addresses {
@@ -324,31 +402,30 @@ impl TestFlash {
                 }
                 self.reads[read].1 -= 1;
                 let (op, left, failed) = self.reads[read];
-                if left > 0 || !ftl.read_done(op, failed, self) && self.lazy {
-                    return;
-                }
+                let users = matches!(target, ReadTarget::Request(_));
+                (left == 0).then_some(End::Read { op, failed, users })
             }
             Op::Erase { op, chunk } => {
                 if self.dead[chunk as usize] {
-                    ftl.erase_done(op, Status::OFFLINE_CHUNK);
-                } else if self.rng.chance(self.erase_fail) {
-                    self.bad[chunk as usize] = true;
-                    ftl.erase_done(op, Status::WRITE_FAULT);
-                } else {
-                    self.erases += 1;
-                    self.written[chunk as usize] = 0;
-                    let first_psn = self.shape.first_psn(chunk);
-                    let again = first_psn..first_psn + self.shape.sectors;
-                    self.unreadable.retain(|psn| !again.contains(psn));
-                    if self.keeps {
-                        let first = (chunk * self.shape.sectors) as usize;
-                        self.cells[first..first + self.shape.sectors as usize].fill(None);
-                    }
-                    ftl.erase_done(op, Status::SUCCESS);
+                    return Some(End::Erase { op, status: Status::OFFLINE_CHUNK });
                 }
+                if self.rng.chance(self.erase_fail) {
+                    self.bad[chunk as usize] = true;
+                    return Some(End::Erase { op, status: Status::WRITE_FAULT });
+                }
+                self.erases += 1;
+                (self.written[chunk as usize], self.reported[chunk as usize]) = (0, 0);
+                self.failures[chunk as usize] = false;
+                let first_psn = self.shape.first_psn(chunk);
+                let again = first_psn..first_psn + self.shape.sectors;
+                self.unreadable.retain(|psn| !again.contains(psn));
+                if self.keeps {
+                    let first = (chunk * self.shape.sectors) as usize;
+                    self.cells[first..first + self.shape.sectors as usize].fill(None);
+                }
+                Some(End::Erase { op, status: Status::SUCCESS })
             }
         }
-        ftl.kick(Nanos(0), self);
     }
 
     /// Ends operations until nothing is outstanding.
@@ -359,155 +436,6 @@ impl TestFlash {
             steps += 1;
             let (stats, layout) = (ftl.stats(), ftl.layout());
             assert!(steps < 1_000_000, "never ends: {stats:?} {layout:?}\n{}", ftl.debug_state());
-        }
-    }
-
-    /// Cuts power, and recovers the layer. `again` cuts the recovery's own padding short that often first.
-    pub fn power_cut(&mut self, config: FtlConfig) -> Ftl {
-        self.cut();
-        self.recover(config)
-    }
-
-    /// Cuts power: programs under way may leave a torn unit, everything else is forgotten.
-    pub fn cut(&mut self) {
-        self.cuts += 1;
-        for pu in 0..self.queues.len() {
-            // Only what a parallel unit was to do next can have begun.
-            match std::mem::take(&mut self.queues[pu]).into_iter().next() {
-                Some(Op::Program { chunk, sector, .. })
-                    if self.written[chunk as usize] == sector
-                        && !self.failing[chunk as usize]
-                        && !self.dead[chunk as usize]
-                        && self.rng.chance(0.5) =>
-                {
-                    let first = (chunk * self.shape.sectors + sector) as usize;
-                    for cell in &mut self.cells[first..first + self.shape.unit as usize] {
-                        *cell = Some(Cell::Torn);
-                    }
-                    self.written[chunk as usize] += self.shape.unit;
-                }
-                Some(Op::Erase { chunk, .. })
-                    if self.rng.chance(0.5) && !self.dead[chunk as usize] =>
-                {
-                    // An erase that was interrupted: nothing in the chunk can be read.
-                    let first = (chunk * self.shape.sectors) as usize;
-                    for cell in &mut self.cells[first..first + self.shape.sectors as usize] {
-                        *cell = Some(Cell::Torn);
-                    }
-                    self.written[chunk as usize] = self.shape.sectors;
-                }
-                _ => {}
-            }
-        }
-    }
-
-    pub fn found(&self, chunk: u32) -> Found {
-        let written = self.written[chunk as usize];
-        if self.bad[chunk as usize] || self.dead[chunk as usize] {
-            Found::Bad
-        } else if self.failing[chunk as usize] {
-            Found::Failing(written)
-        } else if written == self.shape.sectors {
-            Found::Closed(written)
-        } else if written == 0 {
-            Found::Free
-        } else {
-            Found::Open(written)
-        }
-    }
-
-    /// Recovers the layer; a recovery may be cut a few times first.
-    pub fn recover(&mut self, config: FtlConfig) -> Ftl {
-        loop {
-            let jobs = if self.rng.chance(0.3) { self.rng.below(40) } else { u64::MAX };
-            if let Some(ftl) = self.try_recovery(config, jobs) {
-                return ftl;
-            }
-        }
-    }
-
-    fn try_recovery(&mut self, config: FtlConfig, mut limit: u64) -> Option<Ftl> {
-        let shape = self.shape;
-        let total = shape.total_chunks();
-        let found: Vec<Found> = (0..total).map(|c| self.found(c)).collect();
-        if found.iter().all(|f| matches!(f, Found::Free | Found::Bad))
-            && !found.contains(&Found::Bad)
-        {
-            return Some(Ftl::new(shape, config, |c| found[c as usize]).unwrap());
-        }
-        let mut recovery = Recovery::new(shape, config, found, total).unwrap();
-        loop {
-            let jobs = recovery.jobs();
-            if jobs.is_empty() {
-                break;
-            }
-            for job in jobs {
-                if limit == 0 {
-                    self.cuts += 1;
-                    return None;
-                }
-                limit -= 1;
-                self.carry_out(&job, &mut recovery);
-            }
-        }
-        let stats = recovery.stats();
-        assert_eq!(stats.contradictions, 0, "the map's pages and the media: {stats:?}");
-        let whole = !self.dead.contains(&true);
-        assert!(stats.lost == 0 || !whole, "nothing was lost: {stats:?}");
-        self.recoveries.push(stats);
-        Some(recovery.finish().unwrap())
-    }
-
-    /// Does everything that a recovery wants, and ends it.
-    pub fn carry_out_all(&mut self, mut recovery: Recovery) -> Result<Ftl, ftl::RecoveryError> {
-        loop {
-            let jobs = recovery.jobs();
-            if jobs.is_empty() {
-                return recovery.finish();
-            }
-            for job in jobs {
-                self.carry_out(&job, &mut recovery);
-            }
-        }
-    }
-
-    fn carry_out(&mut self, job: &Job, recovery: &mut Recovery) {
-        let shape = self.shape;
-        let size = shape.sector_bytes as usize;
-        match &job.what {
-            Work::Pad { chunk, sector, bytes } => {
-                assert_eq!(self.written[*chunk as usize], *sector, "padding goes to the pointer");
-                let mut bytes = bytes.clone();
-                bytes.resize(job.count as usize * size, 0);
-                for (i, sector_bytes) in (*sector..).zip(bytes.chunks(size)) {
-                    let psn = (chunk * shape.sectors + i) as usize;
-                    let content = Content::Bytes(sector_bytes.to_vec());
-                    self.cells[psn] = Some(Cell::Written(Job::PADDING, content));
-                }
-                self.written[*chunk as usize] += job.count;
-                recovery.done(job.id, JobDone::Padded(Status::SUCCESS));
-            }
-            Work::ReadOob { psn } | Work::ReadData { psn } => {
-                let (mut failed, mut oob, mut data) = (0, Vec::new(), Vec::new());
-                for i in 0..job.count {
-                    let lost = self.lost_metadata > 0.0 && self.rng.chance(self.lost_metadata);
-                    match &self.cells[(psn + i) as usize] {
-                        Some(Cell::Written(o, content)) if self.readable(psn + i) && !lost => {
-                            oob.push(o.encode());
-                            match content {
-                                Content::Bytes(bytes) => data.extend(bytes),
-                                Content::Value(v) => data.extend(v.to_le_bytes()),
-                            }
-                        }
-                        _ => {
-                            failed |= 1 << i;
-                            oob.push([0; Oob::BYTES]);
-                        }
-                    }
-                    data.resize((i as usize + 1) * size, 0);
-                }
-                recovery.done(job.id, JobDone::Read { failed, oob: &oob, data: &data });
-            }
         }
     }
 }
@@ -546,7 +474,9 @@ impl Flash for TestFlash {
 
     fn reads_waiting(&self, pu: u32) -> u32 {
         let users = |op: &&Op| matches!(op, Op::Read { target: ReadTarget::Request(_), .. });
-        self.queues[pu as usize].iter().filter(users).count() as u32
+        let ended = |end: &&End| matches!(end, End::Read { users: true, .. });
+        let ended = self.ends[pu as usize].iter().filter(ended).count();
+        (self.queues[pu as usize].iter().filter(users).count() + ended) as u32
     }
 
     fn take(&mut self, request: u64, sector: u32, slot: u32) {

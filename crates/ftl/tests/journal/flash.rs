@@ -1,5 +1,6 @@
 //! [`TestFlash`]: chunks of write units that obey the rules of NAND, end operations in any order
-//! across chunks, fail on cue, and lose power in the middle of anything.
+//! across chunks, [may report](TestFlash::reorder) them in any order within one, fail on cue, and lose
+//! power in the middle of anything.
 
 use std::collections::VecDeque;
 
@@ -40,17 +41,33 @@ impl Cells {
 }
 
 /// What has ended, to be told to whoever started it.
+#[derive(Clone, Copy)]
 enum Ended {
     Program(u32, bool),
     Erase(u32, bool),
     Read(u32, u64),
 }
 
+impl Ended {
+    fn op(self) -> u32 {
+        let (Ended::Program(op, _) | Ended::Erase(op, _) | Ended::Read(op, _)) = self;
+        op
+    }
+}
+
+/// Ends that are held back at most.
+const HELD_BACK: usize = 6;
+
 #[derive(Clone)]
 pub(crate) struct TestFlash {
     pub(crate) shape: Shape,
     /// The reserved chunks, by number.
     pub(crate) chunks: Vec<(u32, Cells)>,
+    /// What has ended and was not reported yet, and which of it is next, if not all is reported at once.
+    ends: Vec<Ended>,
+    order: Option<Rng>,
+    /// Ends that were reported after that of a later operation.
+    pub(crate) late: u64,
     found: [Vec<u8>; MAX_OPS],
     busy: [bool; MAX_OPS],
     pub(crate) rng: Rng,
@@ -86,6 +103,9 @@ impl TestFlash {
         TestFlash {
             shape,
             chunks: reserved.iter().map(|chunk| (*chunk, Cells::default())).collect(),
+            ends: Vec::new(),
+            order: None,
+            late: 0,
             found: Default::default(),
             busy: [false; MAX_OPS],
             rng: Rng::new(seed),
@@ -108,8 +128,13 @@ impl TestFlash {
         (self.shape.sectors / self.shape.unit) as usize
     }
 
+    /// From now on ends are reported in any order, as this seed says.
+    pub(crate) fn reorder(&mut self, seed: u64) {
+        self.order = Some(Rng::new(seed ^ 0x0_4de4));
+    }
+
     pub(crate) fn outstanding(&self) -> usize {
-        self.chunks.iter().map(|(_, c)| c.queue.len()).sum()
+        self.chunks.iter().map(|(_, c)| c.queue.len()).sum::<usize>() + self.ends.len()
     }
 
     fn push(&mut self, chunk: u32, op: u32, what: Op) {
@@ -118,7 +143,7 @@ impl TestFlash {
         self.cells(chunk).queue.push_back(what);
     }
 
-    /// Programs and erases under way.
+    /// Programs and erases that were not executed yet.
     pub(crate) fn under_way(&self) -> (usize, usize) {
         let ops = || self.chunks.iter().flat_map(|(_, cells)| &cells.queue);
         let programs = ops().filter(|op| matches!(op, Op::Program { .. })).count();
@@ -149,7 +174,6 @@ impl TestFlash {
             self.chunks.iter_mut().filter(|(_, c)| !c.queue.is_empty()).nth(pick)?;
         Some(match cells.queue.pop_front()? {
             Op::Program { op, unit, bytes } => {
-                self.busy[op as usize] = false;
                 let cued = self.failing_program == Some(self.programs);
                 self.programs += 1;
                 let refused = cells.closed || cells.bad || cued;
@@ -164,7 +188,6 @@ impl TestFlash {
                 Ended::Program(op, ok)
             }
             Op::Erase { op } => {
-                self.busy[op as usize] = false;
                 assert!(!cells.bad, "chunk {chunk} is bad and is erased");
                 let cued = self.failing_erase == Some(self.erases);
                 let ok = !cued && !self.rng.chance(self.erase_fail);
@@ -174,7 +197,6 @@ impl TestFlash {
                 Ended::Erase(op, ok)
             }
             Op::Read { op, unit, first, sectors } => {
-                self.busy[op as usize] = false;
                 let paired =
                     cells.closed || cells.units.len() == units || unit + pair < cells.units.len();
                 assert!(paired, "chunk {chunk}: unit {unit} is read before its pair is written");
@@ -192,9 +214,32 @@ impl TestFlash {
         })
     }
 
+    /// Executes operations until the end of one is reported; `None` if none is under way.
+    fn end(&mut self) -> Option<Ended> {
+        loop {
+            let ended = self.execute();
+            let Some(order) = &mut self.order else {
+                return ended.inspect(|end| self.busy[end.op() as usize] = false);
+            };
+            self.ends.extend(ended);
+            let idle = self.chunks.iter().all(|(_, c)| c.queue.is_empty());
+            if self.ends.is_empty() || !idle && self.ends.len() < HELD_BACK && order.chance(0.5) {
+                if idle {
+                    return None;
+                }
+                continue;
+            }
+            let at = order.below(self.ends.len() as u64) as usize;
+            self.late += u64::from(at > 0);
+            let end = self.ends.remove(at);
+            self.busy[end.op() as usize] = false;
+            return Some(end);
+        }
+    }
+
     /// Ends an operation of a journal, if one is under way, and kicks it.
     pub(crate) fn step(&mut self, journal: &mut Journal) -> bool {
-        match self.execute() {
+        match self.end() {
             None => return false,
             Some(Ended::Program(op, ok)) => journal.program_done(op, status(ok)),
             Some(Ended::Erase(op, ok)) => journal.erase_done(op, status(ok)),
@@ -213,7 +258,7 @@ impl TestFlash {
 
     /// Ends an operation of a recovery, if one is under way, and kicks it.
     pub(crate) fn step_recovery(&mut self, recovery: &mut JournalRecovery) -> bool {
-        match self.execute() {
+        match self.end() {
             None => return false,
             Some(Ended::Program(op, ok)) => recovery.program_done(op, status(ok)),
             Some(Ended::Read(op, failed)) => recovery.read_done(op, failed, self),
@@ -227,6 +272,7 @@ impl TestFlash {
     /// time.
     pub(crate) fn power_cut(&mut self) {
         self.busy = [false; MAX_OPS];
+        self.ends.clear();
         let units = self.units();
         for (_, cells) in &mut self.chunks {
             for op in std::mem::take(&mut cells.queue) {

@@ -110,14 +110,17 @@ impl Media {
                 first += count;
             }
         }
-        let (states, written) = (&mut self.states, &mut self.written);
-        scan.run(&mut jobs.into_iter(), &mut |job, seen| {
-            if seen.failed != 0 {
-                states[job.chunk as usize] = Some(State::Failing);
-            } else {
-                written.insert(job.chunk, job.first + job.count);
-            }
-        })
+        scan.run(&mut jobs.into_iter(), &mut |job, seen| self.filled(job, seen.failed != 0))
+    }
+
+    /// Filler has been written, or has failed: of one chunk in any order.
+    fn filled(&mut self, job: &Job, failed: bool) {
+        if failed {
+            self.states[job.chunk as usize] = Some(State::Failing);
+        } else {
+            let written = self.written.entry(job.chunk).or_default();
+            *written = (job.first + job.count).max(*written);
+        }
     }
 
     /// Jobs that read the labels of a range of every chunk.
@@ -331,5 +334,30 @@ mod tests {
             assert!(state_of(&wrong, 64).is_err());
         }
         assert!(state_of(&chunk(ChunkState::Open, 8), 63).is_err());
+    }
+
+    #[test]
+    fn filler_counts_in_whatever_order_it_is_told_of() {
+        let fill = |first, count| Job { task: Task::Fill, chunk: 1, first, count };
+        let jobs = [fill(6, 2), fill(8, 4), fill(12, 4)];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            for failing in 0..4 {
+                let mut media = Media {
+                    states: vec![None, Some(State::Open)],
+                    found: BTreeMap::new(),
+                    written: BTreeMap::from([(1, 6)]),
+                    records: Vec::new(),
+                    seq: 0,
+                };
+                // What comes behind one that failed fails, too.
+                order.iter().for_each(|at| media.filled(&jobs[*at], *at >= failing));
+                let (state, end) = match failing {
+                    3 => (State::Open, 16),
+                    at => (State::Failing, jobs[at].first),
+                };
+                assert_eq!(media.states[1], Some(state), "{order:?}, {failing}");
+                assert_eq!(media.written[&1], end, "{order:?}, {failing}");
+            }
+        }
     }
 }

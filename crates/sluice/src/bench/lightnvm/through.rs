@@ -3,8 +3,7 @@
 //!
 //! For what a layer costs, not for what it stores: no data goes from the host's memory to the device or back
 //! (requests go to one piece of memory of the device's own), chunks are reset at once, and nothing that
-//! a medium would refuse is. Commands end when the device has carried out all of their parts; writes of one
-//! parallel unit end in the order in which they came, as a medium programs them.
+//! a medium would refuse is. Commands end when the device has carried out all of their parts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,8 +28,6 @@ struct Command {
     opcode: u8,
     /// Requests of it that have not ended.
     left: u32,
-    /// The parallel unit that it writes to.
-    writes: Option<u32>,
     status: Status,
 }
 
@@ -55,8 +52,6 @@ pub struct Through<D> {
     /// What the device had no room for.
     backlog: VecDeque<Request>,
     ended: VecDeque<Cqe>,
-    /// By parallel unit: commands that write to it, in order.
-    writing: Vec<VecDeque<u32>>,
     /// How the first command ended that did not end well, and what it was.
     failed: Option<(u8, Status)>,
 }
@@ -85,7 +80,7 @@ impl<D: Device> Through<D> {
         }
         let (sq, cq) = wire.drive()?;
         let slots = u32::from(wire.depth());
-        let none = Command { cid: 0, opcode: 0, left: 0, writes: None, status: Status::SUCCESS };
+        let none = Command { cid: 0, opcode: 0, left: 0, status: Status::SUCCESS };
         Ok(Through {
             sq,
             cq,
@@ -101,7 +96,6 @@ impl<D: Device> Through<D> {
             free: (0..slots).rev().collect(),
             backlog: VecDeque::with_capacity(slots as usize),
             ended: VecDeque::with_capacity(slots as usize),
-            writing: vec![VecDeque::new(); media.geometry.total_pus() as usize],
             failed: None,
         })
     }
@@ -147,22 +141,11 @@ impl<D: Device> Through<D> {
 
     fn begin(&mut self, slot: u32, sqe: &Sqe) {
         // One part is the look at the command itself: it has not ended before all parts are known.
-        self.commands[slot as usize] = Command {
-            cid: sqe.cid.get(),
-            opcode: sqe.opcode,
-            left: 1,
-            writes: None,
-            status: Status::SUCCESS,
-        };
+        self.commands[slot as usize] =
+            Command { cid: sqe.cid.get(), opcode: sqe.opcode, left: 1, status: Status::SUCCESS };
         let mut sectors = [0; MOST];
         let status = match self.sectors(sqe, &mut sectors) {
             Ok((count, writes)) => {
-                let unit = u64::from(self.geometry.chunks) * u64::from(self.geometry.sectors);
-                let pu = (sectors[0] / unit) as u32;
-                if let Some(writing) = self.writing.get_mut(pu as usize).filter(|_| writes) {
-                    writing.push_back(slot);
-                    self.commands[slot as usize].writes = Some(pu);
-                }
                 self.send(slot, &sectors[..count], writes);
                 Status::SUCCESS
             }
@@ -237,23 +220,11 @@ impl<D: Device> Through<D> {
             self.failed = self.failed.or(Some((command.opcode, status)));
         }
         command.left -= 1;
-        if command.left > 0 {
-            return;
+        if command.left == 0 {
+            let Command { cid, status, .. } = *command;
+            let sq_head = self.sq.head();
+            self.ended.push_back(Cqe { result: 0, sq_head, sq_id: self.qid, cid, status });
+            self.free.push(slot);
         }
-        let Some(pu) = command.writes else { return self.answer(slot) };
-        while let Some(first) = self.writing[pu as usize].front().copied() {
-            if self.commands[first as usize].left > 0 {
-                break;
-            }
-            self.writing[pu as usize].pop_front();
-            self.answer(first);
-        }
-    }
-
-    fn answer(&mut self, slot: u32) {
-        let Command { cid, status, .. } = self.commands[slot as usize];
-        let sq_head = self.sq.head();
-        self.ended.push_back(Cqe { result: 0, sq_head, sq_id: self.qid, cid, status });
-        self.free.push(slot);
     }
 }

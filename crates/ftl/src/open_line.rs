@@ -1,0 +1,238 @@
+//! [`OpenLine`]: a line that is being written: which of its chunks takes the next write unit.
+
+use crate::Shape;
+use crate::journal::Position;
+use crate::line_meta::data_end;
+use crate::lines::{Last, Lines};
+
+/// No unit of a ring waits for last metadata.
+pub(crate) const NOT_HELD: u64 = u64::MAX;
+
+/// A chunk of an open line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub(crate) chunk: u32,
+    pub(crate) pu: u32,
+    /// Next sector to be mapped; `end` when it takes no more.
+    pub(crate) next: u32,
+    /// Where data ends: at the chunk's size, or before the last metadata.
+    pub(crate) end: u32,
+    /// Where its tail begins: units from there on can be read only when the last metadata behind them is
+    /// written. `end` if there is none.
+    tail: u32,
+}
+
+impl Member {
+    /// Write units of its tail that can still be mapped.
+    fn left_in_tail(&self, shape: &Shape) -> u32 {
+        (self.end - self.next.max(self.tail).min(self.end)) / shape.unit
+    }
+}
+
+/// A line that is being written.
+#[derive(Debug)]
+pub(crate) struct OpenLine {
+    pub(crate) line: u32,
+    pub(crate) members: Vec<Member>,
+    cursor: usize,
+    /// Write units that can still be mapped; and those of them in tails of chunks that end with last
+    /// metadata. What is in a tail keeps its slots of the write buffer until all of the line is full, so
+    /// tails are begun when the rest of the line is sure to find slots beside it, or when nothing else is
+    /// left. A chunk that has run ahead of the others by more can be given a unit of its tail for each
+    /// older one that must be readable.
+    pub(crate) room: u32,
+    tails: u32,
+    /// By ring, the first unit of it in a tail: what comes after that one finds slots only as far as the
+    /// ring reaches. [`NOT_HELD`] if there is none.
+    pub(crate) held: [u64; 2],
+    /// Where the journal says that it was opened: only when that is durable it takes units.
+    pub(crate) recorded: Position,
+    /// Its first metadata is still to be written, in front of everything in the first chunk.
+    pub(crate) first: bool,
+    /// The line opened before it in its stream: its opening number and first chunk.
+    pub(crate) previous: Option<(u64, u32)>,
+}
+
+/// The unit of a ring that is to be placed, and how many of the ring find slots from there on beside what
+/// lines need whose tails were begun. Negative if a chunk ran so far ahead that it is too few.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) ring: usize,
+    pub(crate) unit: u64,
+    pub(crate) unclaimed: i64,
+}
+
+impl OpenLine {
+    /// A line over chunks with write pointers of their own.
+    pub(crate) fn over(shape: &Shape, line: u32, members: &[(u32, u32)]) -> OpenLine {
+        let room = members.iter().map(|(_, next)| (shape.sectors - next) / shape.unit);
+        OpenLine {
+            line,
+            tails: 0,
+            held: [NOT_HELD; 2],
+            room: room.sum(),
+            members: members
+                .iter()
+                .map(|&(chunk, next)| Member {
+                    chunk,
+                    pu: shape.pu_of(chunk),
+                    next,
+                    end: shape.sectors,
+                    tail: shape.sectors,
+                })
+                .collect(),
+            // The first metadata goes first into the first one.
+            cursor: usize::from(members.len() > 1),
+            recorded: Position(0),
+            first: false,
+            previous: None,
+        }
+    }
+
+    /// Keeps `meta` write units for metadata: the first of the first chunk, and the last ones.
+    pub(crate) fn keep_for_metadata(&mut self, shape: &Shape, meta: u32) {
+        let count = self.members.len() as u32;
+        for (place, member) in (0..).zip(&mut self.members) {
+            member.end = data_end(shape, count, meta - 1, place);
+            let pairs = shape.pair_units() * shape.unit;
+            let ends_early = member.end < shape.sectors;
+            member.tail = member.end.saturating_sub(if ends_early { pairs } else { 0 });
+        }
+        self.members[0].next = shape.unit;
+        self.first = true;
+        self.room -= meta;
+        self.count_tails(shape);
+    }
+
+    /// Maps the next write unit, of `from`: round robin over the members whose parallel unit `accepts`, of
+    /// the first `width` that are not full.
+    pub(crate) fn place(
+        &mut self,
+        shape: &Shape,
+        from: Claim,
+        width: u32,
+        mut accepts: impl FnMut(u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        if self.room == 0 {
+            return None;
+        }
+        let fits = self.held[from.ring] != NOT_HELD || i64::from(self.room) <= from.unclaimed;
+        let with_tails = fits || self.room <= self.tails;
+        let n = self.window(width, with_tails);
+        if self.cursor >= n {
+            self.cursor = 0;
+        }
+        for i in 0..n {
+            let at = if self.cursor + i >= n { self.cursor + i - n } else { self.cursor + i };
+            let member = &mut self.members[at];
+            let end = if with_tails { member.end } else { member.tail };
+            if member.next < end && !(self.first && at == 0) && accepts(member.pu) {
+                let placed = (member.chunk, member.next);
+                self.took(shape, from, at);
+                self.cursor = if at + 1 == n { 0 } else { at + 1 };
+                return Some(placed);
+            }
+        }
+        None
+    }
+
+    /// Members up to the `width`-th that takes a write unit now.
+    #[inline]
+    fn window(&self, width: u32, with_tails: bool) -> usize {
+        let all = self.members.len();
+        if width as usize >= all {
+            return all;
+        }
+        let takes = |at: &usize| {
+            let m = &self.members[*at];
+            m.next < if with_tails { m.end } else { m.tail } && !(self.first && *at == 0)
+        };
+        let mut open = (0..all).filter(takes);
+        width.checked_sub(1).map_or(0, |before| open.nth(before as usize).map_or(all, |m| m + 1))
+    }
+
+    /// A member's next write unit is one of `from`.
+    #[inline]
+    fn took(&mut self, shape: &Shape, from: Claim, at: usize) {
+        let member = &mut self.members[at];
+        if member.next >= member.tail {
+            self.tails -= 1;
+            self.held[from.ring] = self.held[from.ring].min(from.unit);
+        }
+        member.next += shape.unit;
+        self.room -= 1;
+    }
+
+    /// Members that are not full.
+    pub(crate) fn takers(&self) -> u32 {
+        self.members.iter().filter(|m| m.next < m.end).count() as u32
+    }
+
+    /// Maps the next write unit of one chunk, of `from`.
+    pub(crate) fn take(&mut self, shape: &Shape, from: Claim, chunk: u32) -> Option<u32> {
+        let at = self.members.iter().position(|m| m.chunk == chunk)?;
+        self.take_at(shape, from, chunk, at)
+    }
+
+    /// The same of the chunk that has this place in its line, if that is this one.
+    #[inline]
+    pub(crate) fn take_at(
+        &mut self,
+        shape: &Shape,
+        from: Claim,
+        chunk: u32,
+        place: usize,
+    ) -> Option<u32> {
+        let mut places = self.members.iter().enumerate();
+        debug_assert!(places.all(|(i, m)| m.chunk != chunk || i == place), "chunk {chunk}");
+        let open = |m: &&Member| m.chunk == chunk && m.next < m.end;
+        let sector = self.members.get(place).filter(open)?.next;
+        if self.first && place == 0 {
+            return None;
+        }
+        self.took(shape, from, place);
+        Some(sector)
+    }
+
+    /// A chunk takes no more.
+    pub(crate) fn abandon(&mut self, shape: &Shape, chunk: u32) {
+        for member in &mut self.members {
+            if member.chunk == chunk && member.next < member.end {
+                self.room -= (member.end - member.next) / shape.unit;
+                member.next = member.end;
+            }
+        }
+        self.count_tails(shape);
+    }
+
+    fn count_tails(&mut self, shape: &Shape) {
+        self.tails = self.members.iter().map(|m| m.left_in_tail(shape)).sum();
+    }
+
+    /// Whether a chunk takes no more data and waits for the last metadata: that is, for the others.
+    pub(crate) fn waits_on(&self, shape: &Shape, chunk: u32) -> bool {
+        let waits = |m: &Member| m.chunk == chunk && m.next == m.end && m.end < shape.sectors;
+        self.room > 0 && self.members.iter().any(waits)
+    }
+
+    /// A chunk that takes more, and will `do`.
+    pub(crate) fn other_with_room(&self, will_do: impl Fn(u32) -> bool) -> Option<u32> {
+        let members = self.members.iter().skip(usize::from(self.first));
+        members.filter(|m| m.next < m.end).map(|m| m.chunk).find(|chunk| will_do(*chunk))
+    }
+
+    /// Gives the write units that are kept for the last metadata to data.
+    pub(crate) fn give_up_last(&mut self, shape: &Shape, lines: &mut Lines) {
+        let line = &mut lines.lines[self.line as usize];
+        line.last = Last::None;
+        line.sectors += lines.meta.saturating_sub(1) * shape.unit;
+        self.held = [NOT_HELD; 2];
+        for member in &mut self.members {
+            if !lines.chunks[member.chunk as usize].bad {
+                self.room += (shape.sectors - member.end) / shape.unit;
+                (member.end, member.tail) = (shape.sectors, shape.sectors);
+            }
+        }
+        self.count_tails(shape);
+    }
+}

@@ -1,0 +1,146 @@
+//! Ends that are reported in another order than that in which they came about: several completion queues, or a
+//! retry, turn them round, although a chunk is programmed in order ([`ftl::Flash::program`]).
+
+mod common;
+
+use clock::Nanos;
+use common::bench::Bench;
+use common::geometry;
+use ftl::{Found, FtlConfig, LineMetadata, Shape};
+use rng::Rng;
+
+const NOW: Nanos = Nanos(0);
+
+/// Chunks of 24 units on `pus` parallel units, or of 72 on one; units wait for two others.
+fn shape(pus: u32) -> Shape {
+    Shape::of(&geometry(1, pus, 40, if pus == 1 { 288 } else { 96 }, 4, 8))
+}
+
+fn bench(pus: u32, line_metadata: LineMetadata, seed: u64) -> Bench {
+    let config = FtlConfig { line_metadata, over_provisioning: 0.6, ..FtlConfig::default() };
+    let mut b = Bench::new(shape(pus), config, true, seed);
+    b.flash.reorder(seed);
+    b
+}
+
+/// Writes that are not waited for, as many as there is room for; each value is its request's.
+fn write_on(b: &mut Bench, rng: &mut Rng, values: &mut [u64], count: u64) {
+    for _ in 0..count {
+        let lba = rng.below(values.len() as u64);
+        b.tag += 1;
+        values[lba as usize] = b.tag;
+        b.flash.requests.insert(b.tag, vec![b.tag]);
+        b.ftl.write(b.tag, lba, 1, false);
+        b.ftl.kick(NOW, &mut b.flash);
+        if rng.chance(0.3) {
+            b.flash.step(&mut b.ftl);
+        }
+    }
+}
+
+/// Everything ends, and nothing failed.
+fn end_all(b: &mut Bench) {
+    b.flash.settle(&mut b.ftl);
+    while let Some(done) = b.ftl.take_done() {
+        assert!(done.status.is_success(), "{}: {}", done.status, b.ftl.debug_state());
+    }
+}
+
+fn check(b: &mut Bench, values: &[u64]) {
+    for (lba, value) in (0..).zip(values) {
+        assert_eq!(b.read(lba), Some(*value), "sector {lba}: {}", b.ftl.debug_state());
+    }
+}
+
+#[test]
+fn chunks_become_whole_however_their_programs_are_reported() {
+    for (pus, metadata) in [(1, LineMetadata::Off), (1, LineMetadata::On), (3, LineMetadata::On)] {
+        let mut late = 0;
+        for seed in 0..4 {
+            let (mut b, mut rng) = (bench(pus, metadata, seed), Rng::new(seed));
+            let mut values = vec![0; b.ftl.sectors() as usize];
+            for _ in 0..3 {
+                let count = values.len() as u64;
+                write_on(&mut b, &mut rng, &mut values, count);
+                end_all(&mut b);
+            }
+            assert!(b.flush().is_success());
+            end_all(&mut b);
+            assert!(b.ftl.is_idle(), "{}", b.ftl.debug_state());
+            assert!(b.ftl.stats().lines_reclaimed > 0, "{:?}", b.ftl.stats());
+            check(&mut b, &values);
+            late += b.flash.late;
+        }
+        assert!(late > 1_000, "{late} programs were reported late");
+    }
+}
+
+#[test]
+fn lines_end_with_padding_that_is_reported_in_any_order() {
+    let (mut ended, mut late) = (0, 0);
+    for seed in 0..25 {
+        let (mut b, mut rng) = (bench(2, LineMetadata::On, seed), Rng::new(seed));
+        let mut values = vec![0; b.ftl.sectors() as usize / 4];
+        for _ in 0..6 {
+            write_on(&mut b, &mut rng, &mut values, 60);
+            let open: Vec<u32> = b.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
+            for chunk in open {
+                b.ftl.refresh(chunk);
+            }
+            b.ftl.kick(NOW, &mut b.flash);
+        }
+        end_all(&mut b);
+        assert!(b.flush().is_success());
+        assert!(b.ftl.is_idle(), "{}", b.ftl.debug_state());
+        check(&mut b, &values);
+        (ended, late) = (ended + b.ftl.stats().ended_lines, late + b.flash.late);
+    }
+    assert!(ended > 20 && late > 500, "{ended} lines ended, {late} programs reported late");
+}
+
+/// A chunk with programs under way fails, or goes. What is reported of it then is mixed: successes of before behind
+/// failures of what came later.
+fn fails_with_programs_under_way(seed: u64, goes: bool) -> u64 {
+    let (mut b, mut rng) = (bench(2, LineMetadata::On, seed), Rng::new(seed ^ 0xfa11));
+    let mut values = vec![0; b.ftl.sectors() as usize / 4];
+    write_on(&mut b, &mut rng, &mut values, 100 + seed % 100);
+    let half_written = |b: &Bench, c: &u32| matches!(b.flash.found(*c), Found::Open(8..));
+    let open: Vec<u32> = b.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
+    let Some(chunk) = open.into_iter().find(|c| half_written(&b, c)) else { return 0 };
+    if goes {
+        // As soon as the drive says so. What was read from there only is lost.
+        let lost = b.flash.kill(chunk);
+        b.ftl.retire(chunk);
+        b.ftl.kick(NOW, &mut b.flash);
+        end_all(&mut b);
+        for (lba, value) in (0..).zip(&values) {
+            let found = b.read(lba);
+            assert!(found == Some(*value) || found.is_none() && lost.contains(&(lba as u32)));
+        }
+        // Nothing older comes back.
+        write_on(&mut b, &mut rng, &mut values, 50);
+        end_all(&mut b);
+        return b.flash.mixed;
+    }
+    b.flash.fail(chunk);
+    write_on(&mut b, &mut rng, &mut values, 50);
+    end_all(&mut b);
+    check(&mut b, &values);
+    assert!(b.flush().is_success());
+    let config = FtlConfig {
+        line_metadata: LineMetadata::On,
+        over_provisioning: 0.6,
+        ..FtlConfig::default()
+    };
+    b.ftl = b.flash.power_cut(config);
+    check(&mut b, &values);
+    b.flash.mixed
+}
+
+#[test]
+fn a_chunk_that_fails_or_goes_takes_nothing_along_that_the_media_has_not_taken() {
+    for goes in [false, true] {
+        let mixed: u64 = (0..200).map(|seed| fails_with_programs_under_way(seed, goes)).sum();
+        assert!(mixed > 20, "{mixed} successes reported behind a failure");
+    }
+}
