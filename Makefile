@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
-GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev
+GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev dash sqlite3
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools
 # Tests that need a controller; `make test-guest` has one.
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes
@@ -54,6 +54,7 @@ test-fio: test-packages ## fio on the library, through the engine built for it
 test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linux guests with an IOMMU and without
 	-scripts/apt-install $(GUEST_PACKAGES)
 	$(CARGO) build --package sluice --bin sluice
+	$(CARGO) build --package sluice-preload
 	$(CARGO) rustc --package sluice-capi --lib --crate-type staticlib
 	@suite=$$($(CARGO) test --package sluice --test controller --no-run --message-format=json \
 	    | sed -n 's/.*"executable":"\([^"]*controller-[^"]*\)".*/\1/p' | tail -1); \
@@ -67,6 +68,7 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linu
 	  status=0; \
 	  for iommu in yes no; do \
 	    GUEST_IOMMU=$$iommu scripts/guest scripts/guest-controller "$$suite" "$$built/sluice" \
+	      "$$built/libsluice_preload.so" "$$(command -v dash)" "$$(command -v sqlite3)" \
 	      "$${programs[@]}" || status=$$?; \
 	  done; \
 	  exit $$status

@@ -171,8 +171,9 @@ impl<Q: HardwareQueue> Component for Raw<Q> {
     /// reaped from the device's queue directly, also those that arrive later.
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
-        let mut moved = self.queue.issue_tags() | std::mem::take(&mut self.refused_now);
-        moved |= self.queue.poll(now);
+        // First, so that nothing is issued to what is gone.
+        let mut moved = self.queue.poll(now) | std::mem::take(&mut self.refused_now);
+        moved |= self.queue.issue_tags();
         if self.found.is_none() {
             self.found = self.queue.fetch_event();
             moved |= self.found.is_some();

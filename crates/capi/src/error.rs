@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use block::sched::SchedError;
 use direct::served::Code;
 use direct::{DirectError, IoError, ServedError};
-use driver::{DriverError, UringError};
+use driver::{DriverError, EmulatedError, UringError};
 use nvme::{Address, Status};
 use sluice::open::{CloseError, OpenError};
 
@@ -148,6 +148,8 @@ pub(crate) fn of_direct(error: &DirectError) -> c_int {
             libc::ENOSPC
         }
         DirectError::Drive(DriverError::NoSuchChunks { .. }) => libc::ERANGE,
+        DirectError::Drive(DriverError::Gone)
+        | DirectError::Queue(EmulatedError::Driver(DriverError::Gone)) => libc::ECONNRESET,
         DirectError::Drive(_) => libc::EIO,
         DirectError::Queue(_)
         | DirectError::NoVector { .. }

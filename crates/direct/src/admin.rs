@@ -3,7 +3,7 @@
 
 use nvme::{AsyncEvent, FeatureSelect, HealthLog};
 
-use crate::device::{Way, lock};
+use crate::opened::{Way, lock};
 use crate::{Device, DirectError};
 
 impl Device {

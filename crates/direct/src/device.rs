@@ -2,32 +2,25 @@
 
 use std::any::Any;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use block::{Device as BlockDevice, Features, Limits, Raw};
-use clock::{Nanos, RealClock};
+use clock::RealClock;
 use driver::pci::{OpenedController, PciDriver};
-use driver::{
-    Controller, DriveInfo, DriverError, EmulatedQueue, LowLevelDriver, Null, Passthrough,
-    QueuePair, Uring, UringConfig, UringQueue,
-};
+use driver::{Controller, DriveInfo, LowLevelDriver, Null, Passthrough, Uring, UringConfig};
 use lightnvm::vector::VectorQueue;
 use nvme::ChunkDescriptor;
 use ring::AddressSpace;
 
-use crate::DirectError;
 use crate::buffer::{Buffer, Pool};
 use crate::drive_queues::DriveQueues;
+use crate::opened::{DriveWay, Keeper, Opened, TargetWay, Way, lock, pause};
 use crate::queue::{Borrowed, Hardware, Queue};
-use crate::served::{Served, ServedQueue};
-use crate::watched::Watched;
+use crate::served::Served;
+use crate::{DirectError, Gone};
 
 /// Entries of a queue, unless said otherwise.
 const DEPTH: u16 = 256;
-
-/// How long what is outstanding at a target's queue may take when the queue is given back.
-const PATIENCE: Nanos = Nanos::from_millis(5000);
 
 /// Who sleeps for a vector queue has its number and this bit; other queues count from 0.
 const VECTOR_SLEEPER: u64 = 1 << 63;
@@ -73,76 +66,6 @@ pub enum DeviceKind {
 #[derive(Clone, Debug)]
 pub struct Device {
     opened: Arc<Opened>,
-}
-
-/// What a device's queues are made of.
-#[derive(Debug)]
-pub(crate) enum Way {
-    Null(Null),
-    File(Box<Uring>),
-    Passthrough(Box<Passthrough>),
-    Drive(DriveWay),
-    Target(TargetWay),
-}
-
-#[derive(Debug)]
-pub(crate) struct DriveWay {
-    pub(crate) controller: Arc<Mutex<Controller>>,
-    info: DriveInfo,
-    /// Held while a queue is made: its number is its interrupt vector's.
-    making: Mutex<()>,
-    /// What runs while the drive has not answered an admin command.
-    pump: fn(),
-    interrupts: bool,
-}
-
-/// Block devices that are handed out as queues, and come back.
-pub(crate) struct TargetWay {
-    left: Mutex<Vec<Box<dyn BlockDevice + Send>>>,
-    /// How many of them nobody has.
-    idle: AtomicUsize,
-    queues: usize,
-}
-
-impl std::fmt::Debug for TargetWay {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TargetWay").field("queues", &self.queues).finish_non_exhaustive()
-    }
-}
-
-/// Keeps what is on the other side alive, such as the thread of a drive; dropped last.
-struct Keeper(#[allow(dead_code, reason = "kept for its drop")] Box<dyn Any + Send + Sync>);
-
-impl std::fmt::Debug for Keeper {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keeper")
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Opened {
-    name: String,
-    kind: DeviceKind,
-    limits: Limits,
-    features: Features,
-    memory: AddressSpace,
-    clock: RealClock,
-    pool: Arc<Pool>,
-    way: Way,
-    /// Where it came from, if its drive is in another process.
-    served: Option<Served>,
-    /// Of a real controller.
-    given_by: Option<PciDriver>,
-    _keeper: Option<Keeper>,
-}
-
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What runs while a drive has not answered an admin command: it has a thread of its own.
-fn pause() {
-    std::thread::yield_now();
 }
 
 impl Device {
@@ -213,14 +136,14 @@ impl Device {
     /// An open-channel drive has queues for vector commands only ([`Device::vector_queue`]).
     pub fn drive(controller: Controller, keeper: impl Any + Send + Sync) -> Device {
         let name = (controller.info().serial.clone(), DeviceKind::Drive);
-        Device::over(name, controller, (None, Some(Keeper(Box::new(keeper)))), pause)
+        Device::over(name, controller, (None, Some(Keeper::new(keeper))), pause)
     }
 
     /// A real controller of this machine, called `name`.
     pub fn controller(name: String, opened: OpenedController) -> Device {
         let OpenedController { controller, keeper, given_by } = opened;
         let name = (name, DeviceKind::Controller);
-        let behind = (None, Some(Keeper(Box::new(keeper))));
+        let behind = (None, Some(Keeper::new(keeper)));
         let mut device = Device::over(name, controller, behind, driver::pci::pump);
         if let Some(opened) = Arc::get_mut(&mut device.opened) {
             opened.given_by = Some(given_by);
@@ -257,10 +180,8 @@ impl Device {
             Some(_) => Features::default(),
             None => info.features,
         };
-        let interrupts = controller.port().has_interrupts();
-        let controller = Arc::new(Mutex::new(controller));
-        let way = DriveWay { controller, info, making: Mutex::default(), pump, interrupts };
-        Device::new(name, (limits, features), memory, Way::Drive(way), behind)
+        let way = Way::Drive(DriveWay::new(controller, pump));
+        Device::new(name, (limits, features), memory, way, behind)
     }
 
     /// A target on host-managed flash: its `queues` are block devices that are handed out one by one,
@@ -279,11 +200,10 @@ impl Device {
             return Err(DirectError::NoQueueLeft { device: name, queues: 0 });
         };
         let (limits, memory) = (*first.limits(), first.memory().clone());
-        let idle = AtomicUsize::new(queues.len());
-        let way = TargetWay { queues: queues.len(), idle, left: Mutex::new(queues) };
-        let keeper = Some(Keeper(Box::new(keeper)));
+        let way = Way::Target(TargetWay::new(queues));
+        let behind = (None, Some(Keeper::new(keeper)));
         let name = (name, DeviceKind::Target);
-        Ok(Device::new(name, (limits, features), memory, Way::Target(way), (None, keeper)))
+        Ok(Device::new(name, (limits, features), memory, way, behind))
     }
 
     /// Its name: a drive's serial number, or a path.
@@ -330,6 +250,15 @@ impl Device {
             Way::Drive(way) => Some(lock(&way.controller).has_shadow_doorbells()),
             _ => None,
         }
+    }
+
+    /// Why it is not there any more, if it is not: the server of a served device has gone, a real controller was
+    /// pulled out, taken away, or has failed for good. A controller is looked at by its queues, while something
+    /// is outstanding there, and by who asks here, both twice a second. To be asked by who submits vector
+    /// commands, and gives them up then
+    /// ([`VectorQueue::abandon`](lightnvm::vector::VectorQueue::abandon)).
+    pub fn gone(&self) -> Option<Gone> {
+        self.opened.gone()
     }
 
     /// The clock of its handles.
@@ -508,182 +437,5 @@ impl Device {
 
     pub(crate) fn opened(&self) -> &Arc<Opened> {
         &self.opened
-    }
-}
-
-impl TargetWay {
-    fn take(&self) -> Option<Box<dyn BlockDevice + Send>> {
-        let mut left = lock(&self.left);
-        let target = left.pop();
-        self.idle.store(left.len(), Ordering::Relaxed);
-        target
-    }
-}
-
-impl DriveWay {
-    fn has_interrupts(&self) -> bool {
-        self.interrupts
-    }
-
-    fn pair(&self, config: QueueConfig, pump: &mut dyn FnMut()) -> Result<QueuePair, DriverError> {
-        let _making = lock(&self.making);
-        lock(&self.controller).reclaim(pump)?;
-        let vector = self.vector(config);
-        lock(&self.controller).create_queue_pair(config.depth, vector, pump)
-    }
-
-    /// Each queue has an interrupt vector of its own: that of its number.
-    fn vector(&self, config: QueueConfig) -> Option<u16> {
-        let interrupts = config.interrupts && self.has_interrupts();
-        interrupts.then(|| lock(&self.controller).next_queue()).flatten()
-    }
-
-    fn queue(
-        &self,
-        config: QueueConfig,
-        pump: &mut dyn FnMut(),
-    ) -> Result<EmulatedQueue, DirectError> {
-        let _making = lock(&self.making);
-        lock(&self.controller).reclaim(pump)?;
-        let vector = self.vector(config);
-        Ok(EmulatedQueue::open(&self.controller, config.depth, vector, pump)?)
-    }
-}
-
-impl Opened {
-    /// A file's queue for several threads, where those that are made otherwise are for one.
-    pub(crate) fn shared_file_queue(&self) -> Option<UringQueue> {
-        match &self.way {
-            Way::File(uring) if uring.is_of_one_thread() => uring.make_shared_queue().ok(),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn way(&self) -> &Way {
-        &self.way
-    }
-
-    pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer, DirectError> {
-        let taken = self.pool.take(bytes);
-        match &self.served {
-            None => taken,
-            Some(served) => taken.map_err(|error| served.explain(error)),
-        }
-    }
-
-    pub(crate) fn served(&self) -> Option<&Served> {
-        self.served.as_ref()
-    }
-
-    /// What has to wait for the drive's answers.
-    pub(crate) fn awaiting<T>(
-        &self,
-        what: impl FnOnce(&mut dyn FnMut()) -> Result<T, DirectError>,
-    ) -> Result<T, DirectError> {
-        match &self.served {
-            None => what(&mut self.pump()),
-            Some(served) => what(&mut served.pump()).map_err(|error| served.explain(error)),
-        }
-    }
-
-    /// What runs while the drive has not answered an admin command.
-    pub(crate) fn pump(&self) -> fn() {
-        match &self.way {
-            Way::Drive(way) => way.pump,
-            _ => pause,
-        }
-    }
-
-    fn drive_queue(&self, way: &DriveWay, config: QueueConfig) -> Result<Hardware, DirectError> {
-        let queue = self.awaiting(|pump| way.queue(config, pump))?;
-        Ok(match &self.served {
-            Some(served) => {
-                let life = served.session.life().clone();
-                Hardware::Served(Box::new(ServedQueue::new(queue, life)))
-            }
-            None if self.kind == DeviceKind::Controller => {
-                let limits = queue.limits();
-                Hardware::Controller(Box::new(Watched::new(queue, limits)))
-            }
-            None => {
-                let limits = queue.limits();
-                Hardware::Drive(Raw::new(queue, limits))
-            }
-        })
-    }
-
-    /// Gives a queue back to a drive in another process.
-    pub(crate) fn close_served(&self, queue: &mut ServedQueue) {
-        if let Some(served) = &self.served {
-            queue.close(&mut served.pump());
-        }
-    }
-
-    pub(crate) fn features(&self) -> Features {
-        self.features
-    }
-
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    pub(crate) fn memory(&self) -> &AddressSpace {
-        &self.memory
-    }
-
-    /// Gives a queue pair for vector commands back to its drive. One that does not answer keeps its
-    /// number and its rings.
-    fn delete(&self, pair: QueuePair) {
-        if let Way::Drive(way) = &self.way {
-            let _ = self.awaiting(|pump| {
-                Ok(lock(&way.controller).delete_queue_pair(pair, &mut |_| {}, pump)?)
-            });
-        }
-    }
-
-    /// Takes a target's queue back, when what is outstanding there has ended; one where it does not end is
-    /// not handed out again.
-    pub(crate) fn put_target(&self, mut borrowed: Borrowed) {
-        let Way::Target(way) = &self.way else { return };
-        let until = self.clock.now() + PATIENCE;
-        while borrowed.outstanding > 0 {
-            let now = self.clock.now();
-            if now > until {
-                return;
-            }
-            borrowed.poll(now);
-            if self.has_idle_targets() {
-                self.poll_idle_targets(now);
-            }
-            while borrowed.reap().is_some() {}
-        }
-        let mut left = lock(&way.left);
-        left.push(borrowed.target);
-        way.idle.store(left.len(), Ordering::Relaxed);
-    }
-
-    /// Whether a target has queues that nobody has; with all of them handed out, one load.
-    #[inline]
-    pub(crate) fn has_idle_targets(&self) -> bool {
-        match &self.way {
-            Way::Target(way) => way.idle.load(Ordering::Relaxed) > 0,
-            _ => false,
-        }
-    }
-
-    /// Polls the queues of a target that nobody has, unless somebody does so now.
-    #[cold]
-    pub(crate) fn poll_idle_targets(&self, now: Nanos) -> bool {
-        let Way::Target(way) = &self.way else { return false };
-        let Ok(mut left) = way.left.try_lock() else { return false };
-        let mut moved = false;
-        for target in left.iter_mut() {
-            moved |= target.poll(now);
-        }
-        moved
     }
 }

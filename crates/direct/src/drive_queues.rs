@@ -12,7 +12,7 @@ use driver::{EmulatedQueue, HardwareQueue, LowLevelDriver};
 use ring::AddressSpace;
 
 use crate::DirectError;
-use crate::device::Opened;
+use crate::opened::Opened;
 
 /// Hardware queues of a drive ([`Device::drive_queues`](crate::Device::drive_queues)), handed out one by
 /// one. The drive must outlive them: whoever takes queues keeps this.

@@ -138,7 +138,7 @@ impl IoError {
         }
     }
 
-    /// Whether the drive's process is gone, so that nobody knows what became of the request
+    /// Whether the drive, or its process, is gone, so that nobody knows what became of the request
     /// ([`Device::gone`](crate::Device::gone) says why).
     pub fn is_gone(&self) -> bool {
         self.status().is_some_and(|status| status.is(Status::HOST_PATH_ERROR))

@@ -9,7 +9,7 @@ use block::{Busy, Completion, Device, Limits, Payload, Request, Rest, Segment};
 use clock::{Nanos, Parker, RealClock};
 use nvme::Status;
 
-use crate::device::Opened;
+use crate::opened::Opened;
 use crate::wait::{Wait, Waiter};
 use crate::{Buffer, DirectError, IoError};
 

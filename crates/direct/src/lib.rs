@@ -4,6 +4,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`device`](Device) | what was opened: a drive, a file or block device of the host, nothing at all |
+//! | `opened` | what it, its queues and their handles keep open together, and the way there |
 //! | `admin` | of a drive: its health, its features, its events |
 //! | [`buffer`](Buffer) | registered memory, handed out and taken back |
 //! | [`queue`](Queue) | a hardware queue of the application's own |
@@ -41,6 +42,7 @@ mod drive_queues;
 mod error;
 mod handle;
 mod lanes;
+mod opened;
 mod pace;
 mod poller;
 mod queue;

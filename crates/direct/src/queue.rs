@@ -7,7 +7,7 @@ use clock::{Component, Nanos, Waker};
 use driver::{BounceStats, EmulatedQueue, NullQueue, PassthroughQueue, UringQueue};
 use ring::{AddressSpace, DoorbellCounts, RegisterError};
 
-use crate::device::Opened;
+use crate::opened::Opened;
 use crate::scheduled::Grouped;
 use crate::served::ServedQueue;
 use crate::watched::Watched;

@@ -2,14 +2,15 @@
 //!
 //! Owns the buffer that commands read into. Guarantee: an answer is that of the command that was
 //! asked, whoever looks first, and the buffer is not reused while a command that could still write to
-//! it is unanswered: after a timeout, no further command is sent until its answer has come.
+//! it is unanswered: after a timeout, no further command is sent until its answer has come. Nothing is
+//! sent to a controller that is gone, and nobody waits for its answer.
 
 use std::sync::Arc;
 
 use nvme::{AdminCommand, IDENTIFY_BYTES, Status};
-use ring::{AddressSpace, Iova, PAGE, Port, Region, Unregistered};
+use ring::{Iova, PAGE, Port, Region, Unregistered};
 
-use crate::{DriverError, QueuePair};
+use crate::{DriverError, QueuePair, bring_up};
 
 /// Lets the drive make progress: polls it in virtual time, yields or sleeps in real time.
 pub(crate) type Pump<'a> = &'a mut dyn FnMut();
@@ -35,12 +36,14 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct AdminQueue {
     pair: QueuePair,
-    memory: AddressSpace,
+    port: Arc<Port>,
     buffer: Arc<Region>,
     buffer_at: Iova,
     timeout_polls: u64,
     /// The command that is unanswered has timed out.
     unresponsive: bool,
+    /// The controller was given up.
+    gone: bool,
     asked: Option<Asked>,
     /// Answers that somebody waits for and has not looked for yet: one per queue at most.
     kept: Vec<(Ticket, Result<u64, DriverError>)>,
@@ -62,11 +65,12 @@ impl AdminQueue {
         let (buffer, buffer_at) = port.memory().provide(MAX_BYTES)?;
         Ok(AdminQueue {
             pair: QueuePair::open(port, 0, (submission, completion), depth, None)?,
-            memory: port.memory().clone(),
+            port: port.clone(),
             buffer,
             buffer_at,
             timeout_polls,
             unresponsive: false,
+            gone: false,
             asked: None,
             kept: Vec::new(),
             tickets: 0,
@@ -90,6 +94,15 @@ impl AdminQueue {
         self.unresponsive = held;
     }
 
+    /// Nothing is sent any more: the controller is given up.
+    pub(crate) fn end(&mut self) {
+        self.gone = true;
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone || bring_up::is_gone(&self.port)
+    }
+
     /// Carries out a command that reads at most [`MAX_BYTES`] into the buffer, and returns the
     /// completion's result. `queue` is the queue that it is about, for messages.
     pub(crate) fn run(
@@ -105,13 +118,17 @@ impl AdminQueue {
             if let Some(answer) = self.answer(ticket) {
                 return answer;
             }
-            if polls == self.timeout_polls {
+            let gone = self.is_gone();
+            if gone || polls == self.timeout_polls {
                 self.unresponsive = true;
                 // Nobody looks for the answer any more; it still says that the buffer is free.
                 if let Some(asked) = &mut self.asked {
                     asked.ticket = None;
                 }
-                return Err(DriverError::Timeout { command: name, queue, polls });
+                return Err(match gone {
+                    true => DriverError::Gone,
+                    false => DriverError::Timeout { command: name, queue, polls },
+                });
             }
             pump();
             polls += 1;
@@ -144,6 +161,9 @@ impl AdminQueue {
         let command = AdminCommand::AsyncEventRequest;
         let name = command.name();
         self.look();
+        if self.is_gone() {
+            return Err(DriverError::Gone);
+        }
         if self.unresponsive {
             return Err(DriverError::Unresponsive { command: name });
         }
@@ -172,6 +192,9 @@ impl AdminQueue {
         at: Iova,
     ) -> Result<(), DriverError> {
         let name = command.name();
+        if self.is_gone() {
+            return Err(DriverError::Gone);
+        }
         if self.is_busy() {
             return Err(match self.unresponsive {
                 true => DriverError::Unresponsive { command: name },
@@ -181,7 +204,8 @@ impl AdminQueue {
         let mut sqe = command.to_sqe();
         if let Some(bytes) = bytes_read(&command) {
             // Admin commands carry PRP entries (NVMe section 4.3); buffers are page aligned.
-            let wire = |at| self.memory.wire(at).ok_or(Unregistered { iova: at, len: bytes });
+            let wire =
+                |at| self.port.memory().wire(at).ok_or(Unregistered { iova: at, len: bytes });
             let second = if bytes > PAGE as u64 { wire(at.offset(PAGE as u64))? } else { 0 };
             sqe.set_prp(wire(at)?, second);
         }

@@ -2,13 +2,14 @@
 //! where its admin queues are, started; and stopped in order when it is let go.
 //!
 //! Guarantee: what waits for a controller ends, in the time that the controller itself says it may
-//! take at most (CAP.TO); a controller that is gone (all registers read as ones) or that has
-//! failed (CSTS.CFS) is told from one that is slow.
+//! take at most (CAP.TO); a controller that is gone (all registers read as ones, or its bus
+//! has lost it: then they are not looked at) or that has failed (CSTS.CFS) is told from one that is
+//! slow.
 
 use clock::Nanos;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS, admin_queue_sizes};
 use nvme::{Capabilities, Configuration, ControllerStatus, Sqe};
-use ring::{Port, Unregistered};
+use ring::{Hold, Port, Unregistered};
 
 use crate::DriverError;
 use crate::admin::Pump;
@@ -36,10 +37,14 @@ fn write64(port: &Port, offset: usize, value: u64) {
 /// # Errors
 /// [`DriverError::Gone`].
 fn status(port: &Port) -> Result<ControllerStatus, DriverError> {
-    ControllerStatus::from_value(port.register(CSTS)).ok_or(DriverError::Gone)
+    match port.hold() {
+        Hold::Lost => None,
+        Hold::Ours | Hold::CalledBack => ControllerStatus::from_value(port.register(CSTS)),
+    }
+    .ok_or(DriverError::Gone)
 }
 
-/// Whether the controller has left the bus.
+/// Whether a real controller is not there any more.
 pub(crate) fn is_gone(port: &Port) -> bool {
     port.is_device() && status(port).is_err()
 }
@@ -182,8 +187,9 @@ pub(crate) fn start(port: &Port, pump: Pump<'_>, pump_time: Nanos) -> Result<(),
 /// # Errors
 /// [`DriverError::BringUp`], [`DriverError::Gone`].
 pub(crate) fn shut_down(port: &Port, pump: Pump<'_>, pump_time: Nanos) -> Result<(), DriverError> {
+    status(port)?;
     if !Configuration::from_value(port.register(CC)).enabled {
-        return status(port).map(drop);
+        return Ok(());
     }
     port.set_register(CC, Configuration { enabled: true, shut_down: true }.to_value());
     let told =

@@ -112,8 +112,8 @@ pub enum DriverError {
     /// A real controller says that it has failed (CSTS.CFS).
     #[error("the controller reports a fatal failure")]
     Failed,
-    /// A real controller has left the bus: its registers read as ones.
-    #[error("the controller is gone from the bus")]
+    /// A real controller has left the bus, or was taken away, or has not come back from a reset.
+    #[error("the controller is gone")]
     Gone,
     /// The namespace keeps metadata beside its sectors, which block requests do not carry.
     #[error(

@@ -17,7 +17,7 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | [`controller`](Controller) | bring-up over a port, admin commands, making and deleting queue pairs |
+//! | [`controller`](Controller) | a drive that was brought up: its queue pairs, and what it tells |
 //! | `bring_up` | a real controller's registers: stopping, starting, shutting down |
 //! | `recovery` | a reset of a real controller, and how queues hear of it |
 //! | `admin` | the admin queue, one command at a time |
@@ -73,6 +73,7 @@ pub use info::{DriveInfo, OpenChannel};
 pub use interrupt::{InterruptContext, InterruptOptions, InterruptStats, RunLengths, RunRecord};
 pub use null::{Null, NullQueue};
 pub use queue_pair::{Completed, QueueFull, QueuePair};
+pub use recovery::Lives;
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};
 pub use tag::{Detached, Tag, TagError, TagSet, TagState};
 pub use uring::{

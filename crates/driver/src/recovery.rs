@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clock::Nanos;
 use nvme::AdminCommand;
 use nvme::feature::{self, QueueCounts};
+use ring::Hold;
 
 use crate::admin::Ticket;
 use crate::bring_up::{self, Progress};
@@ -20,15 +21,24 @@ use crate::{Controller, DriverError};
 /// How long the controller may leave the one command of a recovery unanswered.
 const ANSWER: Nanos = Nanos::from_millis(10_000);
 
-/// How often a controller has been reset: what queues compare with what they knew.
+/// How often a controller has been reset, or that it is gone: what queues compare with what they knew.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lives(Arc<AtomicU64>);
+pub struct Lives(Arc<AtomicU64>);
+
+/// The controller is gone.
+const OVER: u64 = u64::MAX;
 
 impl Lives {
     /// Relaxed: who sees the change late is late, and asks the controller under its lock.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether the controller is known to be gone ([`Controller::is_gone`]). Stays so.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.count() == OVER
     }
 }
 
@@ -70,23 +80,34 @@ impl Controller {
         if !self.port().is_device() {
             return Err(DriverError::Lacks { what: "registers to be reset by" });
         }
-        if self.dead {
+        if self.lives.is_over() {
             return Err(DriverError::Gone);
         }
         if self.recovery.is_none() {
             self.lives.0.fetch_add(1, Ordering::Relaxed);
             self.resets += 1;
             self.admin().hold(true);
-            let patience = match bring_up::begin_to_stop(self.port()) {
-                Ok(patience) => patience,
-                Err(error) => {
-                    self.dead = true;
-                    return Err(error);
-                }
-            };
+            let begun = bring_up::begin_to_stop(self.port());
+            let patience = begun.inspect_err(|_| self.give_up())?;
             self.recovery = Some(Recovery { step: Step::Stopping, give_up: now + patience });
         }
         Ok(())
+    }
+
+    /// Whether a real controller is not there any more: it was pulled out or taken away, or has not come
+    /// back from a reset. Stays so.
+    pub fn is_gone(&mut self) -> bool {
+        if bring_up::is_gone(self.port()) {
+            self.give_up();
+        }
+        self.lives.is_over()
+    }
+
+    /// It is gone: every queue hears of it when it is polled.
+    fn give_up(&mut self) {
+        self.recovery = None;
+        self.admin().end();
+        self.lives.0.store(OVER, Ordering::Relaxed);
     }
 
     /// How often the controller has been reset.
@@ -94,16 +115,14 @@ impl Controller {
         self.resets
     }
 
-    /// How often it has been reset, for who cannot wait for it.
-    pub(crate) fn lives(&self) -> Lives {
+    /// How often it has been reset and whether it is gone, for who cannot wait for it.
+    pub fn lives(&self) -> Lives {
         self.lives.clone()
     }
 
     /// Moves a reset on, and says how the controller is.
     pub(crate) fn recover(&mut self, now: Nanos) -> Health {
-        self.dead |= bring_up::is_gone(self.port());
-        if self.dead {
-            self.recovery = None;
+        if self.is_gone() {
             return Health::Dead;
         }
         let Some(Recovery { step, give_up }) = self.recovery else { return Health::Up };
@@ -111,8 +130,7 @@ impl Controller {
             Ok(Some(next)) => self.recovery = Some(next),
             Ok(None) if now < give_up => {}
             Ok(None) | Err(_) => {
-                self.dead = true;
-                self.recovery = None;
+                self.give_up();
                 return Health::Dead;
             }
         }
@@ -133,7 +151,7 @@ impl Controller {
                     return Ok(None);
                 }
                 // It touches nothing any more, and is not started again.
-                if self.port().is_called_back() {
+                if self.port().hold() != Hold::Ours {
                     return Err(DriverError::Gone);
                 }
                 self.renew_admin()?;

@@ -12,7 +12,7 @@ use common::MockDrive;
 use nvme::opcode::admin;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS};
 use nvme::{Capabilities, Configuration, ControllerStatus, IdentifyController, Status};
-use ring::{Bus, BusWindow, Doorbells, Iova, Port, Reach, Region, RegisterError};
+use ring::{Bus, BusWindow, Doorbells, Hold, Iova, Port, Reach, Region, RegisterError};
 use sluice_driver::{
     AttachOptions, Controller, DataPointers, DoorbellUse, DriverError, EmulatedError,
     EmulatedQueue, HardwareQueue, Payload, QueueState, Request, Tag,
@@ -30,6 +30,8 @@ struct TestBus {
     most: AtomicUsize,
     connected: Mutex<Vec<u16>>,
     called_back: AtomicBool,
+    lost: AtomicBool,
+    asked: AtomicUsize,
 }
 
 impl Bus for TestBus {
@@ -54,8 +56,13 @@ impl Bus for TestBus {
         Ok(())
     }
 
-    fn is_called_back(&self) -> bool {
-        self.called_back.load(Ordering::Relaxed)
+    fn hold(&self) -> Hold {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match (self.lost.load(Ordering::Relaxed), self.called_back.load(Ordering::Relaxed)) {
+            (true, _) => Hold::Lost,
+            (_, true) => Hold::CalledBack,
+            _ => Hold::Ours,
+        }
     }
 }
 
@@ -292,7 +299,7 @@ fn doorbells_in_memory_outlive_a_reset() {
             finish(&mut model, queue, 0);
             now += Nanos::from_millis(1_000);
             queue.poll(now);
-            assert_eq!(queue.pair().doorbells().unwrap().again, round);
+            assert_eq!(queue.pair().doorbells().unwrap().again, 2 * round);
             finish(&mut model, queue, 3);
             // The controller forgets everything.
             controller.lock().unwrap().reset(now).unwrap();
@@ -508,6 +515,9 @@ fn a_controller_that_does_not_come_back_is_given_up() {
         assert_eq!(take_back(&mut all[0]), 4);
         let refused = controller.lock().unwrap().reset(Nanos(3)).unwrap_err();
         assert!(matches!(refused, DriverError::Gone), "{refused}");
+        let mut held = controller.lock().unwrap();
+        let unheard = held.health(&mut || panic!("nobody waits")).unwrap_err();
+        assert!(held.is_gone() && matches!(unheard, DriverError::Gone), "{unheard}");
     }
 }
 
@@ -545,7 +555,12 @@ fn who_waits_finds_that_the_controller_is_gone() {
     model.pull();
     for queue in &mut all {
         assert!(!queue.poll(Nanos::from_millis(400)), "not all the time");
-        assert!(queue.poll(queue.deadline()));
+    }
+    let mut now = all[0].deadline();
+    for queue in &mut all {
+        // The first looks, the others hear of it.
+        assert!(queue.poll(now));
+        now = Nanos::from_millis(450);
         assert_eq!((queue.state(), queue.deadline()), (QueueState::Removed, Nanos::MAX));
         assert_eq!(take_back(queue), 4);
         assert!(!queue.poll(Nanos::from_millis(2_000)));
@@ -580,6 +595,75 @@ fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
     }
     assert_eq!(model.starts, 1, "and is not started again");
     assert!(matches!(controller.lock().unwrap().reset(now), Err(DriverError::Gone)));
+}
+
+/// Taken away, as a bus without notices does it: the registers are there, and may be another's.
+#[test]
+fn a_controller_that_is_lost_ends_everything_and_nobody_touches_its_registers() {
+    let mut model = Model::new(capabilities());
+    let (controller, mut all) = queues(&mut model, 2);
+    let (region, at) = model.port.memory().provide(8 * 4096).unwrap();
+    for queue in &mut all {
+        queue.poll(Nanos(1));
+        start(queue, &region, at, 4, Nanos(1));
+    }
+    assert!(!controller.lock().unwrap().is_gone());
+    // One has asked for a reset, and waits for its turn.
+    all[1].reset(Nanos(2));
+    let asked = model.bus.asked.load(Ordering::Relaxed);
+    for at in 3..1_000 {
+        all[0].poll(Nanos(at));
+    }
+    assert_eq!(model.bus.asked.load(Ordering::Relaxed), asked, "nobody asks at each poll");
+    let before: Vec<u32> = (0..0x1100).step_by(4).map(|offset| model.get(offset)).collect();
+    model.bus.lost.store(true, Ordering::Relaxed);
+    let now = Nanos::from_millis(600);
+    for queue in &mut all {
+        assert!(queue.poll(now));
+        assert_eq!((queue.state(), queue.deadline()), (QueueState::Removed, Nanos::MAX));
+        assert!(queue.fetch_event().is_none());
+        assert_eq!(take_back(queue), 4);
+        let again = queue.bind_tag_cmd(Tag(0), &Request::flush(1), now);
+        assert!(again.is_err(), "{again:?}");
+    }
+    let mut held = controller.lock().unwrap();
+    assert!(held.is_gone());
+    for error in [
+        held.health(&mut || panic!("nobody waits for an answer")).unwrap_err(),
+        held.create_queue_pair(8, None, &mut || panic!("nor here")).unwrap_err(),
+        held.await_event().unwrap_err(),
+        held.reset(now).unwrap_err(),
+    ] {
+        assert!(matches!(error, DriverError::Gone), "{error}");
+    }
+    drop(held);
+    for queue in all {
+        let back = &mut |_| panic!("nothing is outstanding");
+        let error = queue.close(back, &mut || panic!("it is gone")).unwrap_err();
+        assert!(matches!(error, DriverError::Gone), "{error}");
+    }
+    let after: Vec<u32> = (0..0x1100).step_by(4).map(|offset| model.get(offset)).collect();
+    assert_eq!(after, before);
+    assert_eq!((model.starts, controller.lock().unwrap().resets()), (1, 0));
+}
+
+/// Pulled out while somebody waits for an answer: all registers read as ones.
+#[test]
+fn who_waits_for_an_answer_hears_that_the_controller_is_gone() {
+    let mut model = Model::new(capabilities());
+    let (controller, all) = queues(&mut model, 1);
+    let mut pumps = 0;
+    let error = controller.lock().unwrap().health(&mut || {
+        pumps += 1;
+        if pumps == 3 {
+            model.pull();
+        }
+    });
+    let error = error.unwrap_err();
+    assert!(matches!(error, DriverError::Gone), "{error}");
+    assert_eq!(pumps, 3, "and not ten seconds later");
+    assert!(controller.lock().unwrap().is_gone());
+    drop(all);
 }
 
 #[test]

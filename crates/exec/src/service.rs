@@ -441,13 +441,9 @@ impl<D: Device> Service<D> {
 
     /// Sleeps until the bell rings; with requests under way, the device rings it, too, if it can.
     fn sleep(&mut self, bell: u32, busy: bool, clock: RealClock) -> Result<(), ServiceError> {
-        // Of a device that wakes nobody completions are looked for.
-        if busy && !self.store.device().wakes() {
-            std::thread::yield_now();
-            self.now = clock.now();
-            return Ok(());
-        }
-        if busy {
+        // Of a device that wakes nobody completions are looked for, between naps.
+        let rings = busy && self.store.device().wakes();
+        if rings {
             self.door.falls_asleep();
             // What has ended since the last look rang for nobody.
             self.now = clock.now();
@@ -457,7 +453,8 @@ impl<D: Device> Service<D> {
             }
         }
         let until = self.store.deadline();
-        let most = if until > self.now { SLEEP.min(until - self.now) } else { NAP };
+        let sleeps = until > self.now && rings == busy;
+        let most = if sleeps { SLEEP.min(until - self.now) } else { NAP };
         let (word, asleep) = (self.bell.half_word(slots::BELL), self.bell.half_word(slots::ASLEEP));
         hands::fall_asleep(asleep);
         let (tv_sec, tv_nsec) = ((most.0 / 1_000_000_000) as i64, (most.0 % 1_000_000_000) as _);
@@ -465,7 +462,7 @@ impl<D: Device> Service<D> {
         // Woken, too late, interrupted: it looks in every case.
         let _ = futex::wait(word, futex::Flags::empty(), bell, Some(&timeout));
         hands::wake_up(asleep);
-        if busy {
+        if rings {
             self.door.is_up();
         }
         self.counters.sleeps += 1;

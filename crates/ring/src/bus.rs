@@ -27,6 +27,17 @@ pub enum Reach {
     Nowhere,
 }
 
+/// Whose a controller is, as far as its bus knows. It never becomes better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// This process's.
+    Ours,
+    /// To be let go: the system wants it back, or its bus has failed. It is to be stopped first.
+    CalledBack,
+    /// Not this process's any more: its memory was taken from it, and its registers may be another's.
+    Lost,
+}
+
 /// The bus of a real controller: pins memory for it, and brings its interrupts.
 pub trait Bus: fmt::Debug + Send + Sync {
     /// Makes all of a region readable and writable for the controller, from `at` on, in whole
@@ -66,9 +77,9 @@ pub trait Bus: fmt::Debug + Send + Sync {
     /// What the operating system says; the vector wakes nobody then.
     fn connect(&self, vector: u16, waker: &Waker) -> io::Result<()>;
 
-    /// Whether the controller is to be let go: the system wants it back, or its bus has failed. Stays so.
-    fn is_called_back(&self) -> bool {
-        false
+    /// Whose the controller is now: asked a few times a second, and while it is waited for.
+    fn hold(&self) -> Hold {
+        Hold::Ours
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use nvme::Cqe;
 
+use crate::bell::HostBell;
 use crate::entries::Entries;
 use crate::shadow::{DoorbellCounts, ShadowDoorbell, ShadowDoorbells};
 use crate::{InvalidDoorbell, Iova, Port, Unregistered};
@@ -115,8 +116,8 @@ pub struct CompletionHost {
     head: u16,
     phase: bool,
     reaped: bool,
-    /// The head doorbell, if it is in memory.
-    shadow: Option<Box<ShadowDoorbell>>,
+    /// The head doorbell.
+    bell: HostBell,
 }
 
 impl CompletionHost {
@@ -126,42 +127,29 @@ impl CompletionHost {
     /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, Unregistered> {
         let ring = Ring::open(port, qid, at, depth)?;
-        Ok(CompletionHost { ring, head: 0, phase: true, reaped: false, shadow: None })
+        let bell = HostBell::new(ring.cq_doorbell());
+        Ok(CompletionHost { ring, head: 0, phase: true, reaped: false, bell })
     }
 
     /// The doorbell is in memory, too, from now on; nothing was reaped yet. A queue that has none there
     /// keeps to its register.
     pub fn shadow(&mut self, shadows: &ShadowDoorbells) {
-        self.shadow = shadows.completion(self.ring.qid).map(Box::new);
+        self.bell.shadow(shadows.completion(self.ring.qid));
     }
 
     /// Takes over what another end of the same queue had, which the drive has forgotten.
     pub fn inherit(&mut self, from: &mut CompletionHost) {
-        self.shadow = from.shadow.take();
-        if let Some(shadow) = &mut self.shadow {
-            shadow.renew();
-        }
+        self.bell.inherit(&mut from.bell);
     }
 
     /// How often the doorbell was rung, if it is in memory.
     pub fn doorbells(&self) -> Option<DoorbellCounts> {
-        self.shadow.as_ref().map(|shadow| shadow.counts)
+        self.bell.counts()
     }
 
     /// Writes the register of a doorbell in memory once more, as that of the submission ring.
     pub fn ring_again(&mut self) {
-        if let Some(shadow) = &self.shadow {
-            let doorbells = self.ring.port.doorbells();
-            let register = doorbells.half_word(self.ring.cq_doorbell());
-            register.store(shadow.last.into(), Ordering::Release);
-        }
-    }
-
-    /// Whether the register must be written.
-    #[inline(never)]
-    fn set_shadow(&mut self) -> bool {
-        let head = self.head;
-        self.shadow.as_mut().is_none_or(|shadow| shadow.set(head))
+        self.bell.ring_again(&self.ring.port);
     }
 
     /// Whether [`pop`](CompletionHost::pop) would find a completion.
@@ -206,10 +194,7 @@ impl CompletionHost {
         if !std::mem::replace(&mut self.reaped, false) {
             return false;
         }
-        if self.shadow.is_none() || self.set_shadow() {
-            let doorbells = self.ring.port.doorbells();
-            doorbells.half_word(self.ring.cq_doorbell()).store(self.head.into(), Ordering::Release);
-        }
+        self.bell.ring(&self.ring.port, self.head);
         true
     }
 }

@@ -12,6 +12,7 @@
 //! | [`completion`](CompletionHost) | the completion ring, drive's end and host's end |
 //! | [`shadow`](ShadowDoorbells) | doorbells in memory, and when their registers must be written all the same |
 //! | `entries` | the memory of one ring, and its doorbell |
+//! | `bell` | the host's end of a doorbell, wherever it is |
 //! | [`function`](PciFunction) | a device with registers and an interrupt line |
 //! | [`port`](Port) | one host's connection to a drive: address space, doorbells, interrupt vectors |
 //! | [`bus`](Bus) | what a port to a real controller needs of the bus that it sits on |
@@ -25,6 +26,7 @@
 //! moment. Every value is read once and checked after it was read, memory is mapped only if it
 //! cannot be taken away, and no wake-up blocks.
 
+mod bell;
 mod bus;
 mod completion;
 mod entries;
@@ -41,7 +43,7 @@ mod view;
 mod wires;
 mod word;
 
-pub use bus::{Bus, BusWindow, Doorbells, Reach};
+pub use bus::{Bus, BusWindow, Doorbells, Hold, Reach};
 pub use completion::{CompletionDrive, CompletionFull, CompletionHost};
 pub use function::PciFunction;
 pub use iova::{AddressSpace, Buffer, HandOver, Iova, RegisterError, Unregistered};

@@ -10,7 +10,7 @@ use clock::Waker;
 use crate::parts::descriptor;
 use crate::wires::{DRIVE_PARKED, SHOWN_BYTES, Wires, host_parked, wire};
 use crate::{
-    AddressSpace, Bus, BusWindow, Doorbells, HandOver, Iova, JoinError, Limits, PAGE, Parts,
+    AddressSpace, Bus, BusWindow, Doorbells, HandOver, Hold, Iova, JoinError, Limits, PAGE, Parts,
     Region, RegisterError, SeenWord, View, Word,
 };
 
@@ -254,9 +254,12 @@ impl Port {
         matches!(self.ends, Ends::Device(_))
     }
 
-    /// Whether a real controller is to be let go ([`Bus::is_called_back`](crate::Bus::is_called_back)).
-    pub fn is_called_back(&self) -> bool {
-        matches!(&self.ends, Ends::Device(bus) if bus.is_called_back())
+    /// Whose a real controller is ([`Bus::hold`]); a drive is its port's.
+    pub fn hold(&self) -> Hold {
+        match &self.ends {
+            Ends::Device(bus) => bus.hold(),
+            Ends::Here | Ends::Drive { .. } | Ends::Host(_) => Hold::Ours,
+        }
     }
 
     /// I/O queues that there are doorbells and, on a real controller, interrupt vectors for; the

@@ -106,7 +106,7 @@ pub(crate) struct ShadowDoorbell {
     values: (Arc<Region>, usize),
     events: (Arc<Region>, usize),
     /// What was written last.
-    pub(crate) last: u16,
+    last: u16,
     pub(crate) counts: DoorbellCounts,
     /// The controller's: it looks without being told.
     pub(crate) active: bool,
@@ -136,6 +136,12 @@ impl ShadowDoorbell {
     /// The host's: begins anew on a queue that the controller has forgotten.
     pub(crate) fn renew(&mut self) {
         self.last = 0;
+    }
+
+    /// The host's: what the register is to have that is written once more.
+    pub(crate) fn repeat(&mut self) -> u16 {
+        self.counts.again += 1;
+        self.last
     }
 
     /// The host's: the doorbell has this value from now on. Whether its register must be written, too.

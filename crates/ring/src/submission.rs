@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use nvme::Sqe;
 
+use crate::bell::HostBell;
 use crate::entries::Entries;
 use crate::shadow::{DoorbellCounts, SEEN, ShadowDoorbell, ShadowDoorbells};
 use crate::{Iova, Port, Unregistered};
@@ -20,8 +21,8 @@ pub struct SubmissionHost {
     tail: u16,
     /// As far as the drive has said that it fetched.
     head: u16,
-    /// The tail doorbell, if it is in memory.
-    shadow: Option<Box<ShadowDoorbell>>,
+    /// The tail doorbell.
+    bell: HostBell,
 }
 
 /// The ring has no free entry: reap completions, they carry the drive's progress.
@@ -35,55 +36,31 @@ impl SubmissionHost {
     /// # Errors
     /// [`Unregistered`] when the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, Unregistered> {
-        Ok(SubmissionHost {
-            ring: Ring::open(port, qid, at, depth)?,
-            tail: 0,
-            head: 0,
-            shadow: None,
-        })
+        let ring = Ring::open(port, qid, at, depth)?;
+        let bell = HostBell::new(ring.sq_doorbell());
+        Ok(SubmissionHost { ring, tail: 0, head: 0, bell })
     }
 
     /// The doorbell is in memory, too, from now on; nothing was pushed yet. A queue that has none there
     /// keeps to its register.
     pub fn shadow(&mut self, shadows: &ShadowDoorbells) {
-        self.shadow = shadows.submission(self.ring.qid).map(Box::new);
+        self.bell.shadow(shadows.submission(self.ring.qid));
     }
 
     /// Takes over what another end of the same queue had, which the drive has forgotten.
     pub fn inherit(&mut self, from: &mut SubmissionHost) {
-        self.shadow = from.shadow.take();
-        if let Some(shadow) = &mut self.shadow {
-            shadow.renew();
-        }
+        self.bell.inherit(&mut from.bell);
     }
 
     /// How often the doorbell was rung, if it is in memory.
     pub fn doorbells(&self) -> Option<DoorbellCounts> {
-        self.shadow.as_ref().map(|shadow| shadow.counts)
+        self.bell.counts()
     }
 
     /// Writes the register of a doorbell in memory once more: a controller that was told of everything
     /// may have missed it all the same.
     pub fn ring_again(&mut self) {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.counts.again += 1;
-            let last = shadow.last;
-            self.ring_register(last);
-        }
-    }
-
-    #[inline]
-    fn ring_register(&self, tail: u16) {
-        let doorbells = self.ring.port.doorbells();
-        doorbells.half_word(self.ring.sq_doorbell()).store(tail.into(), Ordering::Release);
-    }
-
-    #[inline(never)]
-    fn ring_shadow(&mut self) {
-        let tail = self.tail;
-        if self.shadow.as_mut().is_none_or(|shadow| shadow.set(tail)) {
-            self.ring_register(tail);
-        }
+        self.bell.ring_again(&self.ring.port);
     }
 
     /// Entries that can be pushed before the ring is full.
@@ -119,10 +96,7 @@ impl SubmissionHost {
     /// Rings the doorbell: everything pushed so far is the drive's. Wakes a parked drive.
     #[inline]
     pub fn ring(&mut self) {
-        match self.shadow {
-            None => self.ring_register(self.tail),
-            Some(_) => self.ring_shadow(),
-        }
+        self.bell.ring(&self.ring.port, self.tail);
         self.ring.port.wake_drive();
     }
 

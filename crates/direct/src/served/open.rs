@@ -11,7 +11,7 @@ use super::ask::Asker;
 use super::life::Life;
 use super::message::{Granted, Message};
 use super::name::Name;
-use super::refusal::{Gone, ServedError};
+use super::refusal::ServedError;
 use super::session::Session;
 use crate::{Device, DirectError};
 
@@ -183,13 +183,6 @@ impl Device {
             return Err(ServedError::NotServed { device: self.name().to_owned() }.into());
         };
         Device::served_with(&served.path, served.config)
-    }
-
-    /// Why a served device is not there any more, if it is not. To be asked by who submits vector
-    /// commands, and gives them up then
-    /// ([`VectorQueue::abandon`](lightnvm::vector::VectorQueue::abandon)).
-    pub fn gone(&self) -> Option<Gone> {
-        self.opened().served()?.session.life().why()
     }
 
     /// What the server has given, if it is a served device.

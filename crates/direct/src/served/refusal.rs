@@ -86,7 +86,7 @@ impl Refusal {
     }
 }
 
-/// Why a served device is not there any more.
+/// Why a device is not there any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Gone {
     /// The server's process has ended without a word, or was killed.
@@ -98,6 +98,9 @@ pub enum Gone {
     /// The server has sent something that means nothing.
     #[error("the server has sent what cannot be: {0}")]
     Nonsense(WireError),
+    /// A real controller was pulled out, taken away, or has not come back from a reset.
+    #[error("the controller is gone")]
+    Removed,
 }
 
 /// Why a served drive cannot be opened, or a server not be asked.

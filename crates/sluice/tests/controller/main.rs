@@ -5,6 +5,7 @@
 mod guest;
 mod load;
 mod paths;
+mod removal;
 mod rig;
 mod suite;
 

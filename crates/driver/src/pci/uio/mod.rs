@@ -24,13 +24,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clock::Waker;
 use nvme::register::{CAP, CC, CSTS};
 use nvme::{Capabilities, ControllerStatus};
-use ring::{Bus, BusWindow, Iova, Reach, Region};
+use ring::{Bus, BusWindow, Hold, Iova, Reach, Region};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -54,6 +54,9 @@ pub struct UioFunction {
     config: File,
     /// The kernel takes the bus from the function when it is closed.
     _uio: File,
+    /// What the generic driver calls its device: there is nothing to read when that is gone.
+    name: File,
+    lost: AtomicBool,
     memory: HugeMemory,
     window: BusWindow,
 }
@@ -81,8 +84,7 @@ impl UioFunction {
             })
         };
         let name = system.uio_name(address).ok_or(PciError::NoUio)?;
-        let uio_path = system.dev.join(&name);
-        let uio = open(uio_path)?;
+        let uio = open(system.dev.join(&name))?;
         // The kernel lets any number of processes have it.
         match rustix::fs::flock(&uio, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -93,6 +95,8 @@ impl UioFunction {
             Err(error) => return Err(failed(format!("locking /dev/{name}"))(error.into())),
         }
         let folder = system.folder(address);
+        let what = folder.join("uio").join(&name).join("name");
+        let name = File::open(&what).map_err(failed(format!("opening {}", what.display())))?;
         let config = open(folder.join("config"))?;
         let resource = open(folder.join("resource0"))?;
         let bytes = resource.metadata().map_or(0, |found| found.len() as usize);
@@ -111,7 +115,9 @@ impl UioFunction {
             HugeError::Frames(error) => PciError::NoFrames { why: error.to_string() },
         })?;
         let window = BusWindow::largest(&[WINDOW]).ok_or_else(|| unfit("reaches no memory"))?;
-        let function = UioFunction { address, registers, config, _uio: uio, memory, window };
+        let lost = AtomicBool::new(false);
+        let function =
+            UioFunction { address, registers, config, _uio: uio, name, lost, memory, window };
         // Whoever had it before may have left it running, with memory that is somebody else's now.
         let masters = |on| function.set_command(on).map_err(failed("writing to its config".into()));
         masters(false)?;
@@ -178,9 +184,12 @@ impl UioFunction {
 }
 
 impl Drop for UioFunction {
-    /// Before the memory goes: whether it was told to stop or not, it reaches none from now on.
+    /// Before the memory goes: whether it was told to stop or not, it reaches none from now on. One that was
+    /// taken away has had the bus taken from it, and may be somebody else's.
     fn drop(&mut self) {
-        let _ = self.set_command(false);
+        if self.hold() == Hold::Ours {
+            let _ = self.set_command(false);
+        }
     }
 }
 
@@ -210,6 +219,27 @@ impl Bus for UioFunction {
 
     fn connect(&self, _: u16, _: &Waker) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
+    }
+
+    /// The kernel tells nobody that a function was pulled out, removed, or taken from its driver; it takes the
+    /// bus from it, and the driver's device goes, whose attributes cannot be read any more. The
+    /// registers stay mapped, whoever has them then.
+    fn hold(&self) -> Hold {
+        if !self.lost.load(Ordering::Relaxed) && is_over(self.name.read_at(&mut [0], 0)) {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        match self.lost.load(Ordering::Relaxed) {
+            true => Hold::Lost,
+            false => Hold::Ours,
+        }
+    }
+}
+
+/// Whether what came of reading an attribute says that its device is gone; nothing else does.
+fn is_over(read: io::Result<usize>) -> bool {
+    match read {
+        Ok(bytes) => bytes == 0,
+        Err(error) => matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EINVAL)),
     }
 }
 
@@ -250,8 +280,11 @@ mod tests {
         assert!(module.to_string().contains("modprobe uio_pci_generic"), "{module}");
         fs::create_dir_all(folder.join("uio/uio3")).unwrap();
         let missing = open(&system, "04:00.0");
-        assert!(missing.to_string().contains("uio3"), "{missing}");
+        assert!(missing.to_string().contains("dev/uio3"), "{missing}");
         fs::write(system.dev.join("uio3"), "").unwrap();
+        let nameless = open(&system, "04:00.0");
+        assert!(nameless.to_string().contains("uio/uio3/name"), "{nameless}");
+        fs::write(folder.join("uio/uio3/name"), "uio_pci_generic\n").unwrap();
         fs::write(folder.join("config"), [0; 64]).unwrap();
         fs::write(folder.join("resource0"), "").unwrap();
         let registers = open(&system, "04:00.0");
@@ -268,10 +301,22 @@ mod tests {
     }
 
     #[test]
+    fn only_what_says_so_is_gone() {
+        let error = |errno| Err(io::Error::from_raw_os_error(errno));
+        for read in [Ok(0), error(libc::ENODEV), error(libc::EINVAL)] {
+            assert!(is_over(read));
+        }
+        for read in [Ok(1), error(libc::EINTR), error(libc::ENOMEM)] {
+            assert!(!is_over(read));
+        }
+    }
+
+    #[test]
     fn without_huge_pages_or_their_places_it_is_not_opened() {
         let root = tempfile::tempdir().unwrap();
         let (system, folder) = bound(root.path());
         fs::create_dir_all(folder.join("uio/uio0")).unwrap();
+        fs::write(folder.join("uio/uio0/name"), "uio_pci_generic\n").unwrap();
         fs::write(system.dev.join("uio0"), "").unwrap();
         fs::write(folder.join("config"), [0; 64]).unwrap();
         fs::write(folder.join("resource0"), vec![0; 0x2000]).unwrap();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::Waker;
-use ring::{Bus, BusWindow, Iova, Reach, Region};
+use ring::{Bus, BusWindow, Hold, Iova, Reach, Region};
 use rustix::event::EventfdFlags;
 
 use super::command::{BUS_MASTER, COMMAND, INTX_DISABLED, MEMORY_SPACE};
@@ -182,11 +182,14 @@ impl Bus for VfioFunction {
         call::set_vectors(self.device.as_fd(), MSIX, vector.into(), &[file])
     }
 
-    fn is_called_back(&self) -> bool {
+    fn hold(&self) -> Hold {
         if rustix::io::read(&self.notices, &mut [0; 8]).is_ok() {
             self.called_back.store(true, Ordering::Relaxed);
         }
-        self.called_back.load(Ordering::Relaxed)
+        match self.called_back.load(Ordering::Relaxed) {
+            true => Hold::CalledBack,
+            false => Hold::Ours,
+        }
     }
 }
 
