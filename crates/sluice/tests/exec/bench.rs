@@ -51,7 +51,7 @@ fn programs_are_measured_both_ways_and_nothing_stays() {
         "sqlite, a transaction per insert, journal wal",
         "rocksdb, fill with a sync per write",
         "rocksdb, fill",
-        "rocksdb, 2 threads read while 1 writes",
+        "rocksdb, 2 threads read while 1 writes 4 MB/s",
     ];
     for program in programs {
         for below in ["drive without timing", "drive consumer-nvme", "host file"] {

@@ -1,5 +1,5 @@
-//! RocksDB's `db_bench`: filling, filling with a sync per write, and two threads that read at random while another
-//! writes.
+//! RocksDB's `db_bench`: filling with a sync per write, filling, and two threads that read at random while another
+//! writes as much on either side.
 //!
 //! Reads are direct, so that they come from what is below: the page cache of the kernel is not measured. The write
 //! buffer is small, so that there are tables to be read from.
@@ -21,41 +21,50 @@ const OPTIONS: [&str; 6] = [
     "--seed=1",
 ];
 
-/// What one run of the program was like.
-struct Sample {
-    /// Microseconds per operation of each benchmark, and operations per second.
-    said: Vec<(f64, f64)>,
-    /// Of the whole run.
-    cpu: Nanos,
-}
-
-/// A run: what results call its benchmarks, and what the program does.
+/// A run of the program: what results call it, and what it does.
 struct Load {
-    benchmarks: &'static [(&'static str, &'static str)],
+    case: &'static str,
+    benchmark: &'static str,
     arguments: Vec<String>,
 }
 
-fn loads(effort: Effort) -> [Load; 2] {
+/// What it was like: microseconds per operation, operations per second, and the CPU time of all of it.
+struct Sample {
+    op: f64,
+    rate: f64,
+    cpu: Nanos,
+}
+
+/// In their order: the last reads what the one before it has filled.
+fn loads(effort: Effort) -> [Load; 3] {
     let filled = effort.choose(50_000, 1000);
     let syncs = effort.choose(300, 10);
     let reads = effort.choose(5_000, 100);
+    let of = |case, benchmark, arguments: &[String]| Load {
+        case,
+        benchmark,
+        arguments: arguments.to_vec(),
+    };
     [
-        Load {
-            // Its own `fillsync` does a thousandth of what it is asked for.
-            benchmarks: &[("fillrandom", "rocksdb, fill with a sync per write")],
-            arguments: vec![format!("--num={syncs}"), "--sync=1".to_owned()],
-        },
-        Load {
-            benchmarks: &[
-                ("fillrandom", "rocksdb, fill"),
-                ("readwhilewriting", "rocksdb, 2 threads read while 1 writes"),
-            ],
-            arguments: vec![
+        // Its own `fillsync` does a thousandth of what it is asked for.
+        of(
+            "rocksdb, fill with a sync per write",
+            "fillrandom",
+            &[format!("--num={syncs}"), "--sync=1".to_owned()],
+        ),
+        of("rocksdb, fill", "fillrandom", &[format!("--num={filled}"), "--threads=2".to_owned()]),
+        of(
+            "rocksdb, 2 threads read while 1 writes 4 MB/s",
+            "readwhilewriting",
+            &[
                 format!("--num={filled}"),
                 format!("--reads={reads}"),
                 "--threads=2".to_owned(),
+                "--use_existing_db=1".to_owned(),
+                // Who writes as fast as it can has more and larger tables to read the faster it is.
+                "--benchmark_write_rate_limit=4000000".to_owned(),
             ],
-        },
+        ),
     ]
 }
 
@@ -64,24 +73,21 @@ fn loads(effort: Effort) -> [Load; 2] {
 /// # Errors
 /// Whatever fails in setting a drive up or in the program.
 pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let loads = loads(effort);
     for below in Below::ALL {
         let bed = Bed::new(below)?;
-        for load in loads(effort) {
-            let samples = in_turns(effort.choose(3, 1), Way::ALL.len(), |which| {
-                sample(bed.place(Way::ALL[which]), &load)
-            })?;
-            let samples = both(samples)?;
-            for (which, (_, case)) in load.benchmarks.iter().enumerate() {
-                let mut rows = Rows { sink, case: (*case).to_owned(), below: bed.below };
-                let rate = |s: &Sample| s.said[which].1;
-                rows.push(("throughput", "1/s"), &samples, rate, free)?;
-                rows.spread("throughput_spread", &samples, rate)?;
-                rows.push(("op_mean", "us"), &samples, |s| s.said[which].0, free)?;
-            }
-            let case =
-                load.benchmarks.iter().map(|(_, case)| *case).collect::<Vec<_>>().join(" + ");
-            let mut rows = Rows { sink, case, below: bed.below };
-            rows.push(("cpu", "ms"), &samples, |s| s.cpu.0 as f64 / 1e6, free)?;
+        let samples = in_turns(effort.choose(3, 1), Way::ALL.len(), |which| {
+            let place = bed.place(Way::ALL[which]);
+            loads.iter().map(|load| sample(place, load)).collect::<Result<Vec<_>, _>>()
+        })?;
+        let samples = both(samples)?;
+        for (which, load) in loads.iter().enumerate() {
+            let mut rows = Rows { sink, case: load.case.to_owned(), below: bed.below };
+            let rate = |s: &Vec<Sample>| s[which].rate;
+            rows.push(("throughput", "1/s"), &samples, rate, free)?;
+            rows.spread("throughput_spread", &samples, rate)?;
+            rows.push(("op_mean", "us"), &samples, |s| s[which].op, free)?;
+            rows.push(("cpu", "ms"), &samples, |s| s[which].cpu.0 as f64 / 1e6, free)?;
         }
     }
     Ok(())
@@ -89,16 +95,15 @@ pub fn run(effort: Effort, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 
 fn sample(place: &Place, load: &Load) -> Result<Sample, BenchError> {
     let (cpu, ended) = (spent::by(&place.processes).cpu, spent::by_children());
-    let names: Vec<&str> = load.benchmarks.iter().map(|(name, _)| *name).collect();
     let mut command = place.command("db_bench")?;
     command.arg(format!("--db={}", place.directory.join("db").display()));
-    command.arg(format!("--benchmarks={}", names.join(",")));
+    command.arg(format!("--benchmarks={}", load.benchmark));
     let out = done(command.args(OPTIONS).args(&load.arguments))?;
     let text = String::from_utf8_lossy(&out.stdout);
-    let said: Option<Vec<(f64, f64)>> = names.iter().map(|name| result(&text, name)).collect();
-    let said = said.ok_or_else(|| setup(format!("db_bench: no result: {text}")))?;
+    let said = result(&text, load.benchmark);
+    let (op, rate) = said.ok_or_else(|| setup(format!("db_bench: no result: {text}")))?;
     let cpu = spent::by(&place.processes).cpu.since(cpu) + spent::by_children().since(ended);
-    Ok(Sample { said, cpu })
+    Ok(Sample { op, rate, cpu })
 }
 
 /// `NAME : 3.1 micros/op 320000 ops/sec …`: microseconds per operation, operations per second.
