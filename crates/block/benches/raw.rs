@@ -35,6 +35,7 @@ fn reads(bencher: Bencher<'_, '_>, batch: u16) {
         nsid: 1,
         sector_bytes: 4096,
         oob_bytes: 0,
+        metadata: None,
         sectors: 1 << 30,
         max_sectors: 32,
         optimal_sectors: 1,

@@ -81,7 +81,9 @@ pub struct sluice_open_options {
     pub queues: u32,
     /// Milliseconds that the server of a drive may take for an answer, and its drive for making or
     /// destroying a queue; 0 for 5000. A server that is stopped is waited for no longer: `-ETIMEDOUT`.
-    /// Reads and writes have no such limit. 0 for everything that no other process serves.
+    /// Reads and writes have no such limit. Of a real controller that this process drives (`vfio:`,
+    /// `uio:`): milliseconds that a command may take before it is aborted; 0 for 30000. 0 for everything
+    /// else.
     pub timeout_ms: u32,
     /// 0.
     pub reserved: u32,

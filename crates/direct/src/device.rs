@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use block::{Device as BlockDevice, Features, Limits, Raw};
-use clock::RealClock;
+use clock::{Nanos, RealClock};
 use driver::pci::{OpenedController, PciDriver};
 use driver::{Controller, DriveInfo, LowLevelDriver, Null, Passthrough, Uring, UringConfig};
 use lightnvm::vector::VectorQueue;
@@ -89,6 +89,7 @@ impl Device {
             pool,
             way,
             served,
+            timeout: Device::TIMEOUT,
             given_by,
             _keeper: keeper,
         };
@@ -139,14 +140,18 @@ impl Device {
         Device::over(name, controller, (None, Some(Keeper::new(keeper))), pause)
     }
 
-    /// A real controller of this machine, called `name`.
-    pub fn controller(name: String, opened: OpenedController) -> Device {
+    /// How long a command of a real controller may take, unless something else is said.
+    pub const TIMEOUT: Nanos = Nanos::from_millis(30_000);
+
+    /// A real controller of this machine, called `name`. A command that takes longer than `timeout` is
+    /// aborted; one that takes as long again after that, 5 seconds at most, has its queue reset.
+    pub fn controller(name: String, opened: OpenedController, timeout: Nanos) -> Device {
         let OpenedController { controller, keeper, given_by } = opened;
         let name = (name, DeviceKind::Controller);
         let behind = (None, Some(Keeper::new(keeper)));
         let mut device = Device::over(name, controller, behind, driver::pci::pump);
         if let Some(opened) = Arc::get_mut(&mut device.opened) {
-            opened.given_by = Some(given_by);
+            (opened.given_by, opened.timeout) = (Some(given_by), timeout);
         }
         device
     }

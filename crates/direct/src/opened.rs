@@ -94,6 +94,8 @@ pub(crate) struct Opened {
     pub(crate) way: Way,
     /// Where it came from, if its drive is in another process.
     pub(crate) served: Option<Served>,
+    /// How long a command of a real controller may take before it is aborted.
+    pub(crate) timeout: Nanos,
     /// Of a real controller.
     pub(crate) given_by: Option<PciDriver>,
     pub(crate) _keeper: Option<Keeper>,
@@ -249,7 +251,7 @@ impl Opened {
             }
             None if self.kind == DeviceKind::Controller => {
                 let limits = queue.limits();
-                Hardware::Controller(Box::new(Watched::new(queue, limits)))
+                Hardware::Controller(Box::new(Watched::new(queue, limits, self.timeout)))
             }
             None => {
                 let limits = queue.limits();

@@ -16,9 +16,7 @@ use driver::{HardwareQueue, QueueState, Tag};
 use nvme::Status;
 use ring::AddressSpace;
 
-/// How long a command may take before it is aborted.
-const COMMAND: Nanos = Nanos::from_millis(30_000);
-/// How long an abort may take before the queue is reset.
+/// How long an abort may take before the queue is reset; where commands have less, as long as these.
 const ABORT: Nanos = Nanos::from_millis(5_000);
 /// How often commands are looked through.
 const LOOK: Nanos = Nanos::from_millis(500);
@@ -29,16 +27,18 @@ pub(crate) struct Watched<Q> {
     /// As of the last poll.
     state: QueueState,
     look_at: Nanos,
+    /// How long a command may take before it is aborted.
+    timeout: Nanos,
     /// What ended without the controller, or was found before a reset.
     ended: VecDeque<Completion>,
 }
 
 impl<Q: HardwareQueue> Watched<Q> {
-    pub(crate) fn new(queue: Q, limits: Limits) -> Watched<Q> {
+    pub(crate) fn new(queue: Q, limits: Limits, timeout: Nanos) -> Watched<Q> {
         let state = queue.state();
         let raw = Raw::new(queue, limits);
         let ended = VecDeque::with_capacity(2 * raw.limits().queue_depth as usize);
-        Watched { raw, state, look_at: Nanos::ZERO, ended }
+        Watched { raw, state, look_at: Nanos::ZERO, timeout, ended }
     }
 
     /// The queue; what is outstanding is lost.
@@ -86,16 +86,16 @@ impl<Q: HardwareQueue> Watched<Q> {
     /// Aborts what is late, and resets the queue when that does not help.
     #[cold]
     fn look(&mut self, now: Nanos) {
-        self.look_at = now + LOOK;
+        self.look_at = now + LOOK.min(self.timeout);
         let queue = self.raw.queue_mut();
         let Some((tag, since)) = queue.tags().bound_tags().min_by_key(|(_, since)| *since) else {
             return;
         };
         let late = now.since(since);
-        if late >= COMMAND + ABORT {
+        if late >= self.timeout + ABORT.min(self.timeout) {
             self.collect();
             self.raw.queue_mut().reset(now);
-        } else if late >= COMMAND {
+        } else if late >= self.timeout {
             // One at a time, again with every look: the controller may take no more.
             let _ = queue.abort_tag(tag, now);
         }
@@ -171,6 +171,8 @@ mod tests {
     use rng::Rng;
 
     use super::*;
+
+    const TIMEOUT: Nanos = Nanos::from_millis(30_000);
 
     /// A device that answers some commands, and does as it is told.
     struct Moody {
@@ -280,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_late_command_is_aborted_then_the_queue_is_reset() {
-        let mut watched = Watched::new(Moody::new(8), limits());
+        let mut watched = Watched::new(Moody::new(8), limits(), TIMEOUT);
         watched.submit(Nanos(1), Request::flush(7)).unwrap();
         watched.poll(Nanos::from_millis(29_000));
         assert!(watched.raw.queue().aborted.is_empty());
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_a_controller_that_is_gone() {
-        let mut watched = Watched::new(Moody::new(8), limits());
+        let mut watched = Watched::new(Moody::new(8), limits(), TIMEOUT);
         for tag in 0..3 {
             watched.submit(Nanos(1), Request::flush(tag)).unwrap();
         }
@@ -323,7 +325,7 @@ mod tests {
         let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok());
         for seed in seed.map_or(0..200, |s: u64| s..s + 1) {
             let mut rng = Rng::new(seed);
-            let mut watched = Watched::new(Moody::new(6), limits());
+            let mut watched = Watched::new(Moody::new(6), limits(), TIMEOUT);
             let (mut now, mut next) = (Nanos(1), 0u64);
             let mut open = BTreeMap::new();
             for _ in 0..400 {

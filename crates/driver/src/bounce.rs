@@ -12,6 +12,7 @@ use std::sync::Arc;
 use nvme::Status;
 use ring::{AddressSpace, Iova, PAGE, Region, RegisterError};
 
+use crate::data::{Layout, Transfer};
 use crate::{Payload, Segment};
 
 /// Pages at least, whatever the longest transfer is: 64 KiB.
@@ -57,6 +58,7 @@ struct Held {
     bytes: u32,
     /// Whether the drive writes to the pages.
     reads: bool,
+    layout: Layout,
 }
 
 /// The pages that are copied through.
@@ -271,8 +273,8 @@ impl Bounce {
         memory.wire(self.pages.as_ref()?.at.offset(u64::from(page) * PAGE as u64))
     }
 
-    /// Takes pages for the command of `tag`, which transfers `bytes` bytes, and copies what it
-    /// writes. `None` when too few are free.
+    /// Takes pages for the command of `tag`, and copies what it writes; says how many. `None` when too few
+    /// are free.
     ///
     /// # Errors
     /// How the command would end: memory that is not registered, a table that says something else
@@ -281,10 +283,11 @@ impl Bounce {
         &mut self,
         memory: &AddressSpace,
         tag: u16,
-        (data, bytes): (Payload, u32),
-        reads: bool,
-    ) -> Result<Option<()>, Status> {
-        let pages = (bytes as usize).div_ceil(PAGE);
+        transfer: Transfer,
+    ) -> Result<Option<usize>, Status> {
+        let Transfer { data, bytes, reads, layout } = transfer;
+        let wire = layout.wire(bytes).ok_or(Status::INVALID_FIELD)?;
+        let pages = (wire as usize).div_ceil(PAGE);
         match data {
             Payload::At(at) => {
                 memory.find(at, bytes.into()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
@@ -311,14 +314,14 @@ impl Bounce {
         }
         self.free = std::mem::replace(&mut self.next[usize::from(last)], NONE);
         self.left -= pages;
-        let held = Held { first, data, bytes, reads };
+        let held = Held { first, data, bytes, reads, layout };
         self.held[usize::from(tag)] = Some(held);
         if !reads {
             self.copy(memory, held);
         }
         self.stats.commands += 1;
         self.stats.bytes += u64::from(bytes);
-        Ok(Some(()))
+        Ok(Some(pages))
     }
 
     /// The pages of a command, in order, as the drive finds them.
@@ -356,39 +359,65 @@ impl Bounce {
 
     /// Copies between a command's pages and its payload. What of the payload is not what it was when
     /// the command was bound is left out.
-    fn copy(&self, memory: &AddressSpace, Held { first, data, bytes, reads }: Held) {
+    fn copy(&self, memory: &AddressSpace, Held { first, data, bytes, reads, layout }: Held) {
         let Some(pages) = &self.pages else { return };
-        let (mut page, mut within, mut left) = (first, 0, bytes as usize);
+        let mut ours = Place { next: &self.next, page: first, within: 0 };
+        let (mut left, mut of_sector) = (bytes as usize, layout.sector as usize);
         for piece in Pieces::of(memory, data, bytes) {
             let Ok(Segment { at, bytes: len }) = piece else { return };
             let mut len = (len as usize).min(left);
             left -= len;
-            let mut place = match at.map(|at| memory.find(at, len as u64)) {
+            let mut theirs = match at.map(|at| memory.find(at, len as u64)) {
                 None => None,
                 Some(Ok(buffer)) => Some((buffer.region, buffer.offset)),
                 Some(Err(_)) => return,
             };
             while len > 0 {
-                if within == PAGE {
-                    page = self.next[usize::from(page)];
-                    if page == NONE {
-                        return;
-                    }
-                    within = 0;
-                }
-                let now = len.min(PAGE - within);
-                let ours = usize::from(page) * PAGE + within;
-                if let Some((region, offset)) = &mut place {
+                let Some((at, now)) = ours.take(len.min(of_sector)) else { return };
+                if let Some((region, offset)) = &mut theirs {
                     match reads {
-                        true => Region::copy(&pages.region, ours, region, *offset, now),
-                        false => Region::copy(region, *offset, &pages.region, ours, now),
+                        true => Region::copy(&pages.region, at, region, *offset, now),
+                        false => Region::copy(region, *offset, &pages.region, at, now),
                     }
                     *offset += now;
                 }
-                within += now;
-                len -= now;
+                (len, of_sector) = (len - now, of_sector - now);
+                if of_sector == 0 {
+                    of_sector = layout.sector as usize;
+                    let mut gap = layout.gap as usize;
+                    while gap > 0 {
+                        let Some((at, now)) = ours.take(gap) else { return };
+                        if !reads {
+                            pages.region.fill(at, now, 0);
+                        }
+                        gap -= now;
+                    }
+                }
             }
         }
+    }
+}
+
+/// A place in a command's pages.
+struct Place<'a> {
+    next: &'a [u16],
+    page: u16,
+    within: usize,
+}
+
+impl Place<'_> {
+    /// The next bytes that are in one piece, `most` at most: where they begin, and how many; `None`
+    /// behind the last page.
+    fn take(&mut self, most: usize) -> Option<(usize, usize)> {
+        if self.within == PAGE {
+            let next = self.next[usize::from(self.page)];
+            self.page = Some(next).filter(|next| *next != NONE)?;
+            self.within = 0;
+        }
+        let now = most.min(PAGE - self.within);
+        let at = usize::from(self.page) * PAGE + self.within;
+        self.within += now;
+        Some((at, now))
     }
 }
 
@@ -413,6 +442,13 @@ mod tests {
             found.region.write(found.offset, &bytes);
         }
         Payload::Scattered { table, segments: pieces.len() as u16 }
+    }
+
+    /// Of each byte that is transferred whether it is payload.
+    fn payload_of(layout: Layout, wire: u32) -> Vec<bool> {
+        let sector = u64::from(layout.sector);
+        let each = sector + u64::from(layout.gap);
+        (0..u64::from(wire)).map(|at| at % each < sector).collect()
     }
 
     fn piece(at: Iova, bytes: u32) -> Segment {
@@ -475,21 +511,26 @@ mod tests {
         let (data, data_at) = memory.provide(TAGS * (128 << 10)).unwrap();
         let (_, tables) = memory.provide(TAGS * PAGE).unwrap();
         let mut bounce = Bounce::new(TAGS, MOST);
-        let mut under_way: Vec<Option<(Vec<Segment>, u32, bool)>> = vec![None; TAGS];
-        let mut busy = 0;
+        let mut under_way: [Option<(Vec<Segment>, Transfer)>; TAGS] = [const { None }; TAGS];
+        let (mut busy, mut with_gaps) = (0, 0);
         for round in 0..20_000u32 {
             let tag = rng.below(TAGS as u64) as usize;
-            if let Some((pieces, bytes, reads)) = under_way[tag].take() {
+            if let Some((pieces, transfer)) = under_way[tag].take() {
+                let Transfer { bytes, reads, layout, .. } = transfer;
+                let wire = layout.wire(bytes).unwrap();
+                let is_payload = payload_of(layout, wire);
                 let pages: Vec<u64> = bounce.pages(memory, tag as u16).collect();
-                assert_eq!(pages.len(), (bytes as usize).div_ceil(PAGE), "seed {seed}");
+                assert_eq!(pages.len(), (wire as usize).div_ceil(PAGE), "seed {seed}");
                 // What the drive does: it finds what was written, or leaves something.
                 let byte = round as u8;
-                let mut left = bytes as usize;
+                let mut left = wire as usize;
                 let mut seen = Vec::new();
                 for page in &pages {
                     let found = memory.find(Iova(*page), PAGE as u64).unwrap();
                     let now = left.min(PAGE);
-                    let mut bytes = vec![byte; now];
+                    let of = &is_payload[wire as usize - left..][..now];
+                    let mut bytes: Vec<u8> =
+                        of.iter().map(|payload| if *payload { byte } else { !byte }).collect();
                     match reads {
                         true => found.region.write(found.offset, &bytes),
                         false => found.region.read(found.offset, &mut bytes),
@@ -497,6 +538,14 @@ mod tests {
                     seen.extend(bytes);
                     left -= now;
                 }
+                let mut payload = is_payload.iter();
+                if !reads {
+                    let gaps = seen.iter().zip(&is_payload).filter(|(_, payload)| !**payload);
+                    assert!(gaps.map(|(byte, _)| *byte).all(|byte| byte == 0), "seed {seed}");
+                    with_gaps += u32::from(layout != Layout::PLAIN);
+                }
+                seen.retain(|_| *payload.next().unwrap());
+                assert_eq!(seen.len(), bytes as usize);
                 let good = rng.below(4) > 0;
                 bounce.end(memory, tag as u16, good);
                 let mut at = 0;
@@ -517,13 +566,24 @@ mod tests {
             }
             if rng.below(200) == 0 {
                 bounce.clear();
-                under_way.fill(None);
+                under_way = [const { None }; TAGS];
                 continue;
             }
             let base = tag * (128 << 10);
             data.fill(base, 128 << 10, tag as u8 ^ 0x80);
             let (mut pieces, mut bytes, mut offset) = (Vec::new(), 0u32, base as u64);
-            let most = 1 + rng.below(MOST);
+            let layout = match rng.below(6) {
+                0 => Layout { sector: 512, gap: 8 },
+                1 => Layout { sector: 4096, gap: 64 },
+                2 => Layout { sector: 512, gap: 5000 },
+                _ => Layout::PLAIN,
+            };
+            let most = match layout {
+                Layout::PLAIN => 1 + rng.below(MOST),
+                Layout { sector, gap } => {
+                    u64::from(sector) * (1 + rng.below(MOST / u64::from(sector + gap)))
+                }
+            };
             let one = rng.below(3) == 0;
             while u64::from(bytes) < most && pieces.len() < 32 {
                 let len =
@@ -549,10 +609,12 @@ mod tests {
                 false => put(&port, tables.offset((tag * PAGE) as u64), &pieces),
             };
             let free = bounce.left;
-            match bounce.take(memory, tag as u16, (payload, bytes), reads).unwrap() {
-                Some(()) => under_way[tag] = Some((pieces, bytes, reads)),
+            let transfer = Transfer { data: payload, bytes, reads, layout };
+            match bounce.take(memory, tag as u16, transfer).unwrap() {
+                Some(_) => under_way[tag] = Some((pieces, transfer)),
                 None => {
-                    assert!((bytes as usize).div_ceil(PAGE) > free, "seed {seed}");
+                    let wire = layout.wire(bytes).unwrap() as usize;
+                    assert!(wire.div_ceil(PAGE) > free, "seed {seed}");
                     assert!(under_way.iter().any(Option::is_some), "seed {seed}: alone, and busy");
                     busy += 1;
                 }
@@ -566,7 +628,7 @@ mod tests {
             assert_eq!(once.len(), all.len(), "seed {seed}: a page of two");
             assert_eq!(all.len() + bounce.left, bounce.next.len(), "seed {seed}");
         }
-        assert!(busy > 100, "{busy}");
+        assert!(busy > 100 && with_gaps > 1000, "{busy}, {with_gaps}");
         assert_eq!(bounce.stats().busy, busy);
     }
 
@@ -576,18 +638,23 @@ mod tests {
         let (_, at) = port.memory().provide(1 << 16).unwrap();
         let mut bounce = Bounce::new(2, 512);
         assert!(bounce.suits(64 << 10) && !bounce.suits((64 << 10) + 1));
-        let mut take = |tag, data, bytes| bounce.take(port.memory(), tag, (data, bytes), false);
+        let of = |data, bytes, reads| Transfer { data, bytes, reads, layout: Layout::PLAIN };
+        let mut take = |tag, data, bytes| bounce.take(port.memory(), tag, of(data, bytes, false));
         let nowhere = Payload::At(Iova(1 << 50));
         assert_eq!(take(0, nowhere, 512), Err(Status::DATA_TRANSFER_ERROR));
         assert_eq!(take(0, Payload::At(at), 0), Err(Status::INVALID_FIELD));
         assert_eq!(take(2, Payload::At(at), 512), Err(Status::INVALID_FIELD), "no such tag");
         assert_eq!(take(0, Payload::BitBucket, 1 << 20), Err(Status::INVALID_FIELD), "too long");
-        assert_eq!(take(0, Payload::At(at.offset(1)), 512), Ok(Some(())));
+        assert_eq!(take(0, Payload::At(at.offset(1)), 512), Ok(Some(1)));
+        let layout = Layout { sector: 512, gap: u32::MAX };
+        let many = Transfer { layout, ..of(Payload::At(at), 1024, true) };
+        assert_eq!(bounce.take(port.memory(), 1, many), Err(Status::INVALID_FIELD));
         let memory = 64 << 10;
         let stats = BounceStats { commands: 1, bytes: 512, memory, ..BounceStats::default() };
         assert_eq!(bounce.stats(), stats);
         // A tag that its owner took back begins anew.
-        assert_eq!(bounce.take(port.memory(), 0, (Payload::At(at), 1 << 16), true), Ok(Some(())));
+        let again = of(Payload::At(at), 1 << 16, true);
+        assert_eq!(bounce.take(port.memory(), 0, again), Ok(Some(16)));
         bounce.end(port.memory(), 0, false);
         bounce.end(port.memory(), 0, true);
         assert_eq!(bounce.left, 16);

@@ -12,11 +12,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nvme::{SglDescriptor, Sqe, Status};
+use nvme::{Metadata, MetadataPlace, SglDescriptor, Sqe, Status};
 use ring::{AddressSpace, Iova, PAGE, Port, Region, RegisterError};
 
 use crate::bounce::{self, Bounce, BounceStats, Shape};
-use crate::{BindError, DriverError, Payload, Segment};
+use crate::{BindError, DriveInfo, DriverError, Payload, Segment};
 
 /// How commands say where their data is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub enum DataPointers {
     /// Physical region pages: whole pages, from a dword's address on. All else is copied.
     Prp,
 }
+
+/// Metadata of a transfer at most that has a buffer of its own, which is in one piece.
+pub(crate) const MOST_METADATA_BYTES: u64 = 64 << 10;
 
 /// Bytes of a transfer at most where entries are PRPs, whatever the drive takes: 4 MiB.
 pub(crate) const MOST_PRP_BYTES: u64 = 4 << 20;
@@ -48,6 +51,47 @@ pub(crate) struct PrpLists {
     /// Pages of a tag's list.
     pages: usize,
     bounce: Bounce,
+    beside: Option<Beside>,
+}
+
+/// Where metadata comes from and goes to that has a buffer of its own and is nobody's: every command of
+/// the queue is given the same.
+#[derive(Clone, Debug)]
+struct Beside {
+    _region: Arc<Region>,
+    /// As the drive finds them: zeros, which are written, and what is read.
+    zeros: u64,
+    thrown_away: u64,
+}
+
+impl Beside {
+    fn new(port: &Port, bytes: u64) -> Result<Beside, DriverError> {
+        let bytes = bytes.next_multiple_of(PAGE64);
+        let (region, at) = port.memory().provide(2 * bytes as usize)?;
+        let run = |at| port.memory().wire_run(at, bytes);
+        let (zeros, thrown_away) = run(at)
+            .zip(run(at.offset(bytes)))
+            .ok_or(DriverError::Lacks { what: "memory in one piece for metadata" })?;
+        Ok(Beside { _region: region, zeros, thrown_away })
+    }
+}
+
+/// What of the bytes that a command transfers is its payload: of each `sector` bytes `gap` bytes more
+/// are transferred, which are zeros when they are written and thrown away when they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) sector: u32,
+    pub(crate) gap: u32,
+}
+
+impl Layout {
+    /// All of it is.
+    pub(crate) const PLAIN: Layout = Layout { sector: u32::MAX, gap: 0 };
+
+    /// Bytes that are transferred for so many bytes of payload.
+    pub(crate) fn wire(self, bytes: u32) -> Option<u32> {
+        bytes.checked_add((bytes / self.sector).checked_mul(self.gap)?)
+    }
 }
 
 /// Data that a command transfers.
@@ -57,6 +101,7 @@ pub(crate) struct Transfer {
     pub(crate) bytes: u32,
     /// Whether the drive writes to it.
     pub(crate) reads: bool,
+    pub(crate) layout: Layout,
 }
 
 /// Pages of a list for transfers of `bytes` bytes that may start anywhere in a page: all but the
@@ -68,15 +113,32 @@ fn list_pages(bytes: u64) -> usize {
 }
 
 impl PrpLists {
-    /// Lists for `tags` commands that transfer `max_bytes` at most, registered with `port`.
+    /// Lists for `tags` commands of a drive, registered with `port`.
     ///
     /// # Errors
-    /// [`DriverError::Register`].
-    pub(crate) fn new(port: &Port, tags: u16, max_bytes: u64) -> Result<PrpLists, DriverError> {
+    /// [`DriverError::Register`]; [`DriverError::Lacks`] where no memory is in one piece.
+    pub(crate) fn new(port: &Port, tags: u16, info: &DriveInfo) -> Result<PrpLists, DriverError> {
+        let mut lists = PrpLists::of(port, tags, info.max_wire_bytes())?;
+        if let Some(Metadata { bytes, place: MetadataPlace::Apart, .. }) = info.metadata {
+            let bytes = u64::from(info.max_sectors) * u64::from(bytes);
+            lists.beside = Some(Beside::new(port, bytes)?);
+        }
+        Ok(lists)
+    }
+
+    /// The same, of commands that transfer `max_bytes` at most and no metadata.
+    fn of(port: &Port, tags: u16, max_bytes: u64) -> Result<PrpLists, DriverError> {
         let (tags, pages) = (usize::from(tags.max(1)), list_pages(max_bytes));
         let (region, at) = port.memory().provide((tags * pages + 1) * PAGE)?;
         let bounce = Bounce::new(tags, max_bytes);
-        Ok(PrpLists { region, at, tags, pages, bounce })
+        Ok(PrpLists { region, at, tags, pages, bounce, beside: None })
+    }
+
+    /// Sets the metadata pointer of a command that transfers any.
+    pub(crate) fn point_metadata(&self, sqe: &mut Sqe, reads: bool) {
+        if let Some(beside) = &self.beside {
+            sqe.mptr = if reads { beside.thrown_away } else { beside.zeros }.into();
+        }
     }
 
     /// What was copied, since the lists are the queue's.
@@ -230,8 +292,15 @@ impl PrpLists {
         transfer: Transfer,
         (memory, sgls): (&AddressSpace, bool),
     ) -> Result<(), BindError> {
-        let Transfer { data, bytes, .. } = transfer;
+        let Transfer { data, bytes, layout, .. } = transfer;
         let (first, second) = match data {
+            Payload::BitBucket => {
+                let bytes = layout.wire(bytes).ok_or(BindError::Refused(Status::INVALID_FIELD))?;
+                self.scratch(tag, bytes, memory)
+            }
+            Payload::At(_) | Payload::Scattered { .. } if layout != Layout::PLAIN => {
+                self.copied(tag, transfer, memory)?
+            }
             Payload::At(_) if sgls => {
                 point_sgl(sqe, data, bytes);
                 return Ok(());
@@ -242,7 +311,6 @@ impl PrpLists {
             Payload::At(at) if at.0.is_multiple_of(4) && memory.wire(at).is_some() => {
                 self.reached(tag, (at, bytes), memory)
             }
-            Payload::BitBucket => self.scratch(tag, bytes, memory),
             Payload::Scattered { table, segments } => {
                 match bounce::shape(memory, table, segments, bytes).map_err(BindError::Refused)? {
                     Shape::Pages(_) | Shape::Memory if sgls => {
@@ -267,12 +335,11 @@ impl PrpLists {
     fn copied(
         &mut self,
         tag: u16,
-        Transfer { data, bytes, reads }: Transfer,
+        transfer: Transfer,
         memory: &AddressSpace,
     ) -> Result<Result<(u64, u64), Status>, BindError> {
-        let taken = self.bounce.take(memory, tag, (data, bytes), reads);
-        taken.map_err(BindError::Refused)?.ok_or(BindError::Busy)?;
-        let count = (bytes as usize).div_ceil(PAGE);
+        let taken = self.bounce.take(memory, tag, transfer);
+        let count = taken.map_err(BindError::Refused)?.ok_or(BindError::Busy)?;
         Ok(self.named(tag, count, self.bounce.pages(memory, tag), memory))
     }
 }
@@ -303,7 +370,7 @@ mod tests {
     use super::*;
 
     fn read(data: Payload, bytes: u32) -> Transfer {
-        Transfer { data, bytes, reads: true }
+        Transfer { data, bytes, reads: true, layout: Layout::PLAIN }
     }
 
     /// The pages that a controller would go to, by the specification: first bytes, then whole pages.
@@ -344,7 +411,7 @@ mod tests {
     fn lists_cover_transfers_of_every_length_and_place() {
         let port = Port::new().unwrap();
         let (_, data) = port.memory().provide(5 << 20).unwrap();
-        let mut lists = PrpLists::new(&port, 3, MOST_PRP_BYTES).unwrap();
+        let mut lists = PrpLists::of(&port, 3, MOST_PRP_BYTES).unwrap();
         let memory = (port.memory(), false);
         let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(7);
         println!("SLUICE_SEED={seed}");
@@ -380,7 +447,7 @@ mod tests {
         let port = Port::new().unwrap();
         let (_, data) = port.memory().provide(1 << 20).unwrap();
         let (tables, table) = port.memory().provide(PAGE).unwrap();
-        let mut lists = PrpLists::new(&port, 2, 64 << 10).unwrap();
+        let mut lists = PrpLists::of(&port, 2, 64 << 10).unwrap();
         let memory = (port.memory(), false);
         let mut sqe = Sqe::read(1, 0, 1);
         let odd = read(Payload::At(data.offset(2)), 16 << 10);
@@ -484,7 +551,7 @@ mod tests {
         let own = Region::anonymous(1 << 20).unwrap();
         let own_at = memory.register(&own).unwrap();
         assert_eq!(memory.wire(own_at), None);
-        let mut lists = PrpLists::new(&port, 2, 2 << 20).unwrap();
+        let mut lists = PrpLists::of(&port, 2, 2 << 20).unwrap();
         assert_eq!(lists.bounced(), BounceStats::default(), "no memory before it is needed");
         // Back from what the controller is told: regions are reversed as a whole.
         let back = |wire: u64| {
@@ -512,7 +579,8 @@ mod tests {
             let bytes = if ours { bytes.min(1 << 19) } else { bytes };
             let at = if ours { own_at } else { data_at }.offset(offset);
             let mut sqe = Sqe::read(1, 0, 1);
-            let transfer = Transfer { data: Payload::At(at), bytes, reads: true };
+            let transfer =
+                Transfer { data: Payload::At(at), bytes, reads: true, layout: Layout::PLAIN };
             lists.point(&mut sqe, 1, transfer, (memory, false)).unwrap();
             let pages = walk_by(&sqe, bytes.into(), word);
             let (mut next, mut done) = (at.0, 0u64);
@@ -556,7 +624,7 @@ mod tests {
         let port = port.unwrap();
         let own = Region::anonymous(PAGE).unwrap();
         let at = port.memory().register(&own).unwrap();
-        let mut lists = PrpLists::new(&port, 1, 64 << 10).unwrap();
+        let mut lists = PrpLists::of(&port, 1, 64 << 10).unwrap();
         assert_eq!(lists.refused(), None);
         let mut sqe = Sqe::read(1, 0, 1);
         for round in 1..=3 {
@@ -571,7 +639,7 @@ mod tests {
             bus.most.store(1000, Ordering::Relaxed);
         }
         // Another queue's may be made.
-        let mut lists = PrpLists::new(&port, 1, 64 << 10).unwrap();
+        let mut lists = PrpLists::of(&port, 1, 64 << 10).unwrap();
         lists.point(&mut sqe, 0, read(Payload::At(at), 512), (port.memory(), false)).unwrap();
     }
 }

@@ -115,9 +115,10 @@ pub enum DriverError {
     /// A real controller has left the bus, or was taken away, or has not come back from a reset.
     #[error("the controller is gone")]
     Gone,
-    /// The namespace keeps metadata beside its sectors, which block requests do not carry.
+    /// The namespace keeps metadata beside its sectors that the kernel wants to be given.
     #[error(
-        "namespace {nsid} keeps {bytes} bytes of metadata per sector: `nvme format` it without"
+        "namespace {nsid} keeps {bytes} bytes of metadata per sector, which the kernel leaves to who passes \
+         commands: open its controller (`vfio:`), or `nvme format` it without"
     )]
     Metadata {
         /// The namespace.

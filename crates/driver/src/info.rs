@@ -2,10 +2,10 @@
 
 use nvme::{
     Extensions, Geometry, GeometryPage, IdentifyController, IdentifyNamespace, MediaTiming,
-    PpaFormat,
+    Metadata, MetadataPlace, PpaFormat,
 };
 
-use crate::data::MOST_PRP_BYTES;
+use crate::data::{MOST_METADATA_BYTES, MOST_PRP_BYTES};
 use crate::{DataPointers, DriverError, Features};
 
 /// What a host must know to use a drive. All numbers have been checked against each other.
@@ -23,6 +23,8 @@ pub struct DriveInfo {
     pub sector_bytes: u32,
     /// Out-of-band bytes per sector.
     pub oob_bytes: u32,
+    /// What they are to block requests, which do not carry them.
+    pub metadata: Option<Metadata>,
     /// Sectors of the namespace; on an open-channel drive, sectors of the media.
     pub sectors: u64,
     /// Sectors of one transfer at most, 1 to 65,536.
@@ -65,6 +67,10 @@ const SEGMENTS: u16 = 256;
 
 fn implausible(what: String) -> DriverError {
     DriverError::Implausible { what }
+}
+
+fn needs_lists(data: DataPointers, metadata: Option<Metadata>) -> bool {
+    data != DataPointers::Sgl || metadata.is_some()
 }
 
 impl DriveInfo {
@@ -110,11 +116,20 @@ impl DriveInfo {
         }
         let page = ring::PAGE as u32;
         let max_bytes = controller.max_transfer(page).unwrap_or(u64::MAX);
-        let max_bytes = match data {
-            DataPointers::Sgl => max_bytes,
-            DataPointers::Prp | DataPointers::SglAndPrp => max_bytes.min(MOST_PRP_BYTES),
+        let metadata = match geometry {
+            // Vector commands do.
+            Some(_) => None,
+            None => Metadata::of(namespace),
         };
-        let max_sectors = (max_bytes / u64::from(sector_bytes)).min(nvme::MAX_BLOCKS.into()) as u32;
+        let max_bytes = match needs_lists(data, metadata) {
+            false => max_bytes,
+            true => max_bytes.min(MOST_PRP_BYTES),
+        };
+        let inline = metadata.map_or(0, |m| m.inline_bytes());
+        let most = max_bytes / u64::from(sector_bytes + inline);
+        let apart = metadata.filter(|m| m.place == MetadataPlace::Apart);
+        let most = most.min(apart.map_or(u64::MAX, |m| MOST_METADATA_BYTES / u64::from(m.bytes)));
+        let max_sectors = most.min(nvme::MAX_BLOCKS.into()) as u32;
         if max_sectors == 0 {
             return Err(implausible(format!(
                 "that it transfers at most {max_bytes} B at a time, but its sectors have \
@@ -129,6 +144,7 @@ impl DriveInfo {
             nsid,
             sector_bytes,
             oob_bytes,
+            metadata,
             sectors,
             max_sectors,
             optimal_sectors: optimal,
@@ -150,6 +166,17 @@ impl DriveInfo {
     /// Bytes of one transfer at most.
     pub fn max_transfer_bytes(&self) -> u64 {
         u64::from(self.max_sectors) * u64::from(self.sector_bytes)
+    }
+
+    /// The same with the metadata that is among them.
+    pub(crate) fn max_wire_bytes(&self) -> u64 {
+        let inline = self.metadata.map_or(0, |m| m.inline_bytes());
+        u64::from(self.max_sectors) * u64::from(self.sector_bytes + inline)
+    }
+
+    /// Whether data pointers need memory of their own.
+    pub(crate) fn needs_lists(&self) -> bool {
+        needs_lists(self.data, self.metadata)
     }
 
     /// Bytes of the drive.

@@ -369,21 +369,6 @@ fn what_is_no_controller_for_this_driver_is_refused() {
     lacks(Capabilities { nvm_commands: false, ..capabilities() }, "NVM command set");
     lacks(Capabilities { page_min: 1, ..capabilities() }, "pages of 4096");
     lacks(Capabilities { max_entries: 1, ..capabilities() }, "1 entry");
-    // Metadata beside the sectors.
-    let mut model = Model::new(capabilities());
-    let port = model.port.clone();
-    let error = Controller::attach_device(
-        port,
-        AttachOptions::default(),
-        &mut || {
-            model.pump();
-            if let Some(drive) = &mut model.drive {
-                drive.namespace.lbaf[0].ms = 8.into();
-            }
-        },
-        PUMP,
-    );
-    assert!(matches!(error, Err(DriverError::Metadata { nsid: 1, bytes: 8 })), "{error:?}");
     let mut model = Model::new(capabilities());
     model.identify.sgls = 0.into();
     let sgls = AttachOptions { data: Some(DataPointers::Sgl), ..AttachOptions::default() };

@@ -81,6 +81,7 @@ fn info(geometry: Geometry, format: PpaFormat) -> DriveInfo {
         nsid: 1,
         sector_bytes: geometry.sector_bytes,
         oob_bytes: geometry.oob_bytes,
+        metadata: None,
         sectors: geometry.total_sectors(),
         max_sectors: 64,
         optimal_sectors: geometry.ws_opt,

@@ -17,6 +17,7 @@
 //! | [`feature`] | feature identifiers and values |
 //! | [`range`](DsmRange) | Dataset Management ranges and LBA status descriptors |
 //! | [`chunk`](ChunkDescriptor) | chunk states, and the chunk information log page's entries |
+//! | [`metadata`](Metadata) | what a namespace keeps beside its blocks, and how it is protected |
 //! | [`identify`](IdentifyController) | controller, namespace, namespace list |
 //! | [`geometry_page`](GeometryPage) | a geometry as the Geometry command returns it |
 //! | [`log_page`] | health, errors, firmware slots |
@@ -38,6 +39,7 @@ mod hint;
 mod identify;
 mod io_command;
 pub mod log_page;
+mod metadata;
 mod notification;
 pub mod opcode;
 mod ppa;
@@ -60,6 +62,7 @@ pub use identify::{
 };
 pub use io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR, PpaList};
 pub use log_page::{ErrorEntry, FirmwareLog, HealthLog, MapLog};
+pub use metadata::{Metadata, MetadataPlace, Protection};
 pub use notification::{AsyncEvent, ChunkNotification, MediaNotice, MediaScope};
 pub use ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use range::{DsmRange, LbaStatusDescriptor};

@@ -102,6 +102,12 @@ statuses! {
     WRITE_FAULT = 0x280, "write fault";
     /// Error correction gave up, or the page is torn.
     UNRECOVERED_READ = 0x281, "unrecovered read error";
+    /// The sector's bytes are not those that its guard is of (NVMe section 8.3).
+    GUARD_CHECK = 0x282, "end-to-end guard check error";
+    /// The sector's protection information is of another application.
+    APPLICATION_TAG_CHECK = 0x283, "end-to-end application tag check error";
+    /// The sector's protection information is of another sector.
+    REFERENCE_TAG_CHECK = 0x284, "end-to-end reference tag check error";
     /// The sector is not written, or not readable before its pair is programmed.
     UNWRITTEN = 0x287, "deallocated or unwritten logical block";
     /// A reset made the chunk go offline, or it already was (OC section 4, media errors).

@@ -102,8 +102,7 @@ impl Controller {
     /// admin command.
     ///
     /// # Errors
-    /// As there; also [`DriverError::BringUp`], [`DriverError::Failed`], [`DriverError::Gone`] and
-    /// [`DriverError::Metadata`].
+    /// As there; also [`DriverError::BringUp`], [`DriverError::Failed`] and [`DriverError::Gone`].
     pub fn attach_device(
         port: Arc<Port>,
         options: AttachOptions,
@@ -115,10 +114,6 @@ impl Controller {
         bring_up::start(&port, pump, pump_time)?;
         let polls = ADMIN_PATIENCE.0 / pump_time.0.max(1);
         let mut controller = Controller::attach_with(port, options, pump, polls)?;
-        let DriveInfo { nsid, oob_bytes: bytes, open_channel, .. } = controller.info;
-        if bytes > 0 && open_channel.is_none() {
-            return Err(DriverError::Metadata { nsid, bytes });
-        }
         controller.max_entries = capabilities.max_entries;
         Ok(controller)
     }

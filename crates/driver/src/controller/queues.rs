@@ -11,7 +11,7 @@ use super::Controller;
 use crate::admin::Pump;
 use crate::data::PrpLists;
 use crate::memory::{QueueMemory, RangeMemory};
-use crate::{Completed, DataPointers, DriverError, Event, QueuePair};
+use crate::{Completed, DriverError, Event, QueuePair};
 
 impl Controller {
     /// Makes a queue pair with rings of `depth` entries (2 or more; it takes `depth - 1` commands),
@@ -88,19 +88,18 @@ impl Controller {
 
     /// Memory for lists of pages of a queue with `tags` tags, if the drive needs them.
     pub(crate) fn take_lists(&mut self, tags: u16) -> Result<Option<Box<PrpLists>>, DriverError> {
-        let most = self.info.max_transfer_bytes();
-        match self.info.data {
-            DataPointers::Sgl => Ok(None),
-            DataPointers::Prp | DataPointers::SglAndPrp => {
-                match self.spare_lists.iter().position(|l| l.suits(tags, most)) {
-                    Some(i) => {
-                        let mut lists = self.spare_lists.swap_remove(i);
-                        lists.renew();
-                        Ok(Some(lists.into()))
-                    }
-                    None => PrpLists::new(&self.port, tags, most).map(|lists| Some(lists.into())),
-                }
+        if !self.info.needs_lists() {
+            return Ok(None);
+        }
+        // They are one namespace's, whose format is what it is.
+        let most = self.info.max_wire_bytes();
+        match self.spare_lists.iter().position(|l| l.suits(tags, most)) {
+            Some(i) => {
+                let mut lists = self.spare_lists.swap_remove(i);
+                lists.renew();
+                Ok(Some(lists.into()))
             }
+            None => PrpLists::new(&self.port, tags, &self.info).map(|lists| Some(lists.into())),
         }
     }
 

@@ -19,13 +19,13 @@ mod remake;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clock::{Nanos, Waker};
-use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, Sqe, Status};
+use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, Metadata, Sqe, Status};
 use ring::{AddressSpace, Port, RegisterError};
 
 use self::remake::Remaking;
 use crate::bounce::BounceStats;
 use crate::command::command;
-use crate::data::{PrpLists, Transfer, point_sgl};
+use crate::data::{Layout, PrpLists, Transfer, point_sgl};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 use crate::memory::RangeMemory;
 use crate::recovery::Lives;
@@ -126,8 +126,9 @@ pub struct EmulatedQueue {
     limits: Limits,
     features: Features,
     nsid: u32,
+    metadata: Option<Metadata>,
     ranges: RangeMemory,
-    /// For a drive that does not take all kinds of SGLs.
+    /// For a drive that does not take all kinds of SGLs, or keeps metadata.
     lists: Option<Box<PrpLists>>,
     /// Whether it takes SGLs at all.
     sgls: bool,
@@ -164,16 +165,15 @@ impl EmulatedQueue {
             return Err(EmulatedError::OpenChannel { serial: info.serial.clone() });
         }
         let ranges = RangeMemory::new(&port, pair.capacity())?;
-        let lists = match info.data {
-            DataPointers::Sgl => None,
-            DataPointers::Prp | DataPointers::SglAndPrp => {
-                Some(PrpLists::new(&port, pair.capacity(), info.max_transfer_bytes())?.into())
-            }
+        let lists = match info.needs_lists() {
+            false => None,
+            true => Some(PrpLists::new(&port, pair.capacity(), info)?.into()),
         };
         Ok(EmulatedQueue {
             limits: limits(info, pair.capacity()),
             features: info.features,
             nsid: info.nsid,
+            metadata: info.metadata,
             pair,
             port,
             ranges,
@@ -217,6 +217,7 @@ impl EmulatedQueue {
                 limits: limits(&info, pair.capacity()),
                 features: info.features,
                 nsid: info.nsid,
+                metadata: info.metadata,
                 pair,
                 ranges,
                 lists,
@@ -311,6 +312,14 @@ impl EmulatedQueue {
         Ok((sqe, bytes.ok_or(Status::INVALID_FIELD)?))
     }
 
+    /// How data of reads and writes lies in memory that the drive reaches.
+    fn layout(&self) -> Layout {
+        match self.metadata.map_or(0, |metadata| metadata.inline_bytes()) {
+            0 => Layout::PLAIN,
+            gap => Layout { sector: self.limits.sector_bytes, gap },
+        }
+    }
+
     /// Everything but reads and writes, without data pointer, and what that is to be of.
     fn command_without_data(
         &self,
@@ -323,7 +332,8 @@ impl EmulatedQueue {
                 let sqe = command(self.nsid, request)?;
                 let at = self.ranges.put(tag.0, &DsmRange::new(lba, sectors));
                 let (data, bytes) = (Payload::At(at), DsmRange::BYTES as u32);
-                Ok((sqe, Some(Transfer { data, bytes, reads: false })))
+                let layout = Layout::PLAIN;
+                Ok((sqe, Some(Transfer { data, bytes, reads: false, layout })))
             }
             Op::Extents => {
                 if !matches!(data, Payload::At(_)) {
@@ -332,7 +342,7 @@ impl EmulatedQueue {
                 let count = Request::extent_capacity();
                 let sqe = Sqe::lba_status(self.nsid, lba, sectors, count as u32);
                 let bytes = (count * LbaStatusDescriptor::BYTES) as u32;
-                Ok((sqe, Some(Transfer { data, bytes, reads: true })))
+                Ok((sqe, Some(Transfer { data, bytes, reads: true, layout: Layout::PLAIN })))
             }
             _ => Ok((command(self.nsid, request)?, None)),
         }
@@ -344,12 +354,18 @@ impl EmulatedQueue {
     fn bind_other(&mut self, tag: Tag, request: &Request, now: Nanos) -> Result<(), BindError> {
         let Request { op, data, .. } = *request;
         let made = match op {
-            Op::Read | Op::Write => self
-                .transfer(request)
-                .map(|(sqe, bytes)| (sqe, Some(Transfer { data, bytes, reads: op == Op::Read }))),
+            Op::Read | Op::Write => self.transfer(request).map(|(sqe, bytes)| {
+                (sqe, Some(Transfer { data, bytes, reads: op == Op::Read, layout: self.layout() }))
+            }),
             _ => self.command_without_data(tag, request),
         };
         let (mut sqe, transfer) = made.map_err(BindError::Refused)?;
+        if let (Some(metadata), Op::Read | Op::Write | Op::WriteZeroes) = (self.metadata, op) {
+            metadata.mark(&mut sqe);
+            if let (Some(lists), true) = (&self.lists, transfer.is_some()) {
+                lists.point_metadata(&mut sqe, op == Op::Read);
+            }
+        }
         let memory = self.port.memory();
         match (&mut self.lists, transfer) {
             (_, None) => {}

@@ -10,7 +10,8 @@ use nvme::opcode::admin;
 use nvme::{
     AdminCommand, ChunkDescriptor, ChunkNotification, ChunkState, Cqe, DataPointer, DsmRange,
     Geometry, GeometryPage, HealthLog, IdentifyController, IdentifyNamespace, IoCommand,
-    LbaStatusDescriptor, MediaTiming, NamespaceList, SglDescriptor, Sqe, Status, cns, log_page,
+    LbaStatusDescriptor, MediaTiming, Metadata, MetadataPlace, NamespaceList, SglDescriptor, Sqe,
+    Status, cns, log_page,
 };
 use ring::{CompletionDrive, Iova, PAGE, Port, ShadowDoorbells, SubmissionDrive};
 
@@ -47,6 +48,10 @@ pub struct MockDrive {
     pub faults: Faults,
     pub sectors: Vec<u8>,
     pub mapped: Vec<bool>,
+    /// What is beside the sectors, as many bytes each as the namespace says.
+    pub beside: Vec<u8>,
+    /// Of each transfer and Write Zeroes dword 12 and 14.
+    pub marks: Vec<(u32, u32)>,
     pub flushes: u64,
     pub fua: u64,
     held: Vec<Cqe>,
@@ -95,6 +100,8 @@ impl MockDrive {
             faults: Faults::default(),
             sectors: vec![0; sectors * SECTOR],
             mapped: vec![false; sectors],
+            beside: Vec::new(),
+            marks: Vec::new(),
             flushes: 0,
             fua: 0,
             held: Vec::new(),
@@ -336,26 +343,22 @@ impl MockDrive {
             IoCommand::Write { slba, nlb, fua, .. } => {
                 let range = self.range(slba, nlb)?;
                 self.fua += u64::from(fua);
-                if let Some(at) = sgl(sqe, range.len() * SECTOR)? {
-                    let bytes = &mut self.sectors[range.start * SECTOR..range.end * SECTOR];
-                    self.port.memory().read(at, bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-                }
+                self.write(sqe, range.clone())?;
                 self.mapped[range].fill(true);
             }
             IoCommand::Read { slba, nlb, .. } => {
                 let range = self.range(slba, nlb)?;
-                if let Some(at) = sgl(sqe, range.len() * SECTOR)? {
-                    let bytes = &self.sectors[range.start * SECTOR..range.end * SECTOR];
-                    self.port.memory().write(at, bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-                }
+                self.read(sqe, range)?;
             }
             IoCommand::WriteZeroes { slba, nlb, deallocate, .. } => {
                 let range = self.range(slba, nlb)?;
+                self.marks.push((sqe.cdw12.get(), sqe.cdw14.get()));
                 self.sectors[range.start * SECTOR..range.end * SECTOR].fill(0);
                 self.mapped[range].fill(!deallocate);
             }
             IoCommand::DatasetManagement { ranges: 1, deallocate: true } => {
-                let at = sgl(sqe, DsmRange::BYTES)?.ok_or(Status::INVALID_FIELD)?;
+                let pieces = self.pieces(sqe, DsmRange::BYTES)?;
+                let (at, _) = *pieces.first().ok_or(Status::INVALID_FIELD)?;
                 let mut bytes = [0; DsmRange::BYTES];
                 let memory = self.port.memory();
                 memory.read(at, &mut bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
@@ -385,6 +388,95 @@ impl MockDrive {
             _ => return Err(Status::INVALID_OPCODE),
         }
         Ok(0)
+    }
+}
+
+/// Sectors and what is beside them, by the data pointer and the metadata pointer.
+impl MockDrive {
+    /// Bytes beside a sector that are transferred: in the buffer of the data, and in one of their own.
+    fn beside(&self) -> (usize, usize) {
+        let bytes = usize::from(self.namespace.lbaf[0].ms.get());
+        match Metadata::of(&self.namespace).map(|metadata| metadata.place) {
+            Some(MetadataPlace::Inline) => (bytes, 0),
+            Some(MetadataPlace::Apart) => (0, bytes),
+            Some(MetadataPlace::Controller) | None => (0, 0),
+        }
+    }
+
+    fn write(&mut self, sqe: &Sqe, range: std::ops::Range<usize>) -> Result<(), Status> {
+        let (inline, apart) = self.beside();
+        let mut bytes = vec![0; range.len() * (SECTOR + inline)];
+        let pieces = self.pieces(sqe, bytes.len())?;
+        let mut at = 0;
+        for (from, len) in &pieces {
+            let into = &mut bytes[at..at + len];
+            self.port.memory().read(*from, into).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+            at += len;
+        }
+        for (lba, bytes) in range.clone().zip(bytes.chunks(SECTOR + inline)) {
+            if !pieces.is_empty() {
+                self.sectors[lba * SECTOR..(lba + 1) * SECTOR].copy_from_slice(&bytes[..SECTOR]);
+            }
+            self.beside[lba * inline..(lba + 1) * inline].copy_from_slice(&bytes[SECTOR..]);
+        }
+        let into = &mut self.beside[range.start * apart..range.end * apart];
+        if apart > 0 {
+            let from = Iova(sqe.mptr.get());
+            self.port.memory().read(from, into).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        }
+        self.marks.push((sqe.cdw12.get(), sqe.cdw14.get()));
+        Ok(())
+    }
+
+    fn read(&mut self, sqe: &Sqe, range: std::ops::Range<usize>) -> Result<(), Status> {
+        let (inline, apart) = self.beside();
+        let bytes: Vec<u8> = range
+            .clone()
+            .flat_map(|lba| {
+                let sector = &self.sectors[lba * SECTOR..(lba + 1) * SECTOR];
+                [sector, &self.beside[lba * inline..(lba + 1) * inline]].concat()
+            })
+            .collect();
+        let mut at = 0;
+        for (into, len) in self.pieces(sqe, bytes.len())? {
+            let from = &bytes[at..at + len];
+            self.port.memory().write(into, from).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+            at += len;
+        }
+        if apart > 0 {
+            let from = &self.beside[range.start * apart..range.end * apart];
+            let into = Iova(sqe.mptr.get());
+            self.port.memory().write(into, from).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        }
+        self.marks.push((sqe.cdw12.get(), sqe.cdw14.get()));
+        Ok(())
+    }
+
+    /// Where the data of a command is; nowhere for a bit bucket.
+    fn pieces(&self, sqe: &Sqe, bytes: usize) -> Result<Vec<(Iova, usize)>, Status> {
+        let DataPointer::Prp(first, second) = sqe.data() else {
+            return Ok(sgl(sqe, bytes)?.map(|at| (at, bytes)).into_iter().collect());
+        };
+        let head = bytes.min(PAGE - first as usize % PAGE);
+        let mut pieces = vec![(Iova(first), head)];
+        let (mut left, mut list) = (bytes - head, second);
+        if left > 0 && left <= PAGE {
+            pieces.push((Iova(second), left));
+            left = 0;
+        }
+        while left > 0 {
+            let mut word = [0; 8];
+            let memory = self.port.memory();
+            memory.read(Iova(list), &mut word).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+            let entry = u64::from_le_bytes(word);
+            if list as usize % PAGE == PAGE - 8 && left > PAGE {
+                list = entry;
+                continue;
+            }
+            pieces.push((Iova(entry), left.min(PAGE)));
+            (left, list) = (left - left.min(PAGE), list + 8);
+        }
+        Ok(pieces)
     }
 }
 

@@ -175,6 +175,7 @@ impl OpenChannelDrive {
             nsid: 1,
             sector_bytes: self.geometry.sector_bytes,
             oob_bytes: self.geometry.oob_bytes,
+            metadata: None,
             sectors: self.geometry.total_sectors(),
             max_sectors: self.mdts_sectors,
             optimal_sectors: self.geometry.ws_opt,

@@ -95,6 +95,7 @@ impl Wire {
             nsid: 1,
             sector_bytes: SECTOR_BYTES,
             oob_bytes: 0,
+            metadata: None,
             sectors: 1 << 30,
             max_sectors: 32,
             optimal_sectors: 1,

@@ -3,7 +3,7 @@
 use direct::{Device, DeviceKind, DirectError};
 use driver::DataPointers;
 use driver::pci::PciDriver;
-use nvme::{FeatureSelect, HealthLog, feature};
+use nvme::{FeatureSelect, HealthLog, Metadata, MetadataPlace, Protection, feature};
 use serde_json::{Value, json};
 
 use crate::open::UNSAFE;
@@ -78,6 +78,22 @@ fn set_up(device: &Device) -> Value {
     Value::Object(found.collect())
 }
 
+/// What a namespace keeps beside its sectors.
+fn metadata(Metadata { bytes, place, protection }: Metadata) -> String {
+    let place = match place {
+        MetadataPlace::Controller => "kept by the controller",
+        MetadataPlace::Apart => "in a buffer of its own",
+        MetadataPlace::Inline => "behind it",
+    };
+    let protection = match protection {
+        None => "",
+        Some(Protection::Type1) => ", protection type 1",
+        Some(Protection::Type2) => ", protection type 2",
+        Some(Protection::Type3) => ", protection type 3",
+    };
+    format!("{bytes} bytes per sector, {place}{protection}")
+}
+
 /// What there is to say of a device that was opened as `what`.
 ///
 /// # Errors
@@ -122,6 +138,9 @@ pub(super) fn describe(what: &str, device: &Device) -> Result<Value, DirectError
                 _ => pointers(info.data),
             },
         });
+        if let Some(kept) = info.metadata {
+            said["drive"]["metadata"] = json!(metadata(kept));
+        }
         said["health"] = health(&device.health()?);
         said["features"] = set_up(device);
     }

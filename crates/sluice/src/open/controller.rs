@@ -1,5 +1,6 @@
 //! A real NVMe controller of this machine, by way of VFIO, or without an IOMMU ([`driver::pci`]).
 
+use clock::Nanos;
 use direct::Device;
 use driver::AttachOptions;
 use driver::pci::{
@@ -8,6 +9,9 @@ use driver::pci::{
 
 use super::scenario::check_depth;
 use super::{OpenError, OpenOptions};
+
+/// How long a command may take at least before it is late.
+const LEAST_TIMEOUT: Nanos = Nanos::from_millis(1);
 
 /// What is said of a controller that is driven without an IOMMU.
 pub(crate) const UNSAFE: &str =
@@ -25,6 +29,12 @@ pub(super) fn open(
     let what = format!("the controller at {address}");
     options.refuse_read_only(&what)?;
     options.refuse_drive_core(&what)?;
+    let timeout = options.timeout.unwrap_or(Device::TIMEOUT);
+    if timeout < LEAST_TIMEOUT {
+        let (option, value) = ("timeout", format!("{} ns", timeout.0));
+        let allowed = format!("{} ns and more", LEAST_TIMEOUT.0);
+        return Err(OpenError::Option { option, value, what, allowed });
+    }
     let (queues, doorbells) = (options.queues, options.doorbells);
     let attach = AttachOptions { nsid, data: None, queues, doorbells };
     let system = PciSystem::default();
@@ -49,7 +59,7 @@ pub(super) fn open(
         Some(nsid) => format!("{address}#{nsid}"),
         None => address.to_string(),
     };
-    let device = Device::controller(name, opened);
+    let device = Device::controller(name, opened, timeout);
     check_depth(options.depth, &device)?;
     Ok(device)
 }

@@ -25,8 +25,9 @@ pub struct OpenOptions {
     /// The drive's thread stays on this one of the CPUs that the process may use, counted round the end;
     /// `None` for anywhere. Of scenarios.
     pub drive_core: Option<usize>,
-    /// How long the server of a drive may take for an answer (`direct::ServedConfig`); `None` for 5 seconds.
-    /// Of served drives.
+    /// How long the server of a drive may take for an answer (`direct::ServedConfig`), `None` for 5 seconds; how
+    /// long a real controller may take for a command before that is aborted, `None` for 30 seconds. Nothing
+    /// else is waited for.
     pub timeout: Option<Nanos>,
     /// Where the queues of a real controller have their doorbells; nothing else is asked.
     pub doorbells: DoorbellUse,
@@ -97,7 +98,7 @@ impl OpenOptions {
                 option: "timeout",
                 value: format!("{} ns", timeout.0),
                 what: what.into(),
-                allowed: "only the server of a drive is waited for".into(),
+                allowed: "only real controllers and the servers of drives are waited for".into(),
             }),
         }
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use clock::{Component, Nanos};
 use driver::pci::{PciDriver, PciError};
 use driver::{AttachOptions, DataPointers, DoorbellUse, DriverError, Payload, Request};
-use nvme::{AsyncEvent, FeatureSelect, Status, feature, log_page};
+use nvme::{
+    AsyncEvent, FeatureSelect, Metadata, MetadataPlace, Protection, Status, feature, log_page,
+};
 use sluice::block::Device as _;
 use sluice::direct::{DeviceKind, DirectError, Handle, QueueConfig, Wait};
 use sluice::open::{OpenError, OpenOptions};
@@ -33,6 +35,54 @@ fn ways() -> Vec<AttachOptions> {
         ways.extend(sgls);
     }
     ways
+}
+
+/// Bytes of a sector of the namespaces of the controller with metadata, and what is beside them
+/// (scripts/guest).
+const FORMATS: [(u32, Metadata); 4] = [
+    (512, Metadata { bytes: 8, place: MetadataPlace::Apart, protection: None }),
+    (4096, Metadata { bytes: 64, place: MetadataPlace::Inline, protection: None }),
+    (
+        4096,
+        Metadata {
+            bytes: 8,
+            place: MetadataPlace::Controller,
+            protection: Some(Protection::Type1),
+        },
+    ),
+    (
+        4096,
+        Metadata { bytes: 16, place: MetadataPlace::Inline, protection: Some(Protection::Type1) },
+    ),
+];
+
+macro_rules! on_every_format {
+    ($($name:ident: $test:ident)*) => {$(
+        #[test]
+        #[ignore = "needs a controller of its own (make test-guest)"]
+        fn $name() {
+            for (nsid, (sector_bytes, metadata)) in (1..).zip(FORMATS) {
+                for data in [DataPointers::Prp, DataPointers::SglAndPrp] {
+                    if data != DataPointers::Prp && !has_iommu() {
+                        continue;
+                    }
+                    let (nsid, data) = (Some(nsid), Some(data));
+                    let mut rig = Rig::real(AttachOptions { nsid, data, ..AttachOptions::default() });
+                    assert_eq!((rig.info.sector_bytes, rig.info.metadata), (sector_bytes, Some(metadata)));
+                    suite::$test(&mut rig);
+                }
+            }
+        }
+    )*};
+}
+
+on_every_format! {
+    guest_formats_data: data_is_what_was_written_at_every_size_and_place
+    guest_formats_bit_bucket: what_is_thrown_away_goes_nowhere
+    guest_formats_copies: memory_that_entries_cannot_name_is_copied
+    guest_formats_copies_push_back: copies_push_back
+    guest_formats_reset: a_queue_is_reset_under_load
+    guest_formats_close: a_queue_is_closed_under_load
 }
 
 /// Whether an IOMMU is before the controller: there are interrupts then, too.

@@ -7,6 +7,7 @@ mod load;
 mod paths;
 mod removal;
 mod rig;
+mod slow;
 mod suite;
 
 use driver::{AttachOptions, DataPointers, DoorbellUse};

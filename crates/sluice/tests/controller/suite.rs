@@ -103,7 +103,9 @@ pub(crate) fn memory_that_entries_cannot_name_is_copied(rig: &mut Rig) {
     assert!(bytes[0x101..0x108].iter().chain(&bytes[0x2000..end]).all(|b| *b == 0x42));
     let found = bytes.iter().filter(|b| **b != 0x11).count();
     assert_eq!(found, sector as usize + if holes { 7 } else { sector as usize });
+    let inline = rig.info.metadata.is_some_and(|metadata| metadata.inline_bytes() > 0);
     let copied = match rig.info.data {
+        _ if inline => 3,
         DataPointers::Prp => 3,
         DataPointers::SglAndPrp => 1,
         DataPointers::Sgl => 0,

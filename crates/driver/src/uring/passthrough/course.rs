@@ -3,7 +3,7 @@
 //! One request is one command. The answer of a command that the controller has ended is its status field;
 //! a negative one is the kernel's, which has not sent it, or has given it up.
 
-use nvme::{DsmRange, Sqe, Status};
+use nvme::{DsmRange, Metadata, Sqe, Status};
 use rustix::io::Errno;
 
 use crate::command::command;
@@ -55,6 +55,13 @@ impl NvmeCourse {
             _ => Data::None,
         };
         Ok(NvmeCourse { sqe, op, data, retries: 0 })
+    }
+
+    /// The namespace keeps metadata.
+    pub(super) fn mark(&mut self, metadata: &Metadata) {
+        if matches!(self.op, Op::Read | Op::Write | Op::WriteZeroes) {
+            metadata.mark(&mut self.sqe);
+        }
     }
 
     /// The command, without its data pointer.

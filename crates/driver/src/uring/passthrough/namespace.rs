@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use io_uring::{cqueue, squeue};
 use nvme::{
-    AdminCommand, HealthLog, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, Status, cns,
-    log_page,
+    AdminCommand, HealthLog, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, MetadataPlace,
+    Status, cns, log_page,
 };
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -107,8 +107,8 @@ impl Namespace {
         let queues = io_queues(&name);
         let mut info =
             DriveInfo::new(&controller, nsid, &namespace, None, queues, how).map_err(said)?;
-        let bytes = info.oob_bytes;
-        if bytes > 0 {
+        if info.metadata.is_some_and(|metadata| metadata.place != MetadataPlace::Controller) {
+            let bytes = info.oob_bytes;
             return Err(said(DriverError::Metadata { nsid, bytes }));
         }
         // The kernel passes on what its block layer would. Of data that does not begin on a page, one page
@@ -212,7 +212,11 @@ impl Wire for Arc<Namespace> {
         if self.read_only && !matches!(request.op, Op::Read | Op::Flush) {
             return Err(Status::WRITE_PROTECTED);
         }
-        NvmeCourse::plan(self.info.nsid, request, limits)
+        let mut course = NvmeCourse::plan(self.info.nsid, request, limits)?;
+        if let Some(metadata) = &self.info.metadata {
+            course.mark(metadata);
+        }
+        Ok(course)
     }
 
     #[inline]

@@ -77,6 +77,7 @@ pub(super) fn info_of(geometry: Geometry) -> Result<DriveInfo, BenchError> {
         nsid: 1,
         sector_bytes: geometry.sector_bytes,
         oob_bytes: geometry.oob_bytes,
+        metadata: None,
         sectors: geometry.total_sectors(),
         max_sectors: 64,
         optimal_sectors: geometry.ws_opt,
