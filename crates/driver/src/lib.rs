@@ -21,9 +21,8 @@
 //! | `bring_up` | a real controller's registers: stopping, starting, shutting down |
 //! | `recovery` | a reset of a real controller, and how queues hear of it |
 //! | `admin` | the admin queue, one command at a time |
-//! | [`data`](DataPointers) | how commands say where their data is: SGLs, or lists of pages |
+//! | [`data`](DataPointers) | how commands say where their data is: SGLs, or lists of pages; in it `bounce`, memory through which payloads go that these cannot name, and `metadata`, of which requests have none |
 //! | [`events`](MediaEvent) | what the drive tells of its media unasked |
-//! | [`bounce`](BounceStats) | memory through which payloads go that lists of pages cannot name |
 //! | [`cmb`](Cmb) | memory of the drive that the host reaches into |
 //! | [`info`](DriveInfo) | what a drive says about itself, checked |
 //! | [`queue_pair`](QueuePair) | submit many, ring once, reap many; owned, without lock or allocation |
@@ -37,7 +36,6 @@
 
 mod admin;
 mod ahci;
-mod bounce;
 mod bring_up;
 mod cmb;
 mod command;
@@ -59,10 +57,9 @@ mod tag;
 mod uring;
 
 pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
-pub use bounce::BounceStats;
 pub use cmb::{Cmb, OutsideCmb};
 pub use controller::{AttachOptions, Controller, DoorbellUse};
-pub use data::DataPointers;
+pub use data::{BounceStats, DataPointers};
 pub use emulated::{Emulated, EmulatedError, EmulatedQueue};
 pub use error::DriverError;
 pub use events::MediaEvent;

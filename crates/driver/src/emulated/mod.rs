@@ -23,9 +23,8 @@ use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, Metadata, Sqe, Status};
 use ring::{AddressSpace, Port, RegisterError};
 
 use self::remake::Remaking;
-use crate::bounce::BounceStats;
 use crate::command::command;
-use crate::data::{Layout, PrpLists, Transfer, point_sgl};
+use crate::data::{BounceStats, Layout, PrpLists, Transfer, point_sgl};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 use crate::memory::RangeMemory;
 use crate::recovery::Lives;
@@ -312,14 +311,6 @@ impl EmulatedQueue {
         Ok((sqe, bytes.ok_or(Status::INVALID_FIELD)?))
     }
 
-    /// How data of reads and writes lies in memory that the drive reaches.
-    fn layout(&self) -> Layout {
-        match self.metadata.map_or(0, |metadata| metadata.inline_bytes()) {
-            0 => Layout::PLAIN,
-            gap => Layout { sector: self.limits.sector_bytes, gap },
-        }
-    }
-
     /// Everything but reads and writes, without data pointer, and what that is to be of.
     fn command_without_data(
         &self,
@@ -355,7 +346,8 @@ impl EmulatedQueue {
         let Request { op, data, .. } = *request;
         let made = match op {
             Op::Read | Op::Write => self.transfer(request).map(|(sqe, bytes)| {
-                (sqe, Some(Transfer { data, bytes, reads: op == Op::Read, layout: self.layout() }))
+                let layout = Layout::of(self.metadata, self.limits.sector_bytes);
+                (sqe, Some(Transfer { data, bytes, reads: op == Op::Read, layout }))
             }),
             _ => self.command_without_data(tag, request),
         };

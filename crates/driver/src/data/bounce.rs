@@ -12,7 +12,9 @@ use std::sync::Arc;
 use nvme::Status;
 use ring::{AddressSpace, Iova, PAGE, Region, RegisterError};
 
-use crate::data::{Layout, Transfer};
+use super::Transfer;
+use super::metadata::Layout;
+use super::pieces::{Pieces, shape};
 use crate::{Payload, Segment};
 
 /// Pages at least, whatever the longest transfer is: 64 KiB.
@@ -85,119 +87,6 @@ pub(crate) struct Bounce {
 /// Pages of memory for transfers of `max_bytes` at most.
 fn pages_for(max_bytes: u64) -> usize {
     max_bytes.div_ceil(PAGE as u64).clamp(LEAST_PAGES as u64, u64::from(NONE)) as usize
-}
-
-/// The pieces of a payload in memory, in order.
-struct Pieces<'a> {
-    memory: &'a AddressSpace,
-    /// Where the next entry of the table is.
-    table: Iova,
-    left: u16,
-    /// Of a payload in one piece.
-    single: Option<Segment>,
-}
-
-impl<'a> Pieces<'a> {
-    fn of(memory: &'a AddressSpace, data: Payload, bytes: u32) -> Pieces<'a> {
-        let (table, left, single) = match data {
-            Payload::At(at) => (Iova(0), 0, Some(Segment { at: Some(at), bytes })),
-            Payload::BitBucket => (Iova(0), 0, Some(Segment { at: None, bytes })),
-            Payload::Scattered { table, segments } => (table, segments, None),
-        };
-        Pieces { memory, table, left, single }
-    }
-}
-
-impl Iterator for Pieces<'_> {
-    type Item = Result<Segment, Status>;
-
-    fn next(&mut self) -> Option<Result<Segment, Status>> {
-        if let Some(single) = self.single.take() {
-            return Some(Ok(single));
-        }
-        self.left = self.left.checked_sub(1)?;
-        let mut entry = [0; Segment::BYTES];
-        if self.memory.read(self.table, &mut entry).is_err() {
-            self.left = 0;
-            return Some(Err(Status::DATA_TRANSFER_ERROR));
-        }
-        self.table = self.table.offset(Segment::BYTES as u64);
-        let ([low, high], _) = entry.as_chunks::<8>() else {
-            return Some(Err(Status::SGL_TYPE_INVALID));
-        };
-        let words = [u64::from_le_bytes(*low), u64::from_le_bytes(*high)];
-        Some(Segment::decode(words).ok_or(Status::SGL_TYPE_INVALID))
-    }
-}
-
-/// How a scattered payload can be named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// By a list of so many pages that the drive reaches: each piece but the first begins with a page,
-    /// each but the last ends with one.
-    Pages(usize),
-    /// By a table of pieces that are all memory.
-    Memory,
-    /// Neither: some bytes of it go nowhere.
-    Holes,
-}
-
-/// Checks a scattered payload of `bytes` bytes and says what shape it has.
-///
-/// # Errors
-/// How a drive that reads the table would end the command: [`Status::DATA_TRANSFER_ERROR`] for what is
-/// not registered, [`Status::SGL_LENGTH_INVALID`] for more or fewer bytes, [`Status::SGL_TYPE_INVALID`].
-pub(crate) fn shape(
-    memory: &AddressSpace,
-    table: Iova,
-    segments: u16,
-    bytes: u32,
-) -> Result<Shape, Status> {
-    let page = PAGE as u64;
-    let (mut done, mut pages) = (0u64, Some(0u64));
-    let (mut holes, mut first) = (false, true);
-    for piece in Pieces::of(memory, Payload::Scattered { table, segments }, bytes) {
-        let Segment { at, bytes: len } = piece?;
-        let len = u64::from(len);
-        done += len;
-        let Some(at) = at else {
-            (holes, pages, first) = (true, None, false);
-            continue;
-        };
-        memory.find(at, len).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-        let begins = if first { at.0.is_multiple_of(4) } else { at.0.is_multiple_of(page) };
-        let ends = done == u64::from(bytes) || (at.0 + len).is_multiple_of(page);
-        pages = pages
-            .filter(|_| begins && ends && len > 0 && memory.wire(at).is_some())
-            .map(|count| count + (at.0 % page + len).div_ceil(page));
-        first = false;
-    }
-    if done != u64::from(bytes) {
-        return Err(Status::SGL_LENGTH_INVALID);
-    }
-    Ok(match (pages, holes) {
-        (Some(pages), _) => Shape::Pages(pages as usize),
-        (None, false) => Shape::Memory,
-        (None, true) => Shape::Holes,
-    })
-}
-
-/// The pages of a payload of the [shape](Shape::Pages) of pages, as the drive finds them: the first from
-/// where it begins.
-pub(crate) fn pages_of(
-    memory: &AddressSpace,
-    table: Iova,
-    segments: u16,
-) -> impl Iterator<Item = u64> {
-    let page = PAGE as u64;
-    let pieces = Pieces::of(memory, Payload::Scattered { table, segments }, 0).flatten();
-    pieces
-        .filter_map(|piece| Some((piece.at?.0, u64::from(piece.bytes))))
-        .flat_map(move |(at, len)| {
-            let begin = at - at % page;
-            (0..(at % page + len).div_ceil(page)).map(move |i| at.max(begin + i * page))
-        })
-        .filter_map(|at| memory.wire(Iova(at)))
 }
 
 impl Bounce {
@@ -427,6 +316,7 @@ mod tests {
     use rng::Rng;
 
     use super::*;
+    use crate::data::pieces::tests::put;
 
     fn seed(default: u64) -> u64 {
         let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok());
@@ -435,67 +325,11 @@ mod tests {
         seed
     }
 
-    fn put(port: &Port, table: Iova, pieces: &[Segment]) -> Payload {
-        for (i, piece) in pieces.iter().enumerate() {
-            let bytes: Vec<u8> = piece.encode().iter().flat_map(|w| w.to_le_bytes()).collect();
-            let found = port.memory().find(table.offset(16 * i as u64), 16).unwrap();
-            found.region.write(found.offset, &bytes);
-        }
-        Payload::Scattered { table, segments: pieces.len() as u16 }
-    }
-
     /// Of each byte that is transferred whether it is payload.
     fn payload_of(layout: Layout, wire: u32) -> Vec<bool> {
         let sector = u64::from(layout.sector);
         let each = sector + u64::from(layout.gap);
         (0..u64::from(wire)).map(|at| at % each < sector).collect()
-    }
-
-    fn piece(at: Iova, bytes: u32) -> Segment {
-        Segment { at: Some(at), bytes }
-    }
-
-    #[test]
-    fn shapes_are_told_apart() {
-        let port = Port::new().unwrap();
-        let (_, data) = port.memory().provide(1 << 20).unwrap();
-        let (_, table) = port.memory().provide(PAGE).unwrap();
-        let say = |pieces: &[Segment], bytes| {
-            let Payload::Scattered { table, segments } = put(&port, table, pieces) else {
-                panic!("scattered")
-            };
-            shape(port.memory(), table, segments, bytes)
-        };
-        let hole = |bytes| Segment { at: None, bytes };
-        let (a, b, c) = (data.offset(512), data.offset(0x3000), data.offset(0x9000));
-        assert_eq!(
-            say(&[piece(a, 3584), piece(b, 8192), piece(c, 512)], 12288),
-            Ok(Shape::Pages(4))
-        );
-        assert_eq!(say(&[piece(a, 512)], 512), Ok(Shape::Pages(1)));
-        assert_eq!(say(&[piece(data.offset(2), 510)], 510), Ok(Shape::Memory), "no dword");
-        assert_eq!(say(&[piece(a, 512), piece(b, 512)], 1024), Ok(Shape::Memory), "ends early");
-        assert_eq!(say(&[piece(b, 4096), piece(a, 512)], 4608), Ok(Shape::Memory), "begins late");
-        assert_eq!(say(&[piece(b, 0), piece(b, 512)], 512), Ok(Shape::Memory), "an empty piece");
-        assert_eq!(say(&[piece(b, 4096), hole(512)], 4608), Ok(Shape::Holes));
-        assert_eq!(say(&[piece(b, 4096)], 4608), Err(Status::SGL_LENGTH_INVALID));
-        assert_eq!(say(&[piece(b, 4096)], 512), Err(Status::SGL_LENGTH_INVALID));
-        assert_eq!(say(&[piece(Iova(1 << 50), 512)], 512), Err(Status::DATA_TRANSFER_ERROR));
-        assert_eq!(
-            shape(port.memory(), Iova(1 << 50), 1, 512),
-            Err(Status::DATA_TRANSFER_ERROR),
-            "no table"
-        );
-        let found = port.memory().find(table, 16).unwrap();
-        found.region.write(found.offset, &[0xff; 16]);
-        assert_eq!(shape(port.memory(), table, 1, 512), Err(Status::SGL_TYPE_INVALID));
-        let Payload::Scattered { table, segments } =
-            put(&port, table, &[piece(a, 3584), piece(b, 8192)])
-        else {
-            panic!("scattered")
-        };
-        let pages: Vec<u64> = pages_of(port.memory(), table, segments).collect();
-        assert_eq!(pages, [a.0, b.0, b.0 + 4096]);
     }
 
     /// Random commands take pages, end well or badly or are forgotten; every byte is where it belongs,
