@@ -64,7 +64,11 @@ impl Writer {
                 self.ends.push((0, 0));
             }
             let request = Request::write(self.first + tag % 64, 1, self.at, tag);
-            self.queue.submit(now, request).unwrap();
+            // As long as it is being reset it takes none.
+            if self.queue.submit(now, request).is_err() {
+                self.again.push(tag);
+                break;
+            }
             self.ends[tag as usize].0 += 1;
             self.outstanding += 1;
         }
