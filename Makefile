@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
-GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev dash sqlite3
+GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev dash sqlite3 redis-server
 TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools
 # Tests that need a controller; `make test-guest` has one.
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes
@@ -69,6 +69,7 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linu
 	  for iommu in yes no; do \
 	    GUEST_IOMMU=$$iommu scripts/guest scripts/guest-controller "$$suite" "$$built/sluice" \
 	      "$$built/libsluice_preload.so" "$$(command -v dash)" "$$(command -v sqlite3)" \
+	      "$$(command -v redis-server)" "$$(command -v redis-cli)" "$$(command -v redis-check-aof)" \
 	      "$${programs[@]}" || status=$$?; \
 	  done; \
 	  exit $$status
