@@ -262,10 +262,13 @@ impl Running<'_> {
                 let server = self.bed.server.as_ref().unwrap();
                 kill_process(Pid::from_child(server), Signal::KILL).unwrap();
             }
-            Cut::Power => {
-                kill_process_group(Pid::from_child(&self.child), Signal::KILL).unwrap();
-            }
+            Cut::Power => self.kill().unwrap(),
         }
+    }
+
+    /// Kills what is left of service and program.
+    pub(crate) fn kill(&self) -> rustix::io::Result<()> {
+        kill_process_group(Pid::from_child(&self.child), Signal::KILL)
     }
 
     /// Waits for its end, and that of all that it left behind.
@@ -290,7 +293,7 @@ impl Running<'_> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.over {
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.kill();
             let _ = self.child.wait();
         }
     }
