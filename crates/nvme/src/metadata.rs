@@ -75,20 +75,23 @@ impl Metadata {
     }
 
     /// Has the controller make, check and take off protection information of a read, a write or a Write
-    /// Zeroes, if there is any. Reference tags are the low halves of addresses, as Linux has them.
-    ///
-    /// Of zeros nothing is checked (section 6.17: PRCHK is zero).
+    /// Zeroes, if there is any; other commands stay as they are. Reference tags are the low halves of
+    /// addresses, as Linux has them.
     pub fn mark(&self, sqe: &mut Sqe) {
-        let checks = match self.protection {
-            None => return,
-            Some(Protection::Type1 | Protection::Type2) => {
-                // Type 1 and 2: the reference tag of the first block (CDW14).
-                sqe.cdw14 = (sqe.slba() as u32).into();
-                CHECK_GUARD | CHECK_REFERENCE
-            }
-            Some(Protection::Type3) => CHECK_GUARD,
+        let Some(protection) = self.protection else { return };
+        let counts = matches!(protection, Protection::Type1 | Protection::Type2);
+        let checks = match sqe.opcode {
+            io::READ | io::WRITE if counts => CHECK_GUARD | CHECK_REFERENCE,
+            io::READ | io::WRITE => CHECK_GUARD,
+            // Of zeros nothing is checked (section 6.17: PRCHK is zero).
+            io::WRITE_ZEROES => 0,
+            _ => return,
         };
-        sqe.cdw12 |= PRACT | if sqe.opcode == io::WRITE_ZEROES { 0 } else { checks };
+        sqe.cdw12 |= PRACT | checks;
+        if counts {
+            // The reference tag of the first block.
+            sqe.cdw14 = (sqe.slba() as u32).into();
+        }
     }
 }
 
@@ -138,5 +141,8 @@ mod tests {
         let mut zeroes = Sqe::write_zeroes(1, 5, 1, false);
         of(8, 0, 1).unwrap().mark(&mut zeroes);
         assert_eq!((zeroes.cdw12.get(), zeroes.cdw14.get()), (1 << 29, 5));
+        let mut flush = Sqe::flush(1);
+        of(8, 0, 1).unwrap().mark(&mut flush);
+        assert_eq!((flush.cdw12.get(), flush.cdw14.get()), (0, 0));
     }
 }

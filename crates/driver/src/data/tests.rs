@@ -108,7 +108,7 @@ fn what_entries_cannot_say_is_copied_or_refused() {
     let named: Vec<u64> = walk(&port, &sqe, 12800).iter().map(|(at, _)| at - data.0).collect();
     assert_eq!(named, [0x3000, 0x4000, 0x1000, 0x8000]);
     assert_eq!(lists.bounced().commands, 1);
-    // More than there are pages for now, and then.
+    // Too few pages are free until the first command has ended.
     let second = read(Payload::At(data.offset(1)), 64 << 10);
     assert_eq!(lists.point(&mut sqe, 1, second, memory), Err(BindError::Busy));
     lists.ended(port.memory(), 0, true);

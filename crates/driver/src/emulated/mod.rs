@@ -352,11 +352,11 @@ impl EmulatedQueue {
             _ => self.command_without_data(tag, request),
         };
         let (mut sqe, transfer) = made.map_err(BindError::Refused)?;
-        if let (Some(metadata), Op::Read | Op::Write | Op::WriteZeroes) = (self.metadata, op) {
+        if let Some(metadata) = &self.metadata {
             metadata.mark(&mut sqe);
-            if let (Some(lists), true) = (&self.lists, transfer.is_some()) {
-                lists.point_metadata(&mut sqe, op == Op::Read);
-            }
+        }
+        if let (Some(lists), Op::Read | Op::Write) = (&self.lists, op) {
+            lists.point_metadata(&mut sqe, op == Op::Read);
         }
         let memory = self.port.memory();
         match (&mut self.lists, transfer) {

@@ -59,9 +59,7 @@ impl NvmeCourse {
 
     /// The namespace keeps metadata.
     pub(super) fn mark(&mut self, metadata: &Metadata) {
-        if matches!(self.op, Op::Read | Op::Write | Op::WriteZeroes) {
-            metadata.mark(&mut self.sqe);
-        }
+        metadata.mark(&mut self.sqe);
     }
 
     /// The command, without its data pointer.
