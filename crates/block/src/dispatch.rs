@@ -17,6 +17,7 @@ use std::sync::Arc;
 use clock::Nanos;
 use driver::{BindError, Event, HardwareQueue, QueueState, Tag};
 use nvme::Status;
+use tracepoint::Event as Tracepoint;
 
 use crate::account::DispatchStats;
 use crate::flush::Flushes;
@@ -270,6 +271,10 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     #[inline(always)]
     fn bind_slot<P: Platform>(&mut self, now: Nanos, tag: Tag, notes: &mut Notes) -> bool {
         let staged = &self.slots[usize::from(tag.0)];
+        tracepoint::trace_at(now, || {
+            let (submitter, id) = (staged.submitter.0, staged.request.tag as u32);
+            Tracepoint::LayerIssued { submitter, id }
+        });
         let bound = if staged.request.fua && !self.fua {
             // The submitter flushes afterwards.
             self.queue.bind_tag_cmd(tag, &Request { fua: false, ..staged.request }, now)

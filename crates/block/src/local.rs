@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use nvme::{MAX_BLOCKS, Status};
+use tracepoint::Event;
 
 use crate::account::SubmitterStats;
 use crate::device::refusal;
@@ -111,11 +112,19 @@ impl Local {
             return Err(self.sleep(now, request));
         };
         self.stats.submit(now);
+        self.trace_queued(now, id, request.tag);
         if self.notes.is_on() {
             let staged = self.as_staged(id, request, now);
             self.notes.note(Action::Queued, now, &staged, NO_QUEUE);
         }
         Ok(id)
+    }
+
+    /// Reports a request that got a place.
+    #[inline(always)]
+    fn trace_queued(&self, now: Nanos, id: u32, tag: u64) {
+        let submitter = self.submitter.0;
+        tracepoint::trace_at(now, || Event::LayerQueued { submitter, id, tag });
     }
 
     #[cold]
@@ -150,6 +159,7 @@ impl Local {
             return Err(self.sleep(now, request));
         };
         self.stats.submit(now);
+        self.trace_queued(now, id, request.tag);
         let mut staged = self.as_staged(id, request, now);
         self.notes.note(Action::Queued, now, &staged, NO_QUEUE);
         if request.fua && !(self.limits.volatile_cache && self.features.fua) {
@@ -243,7 +253,9 @@ impl Local {
 
     /// A request was merged into the one whose name is `head`.
     pub(crate) fn merged(&mut self, now: Nanos, staged: &Staged, side: Side, head: u32) {
-        self.requests.chain(head, staged.request.tag as u32);
+        let (submitter, id) = (self.submitter.0, staged.request.tag as u32);
+        self.requests.chain(head, id);
+        tracepoint::trace_at(now, || Event::LayerMerged { submitter, head, id });
         self.stats.merge(staged.request.op);
         let action = match side {
             Side::Back => Action::BackMerge,
@@ -267,6 +279,8 @@ impl Local {
         {
             let sectors = rest.sectors.min(self.longest(rest.op));
             let Some(id) = self.requests.add_piece(parent, sectors) else { break };
+            let submitter = self.submitter.0;
+            tracepoint::trace_at(now, || Event::LayerSplit { submitter, parent, id });
             let piece = self.as_staged(id, &Request { sectors, ..rest }, since);
             let piece = Staged { group, ..piece };
             if sectors < rest.sectors {

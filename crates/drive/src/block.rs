@@ -466,6 +466,10 @@ impl Flash for DriveFlash<'_> {
     }
 
     fn program(&mut self, now: Nanos, op: OpId, unit: WriteUnit<'_>) {
+        tracepoint::trace_at(now, || {
+            let (chunk, lba) = (unit.chunk, unit.first_lba());
+            tracepoint::Event::FtlProgram { chunk, lba }
+        });
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if let Some(buffer) = self.buffer {
             let first = self.array.nand.layout().psn(ChunkId(chunk), sector).0;

@@ -21,7 +21,6 @@ use crate::pcm::PcmDrive;
 use crate::queues::Queues;
 use crate::station::Station;
 use crate::stats::LatenessRecord;
-use crate::trace::Span;
 use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
 
 /// What the drive exposes, and over what.
@@ -122,10 +121,10 @@ impl Drive {
             commands: Commands::default(),
             events: Events::default(),
             cmb,
-            fetch: Station::default(),
-            dma: Station::default(),
-            dma_in: Station::default(),
-            post: Station::default(),
+            fetch: Station::new(tracepoint::Station::Fetch),
+            dma: Station::new(tracepoint::Station::Dma),
+            dma_in: Station::new(tracepoint::Station::Dma),
+            post: Station::new(tracepoint::Station::Complete),
             instant: false,
             late: LatenessRecord::new(),
             counts: DriveStats::default(),
@@ -191,18 +190,6 @@ impl Drive {
             Personality::Pcm(d) => d.instant = instant,
             Personality::Null(_) => {}
         }
-    }
-
-    /// Collects what the flash does when, for [`Drive::take_spans`].
-    pub fn enable_trace(&mut self) {
-        if let Some(array) = self.array_mut() {
-            array.trace.enable();
-        }
-    }
-
-    /// What the flash did since the last call.
-    pub fn take_spans(&mut self) -> Vec<Span> {
-        self.array_mut().map(|a| a.trace.take()).unwrap_or_default()
     }
 
     /// Operations waiting or running on a parallel unit.

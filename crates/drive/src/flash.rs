@@ -14,12 +14,12 @@ use std::collections::VecDeque;
 use clock::{Nanos, TimerQueue};
 use media::{ChunkId, Nand, Psn};
 use nvme::Hints;
+use tracepoint::{Cause, Event as Tracepoint, PartStep};
 
 use crate::notice::Notices;
 use crate::operation::{Addresses, Op, Part};
 pub(crate) use crate::operation::{OpDone, Owner, What};
 use crate::pu::Pu;
-use crate::trace::Trace;
 use crate::{DriveConfig, PuPolicy, SuspendConfig, Transfers};
 
 mod array;
@@ -76,7 +76,6 @@ pub(crate) struct FlashArray {
     sector_bytes: u32,
     /// All operations take no time: for preconditioning.
     pub(crate) instant: bool,
-    pub(crate) trace: Trace,
 }
 
 impl FlashArray {
@@ -110,7 +109,6 @@ impl FlashArray {
             unit: nand.config().write_unit(),
             sector_bytes: g.sector_bytes,
             instant: false,
-            trace: Trace::default(),
             nand,
         }
     }
@@ -285,6 +283,7 @@ impl FlashArray {
         let pu = self.nand.layout().pu_of(ChunkId(part.chunk));
         let reads_first = !matches!(self.policy, PuPolicy::Fifo);
         let id = self.new_part(part);
+        tracepoint::trace_at(now, || self.queued(id, pu));
         let hinted = part.hints.suspend;
         if matches!(self.ops[part.op as usize].owner, Owner::User(..)) {
             self.pus[pu as usize].users_reads += 1;
@@ -299,7 +298,27 @@ impl FlashArray {
         self.dispatch(now, pu);
     }
 
+    /// The tracepoint of a part that has come to its parallel unit.
+    fn queued(&self, id: u32, pu: u32) -> Tracepoint {
+        let part = &self.parts[id as usize];
+        let (cause, command) = match self.ops[part.op as usize].owner {
+            Owner::Ftl(op) => (op.cause(), None),
+            Owner::User(op, command) => (op.cause(), Some(command)),
+            Owner::Command(command) => (Cause::Host, Some(command)),
+            Owner::Patrol => (Cause::Scrub, None),
+        };
+        let (chunk, op) = (part.chunk, part.what.into());
+        Tracepoint::PartQueued { part: id, pu, chunk, op, cause, command }
+    }
+
+    /// Reports the progress of a part.
+    #[inline(always)]
+    fn trace_step(&self, now: Nanos, part: u32, step: PartStep) {
+        tracepoint::trace_at(now, || Tracepoint::Part { part, step });
+    }
+
     fn end_part(&mut self, id: u32, failed: u64, status: nvme::Status) {
+        tracepoint::trace(|| Tracepoint::Part { part: id, step: PartStep::Ended });
         let part = self.parts[id as usize];
         self.free_parts.push(id);
         let op = &mut self.ops[part.op as usize];
@@ -348,6 +367,7 @@ impl FlashArray {
     }
 
     fn happen(&mut self, at: Nanos, event: Event) {
+        tracepoint::set_time(at);
         let pu = match event {
             Event::Array { pu, epoch } => {
                 if self.pus[pu as usize].epoch != epoch {

@@ -20,7 +20,7 @@
 //! | `flash`, `operation`, `pu` | parallel units and channels in time; hints |
 //! | `cmb` | memory of the drive that hosts reach into |
 //! | `sidecar` | files beside an image |
-//! | [`stats`](DriveStats), [`trace`](Span) | what was done, and when |
+//! | [`stats`](DriveStats) | what was done; `tracepoint` has what was done when |
 //! | [`power`](PoweredOff) | power cuts |
 //! | [`ahci`](AhciController) | another kind of controller: AHCI, with SATA drives |
 //!
@@ -62,7 +62,6 @@ mod queues;
 mod sidecar;
 mod station;
 mod stats;
-mod trace;
 
 pub use access::{Access, AttachError, Part, PortStats};
 pub use ahci::{
@@ -78,4 +77,3 @@ pub use error::DriveError;
 pub use ports::NotAttached;
 pub use power::PoweredOff;
 pub use stats::{CareStats, DriveStats, HintStats, Lateness, MapStats, NotificationStats, PuBusy};
-pub use trace::{Span, SpanKind};

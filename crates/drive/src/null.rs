@@ -22,7 +22,7 @@ pub(crate) struct NullDrive {
 impl NullDrive {
     pub(crate) fn new(config: NullConfig, bytes: u64, sector_bytes: u32) -> NullDrive {
         let sectors = bytes / u64::from(sector_bytes);
-        let (transfers, waiting) = (Station::default(), Station::default());
+        let [transfers, waiting] = [(); 2].map(|()| Station::new(tracepoint::Station::Null));
         NullDrive { config, sectors, sector_bytes, transfers, waiting }
     }
 

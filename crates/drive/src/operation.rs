@@ -37,6 +37,16 @@ pub(crate) enum What {
     Erase,
 }
 
+impl From<What> for tracepoint::ArrayOp {
+    fn from(what: What) -> tracepoint::ArrayOp {
+        match what {
+            What::Read => tracepoint::ArrayOp::Read,
+            What::Program => tracepoint::ArrayOp::Program,
+            What::Erase => tracepoint::ArrayOp::Erase,
+        }
+    }
+}
+
 /// An operation under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {

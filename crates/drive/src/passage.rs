@@ -9,6 +9,7 @@ use clock::{Component, Nanos};
 use media::MediaConfig;
 use nvme::{AdminCommand, DsmRange, ErrorEntry, Hints, IoCommand, PlaneMode, Sqe, Status, opcode};
 use ring::Iova;
+use tracepoint::Event;
 
 use crate::admin::AdminState;
 use crate::drive::{Drive, Personality};
@@ -32,6 +33,8 @@ impl Drive {
         let port = &mut self.queues.ports[owner];
         let restricted = port.rights.is_some();
         let id = self.commands.add(&port.port, queue as u32, qid, sqe.cid.get());
+        let cid = sqe.cid.get();
+        tracepoint::trace_at(now, || Event::CommandFetched { id, qid, cid });
         let understood = self.understand(id, owner, sqe);
         if restricted {
             self.charge(now, owner, self.commands.get(id).bytes);
@@ -201,6 +204,7 @@ impl Drive {
 
     #[inline]
     fn start(&mut self, now: Nanos, id: u32) {
+        tracepoint::trace_at(now, || Event::CommandStarted { id });
         let commands = &mut self.commands;
         match &mut self.personality {
             Personality::Null(d) => d.start(now, id, commands),
@@ -218,6 +222,7 @@ impl Drive {
     #[inline]
     fn send_done(&mut self, now: Nanos) {
         while let Some(id) = self.commands.done.pop_front() {
+            tracepoint::trace_at(now, || Event::CommandEnded { id });
             let command = self.commands.get(id);
             let outgoing =
                 matches!(command.io, IoCommand::Read { .. } | IoCommand::VectorRead { .. });
@@ -247,6 +252,7 @@ impl Drive {
     fn complete(&mut self, id: u32) {
         let command = self.commands.get(id);
         self.late.record(self.now.since(command.due));
+        tracepoint::trace_at(command.due, || Event::CommandPosted { id });
         match command.io {
             IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
                 self.counts.reads += 1;

@@ -4,6 +4,7 @@
 use clock::{Nanos, TimerQueue};
 use media::{DataStore, Pcm};
 use nvme::{IoCommand, LbaStatusDescriptor, Status};
+use tracepoint::{Event as Tracepoint, Station};
 
 use crate::commands::Commands;
 
@@ -27,6 +28,15 @@ struct Event {
     command: u32,
     sector: u32,
     transferred: bool,
+}
+
+/// Takes a resource that is free from `free` on for `time`, and says when that ends.
+fn take(free: &mut Nanos, now: Nanos, time: Nanos, id: u32, station: Station) -> Nanos {
+    let start = (*free).max(now);
+    let end = start + time;
+    *free = end;
+    tracepoint::trace_at(now, || Tracepoint::CommandStation { id, station, start, end });
+    end
 }
 
 impl PcmDrive {
@@ -73,33 +83,30 @@ impl PcmDrive {
         let reads = matches!(command.io, IoCommand::Read { .. });
         for sector in 0..nlb {
             let pu = self.pcm.config().pu_of(slba + u64::from(sector));
-            let at = if reads { self.access(now, pu, true) } else { self.transfer(now, pu) };
+            let at =
+                if reads { self.access(now, pu, true, id) } else { self.transfer(now, pu, id) };
             self.timers.push(at, Event { command: id, sector, transferred: !reads });
         }
     }
 
     /// Takes a parallel unit for one access and says when it is done.
-    fn access(&mut self, now: Nanos, pu: u32, read: bool) -> Nanos {
+    fn access(&mut self, now: Nanos, pu: u32, read: bool, id: u32) -> Nanos {
         if self.instant {
             return now;
         }
         let c = self.pcm.config();
         let time = if read { c.read } else { c.write };
         self.busy[pu as usize][usize::from(!read)] += time;
-        let free = &mut self.pus[pu as usize];
-        *free = (*free).max(now) + time;
-        *free
+        take(&mut self.pus[pu as usize], now, time, id, Station::PcmArray)
     }
 
-    fn transfer(&mut self, now: Nanos, pu: u32) -> Nanos {
+    fn transfer(&mut self, now: Nanos, pu: u32, id: u32) -> Nanos {
         let c = self.pcm.config();
         if self.instant || c.channel_bytes_per_sec == 0 {
             return now;
         }
         let time = Nanos::transfer(self.sector_bytes.into(), c.channel_bytes_per_sec);
-        let free = &mut self.channels[(pu / c.pus) as usize];
-        *free = (*free).max(now) + time;
-        *free
+        take(&mut self.channels[(pu / c.pus) as usize], now, time, id, Station::PcmChannel)
     }
 
     /// Moves on the next sector that is due. Returns whether one was.
@@ -116,7 +123,8 @@ impl PcmDrive {
         let pu = self.pcm.config().pu_of(lba);
         // A read goes from the cells over the channel, a write the other way.
         if transferred != reads {
-            let next = if reads { self.transfer(at, pu) } else { self.access(at, pu, false) };
+            let next =
+                if reads { self.transfer(at, pu, id) } else { self.access(at, pu, false, id) };
             self.timers.push(next, Event { transferred: reads, ..event });
             return true;
         }

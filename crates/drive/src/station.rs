@@ -3,26 +3,42 @@
 use std::collections::VecDeque;
 
 use clock::Nanos;
+use tracepoint::Event;
 
 /// A first-come-first-served resource. Because times at which commands leave never decrease, the
 /// queue is a queue and not a heap.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Station {
+    kind: tracepoint::Station,
     free: Nanos,
     queue: VecDeque<(Nanos, u32)>,
 }
 
 impl Station {
+    pub(crate) fn new(kind: tracepoint::Station) -> Station {
+        Station { kind, free: Nanos::ZERO, queue: VecDeque::new() }
+    }
+
+    /// Reports a command's time in the station.
+    #[inline(always)]
+    fn trace(&self, now: Nanos, id: u32, start: Nanos, end: Nanos) {
+        let station = self.kind;
+        tracepoint::trace_at(now, || Event::CommandStation { id, station, start, end });
+    }
+
     /// A command takes the resource for `time` as soon as it is free.
     #[inline]
     pub(crate) fn serve(&mut self, now: Nanos, time: Nanos, command: u32) {
-        self.free = self.free.max(now) + time;
+        let start = self.free.max(now);
+        self.free = start + time;
+        self.trace(now, command, start, self.free);
         self.queue.push_back((self.free, command));
     }
 
     /// A command is delayed by `time`, the same for all.
     #[inline]
     pub(crate) fn delay(&mut self, now: Nanos, time: Nanos, command: u32) {
+        self.trace(now, command, now, now + time);
         self.queue.push_back((now + time, command));
     }
 
@@ -43,6 +59,6 @@ impl Station {
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        *self = Station::default();
+        *self = Station::new(self.kind);
     }
 }

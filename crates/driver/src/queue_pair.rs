@@ -160,6 +160,7 @@ impl QueuePair {
         sqe.cid = next.0.into();
         self.sq.push(&sqe).map_err(|_| QueueFull)?;
         self.pushed += 1;
+        self.trace(next, user);
         // The same tag: nobody else takes any.
         self.tags.take_bound(user, Nanos::ZERO).ok_or(QueueFull)
     }
@@ -184,7 +185,15 @@ impl QueuePair {
         sqe.cid = tag.0.into();
         self.sq.push(&sqe).map_err(|_| QueueFull)?;
         self.pushed += 1;
+        self.trace(tag, user);
         self.tags.bind(tag, user, now).map_err(|_| QueueFull)
+    }
+
+    /// Reports a command that was put into the submission queue.
+    #[inline(always)]
+    fn trace(&self, tag: Tag, user: u64) {
+        let (qid, cid) = (self.qid, tag.0);
+        tracepoint::trace(|| tracepoint::Event::CommandSubmitted { qid, cid, user });
     }
 
     /// Rings the doorbell if commands were submitted since the last call, once for all of them, and

@@ -6,6 +6,7 @@
 
 use clock::Nanos;
 use nvme::Status;
+use tracepoint::{Admission, Event};
 
 use crate::durable::{Trims, Waiter};
 use crate::ftl::USER;
@@ -63,6 +64,7 @@ impl Ftl {
         if !self.in_range(lba, sectors) {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
+        tracepoint::trace(|| Event::FtlQueued { tag });
         self.pending.push_back(Pending { kind, tag, lba: lba as u32, done: 0, sectors, durable });
     }
 
@@ -106,6 +108,7 @@ impl Ftl {
         // go, which are looked for.
         let (mut free, mut slots) = (self.free_sectors(), self.rings[USER].free());
         let idle = !self.collector.is_moving();
+        let mut admission = Admission::Open;
         while let Some(&(mut p)) = self.pending.front() {
             if self.looked_at == 0 {
                 self.look_at_pending();
@@ -113,6 +116,7 @@ impl Ftl {
             let left = p.sectors - p.done;
             let took = match p.kind {
                 PendingKind::Trim => {
+                    admission = Admission::MapPage;
                     self.trim_slice(now, p.lba + p.done, left.min(TRIM_SLICE), flash)
                 }
                 PendingKind::Write | PendingKind::Zeroes => {
@@ -121,6 +125,11 @@ impl Ftl {
                     let n = match spare {
                         Some(spare) => room.min(spare),
                         None => self.limiter.admits(room, free, idle).max(room.min(self.granted)),
+                    };
+                    admission = match n {
+                        _ if n == slots => Admission::BufferFull,
+                        n if n < room => Admission::GcLimiter,
+                        _ => Admission::MapPage,
                     };
                     let n = match n {
                         0 => 0,
@@ -155,6 +164,8 @@ impl Ftl {
             }
             self.pending.pop_front();
             self.looked_at -= 1;
+            admission = Admission::Open;
+            tracepoint::trace_at(now, || Event::FtlAdmitted { tag: p.tag, durable: p.durable });
             if p.durable {
                 self.wait_durable(Waiter::Request(p.tag), Trims::None);
             } else {
@@ -162,6 +173,7 @@ impl Ftl {
             }
             moved = true;
         }
+        tracepoint::trace_at(now, || Event::FtlAdmission { state: admission });
         if written > 0 {
             self.stats.user_writes += written;
             self.collector.renew();

@@ -290,6 +290,7 @@ impl Ftl {
                 (c.began, c.beside, c.changed) = (self.issued.next(), 0, false);
                 c.next_base = self.issued.low();
                 c.phase = Phase::Sweep { next: 0, written: 0 };
+                tracepoint::trace(|| tracepoint::Event::CheckpointBegins);
                 true
             }
             // Goes on before users are admitted.
@@ -306,6 +307,7 @@ impl Ftl {
             Phase::Commit(at) if self.journal.durable() >= at => {
                 self.checkpoint.base = self.checkpoint.next_base;
                 self.checkpoint.phase = Phase::Idle;
+                tracepoint::trace(|| tracepoint::Event::CheckpointEnds);
                 self.checkpoint.fast = false;
                 self.checkpoint.losses_covered = self.checkpoint.losses_begun;
                 self.release_held();

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use clock::Nanos;
 use nvme::Status;
+use tracepoint::Event;
 
 use crate::durable::{Trims, Waiter};
 use crate::flash::OpKind;
@@ -211,6 +212,8 @@ impl Ftl {
         let written = |c: &u32| self.lines.chunks[*c as usize].persisted;
         let most = self.lines.lines[line as usize].chunks.iter().map(written).max().unwrap_or(0);
         let units = most.div_ceil(self.shape.unit);
+        let valid = self.lines.lines[line as usize].valid;
+        tracepoint::trace(|| Event::GcBegins { line, valid });
         self.collector.victims.push_back(Scan { line, unit: 0, member: 0, units });
     }
 
@@ -484,6 +487,7 @@ impl Ftl {
 
     /// Erases the chunks of a line that nothing depends on any more.
     pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl Flash) {
+        tracepoint::trace_at(now, || Event::GcEnds { line });
         self.collector.draining -= 1;
         self.stats.lines_reclaimed += 1;
         self.forget_line(line);

@@ -2,6 +2,7 @@
 //! (LightNVM paper section 4.2.1).
 
 use clock::Nanos;
+use tracepoint::Event;
 
 use crate::drive_map::Told;
 use crate::ftl::USER;
@@ -45,6 +46,7 @@ impl Ftl {
     /// Makes everything that completed so far durable, trims included.
     pub fn flush(&mut self, now: Nanos, tag: u64, flash: &mut impl Flash) {
         self.stats.flushes += 1;
+        tracepoint::trace_at(now, || Event::FtlFlush { tag });
         self.wait_durable(Waiter::Request(tag), Trims::Before);
         self.complete_durable(now, flash);
         self.kick(now, flash);

@@ -1,7 +1,10 @@
 //! [`Flash`]: the seam between the translation layer and what is below it.
 
 use clock::Nanos;
+use tracepoint::Cause;
 
+use crate::ftl::USER;
+use crate::program::parts;
 use crate::{Entry, Oob};
 
 /// Names a flash operation of the layer; given back when it is done.
@@ -48,6 +51,18 @@ impl OpId {
     pub(crate) fn index(self) -> u32 {
         self.0 & INDEX
     }
+
+    /// The part of the layer that wants the operation.
+    pub fn cause(self) -> Cause {
+        match self.kind() {
+            OpKind::UserRead => Cause::Host,
+            OpKind::Program if parts(self.index()).0 == USER => Cause::Host,
+            OpKind::Program | OpKind::GcRead | OpKind::Erase => Cause::Gc,
+            OpKind::Journal => Cause::Journal,
+            OpKind::Trim | OpKind::Meta => Cause::Metadata,
+            OpKind::MapRead => Cause::Map,
+        }
+    }
 }
 
 /// Where sectors that are read go.
@@ -78,6 +93,11 @@ pub struct WriteUnit<'a> {
 }
 
 impl WriteUnit<'_> {
+    /// The first logical sector that is written, if the unit is not all padding.
+    pub fn first_lba(&self) -> Option<u64> {
+        self.entries.iter().find_map(|entry| entry.written().0.map(u64::from))
+    }
+
     /// The out-of-band bytes of each sector.
     pub fn oobs(&self) -> impl ExactSizeIterator<Item = [u8; Oob::BYTES]> {
         let oob = |entry: &Entry| Oob { metadata: self.metadata, ..entry.oob(self.sequence) };

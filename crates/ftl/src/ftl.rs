@@ -410,6 +410,7 @@ impl Ftl {
 
     #[inline]
     pub(crate) fn complete(&mut self, tag: u64, status: Status) {
+        tracepoint::trace(|| tracepoint::Event::FtlEnded { tag });
         self.completed.push_back(Done { tag, status });
     }
 

@@ -6,10 +6,10 @@
 
 use clock::Nanos;
 use nvme::Status;
+use tracepoint::Event;
 
 use crate::fetch::Demand;
 use crate::flash::OpKind;
-use crate::ftl::Done;
 use crate::lines::NONE;
 use crate::{Flash, Ftl, Location, OpId, ReadTarget};
 
@@ -150,6 +150,9 @@ impl Ftl {
             self.complete(tag, read.status);
             return true;
         }
+        if waits.is_some() {
+            tracepoint::trace_at(now, || Event::FtlMapWait { tag });
+        }
         // The page counts as something outstanding.
         read.outstanding += u32::from(waits.is_some());
         self.reads[index as usize] = read;
@@ -221,7 +224,7 @@ impl Ftl {
         let read = *read;
         if read.outstanding == 0 {
             self.free_reads.push(index);
-            self.completed.push_back(Done { tag: read.tag, status: read.status });
+            self.complete(read.tag, read.status);
         }
         if failed != 0 {
             self.read_failed(read.lba, read.sectors);

@@ -96,6 +96,7 @@
 pub mod bench;
 pub mod calibrate;
 pub mod cli;
+pub mod explain;
 pub mod limits;
 pub mod machine;
 pub mod open;

@@ -8,6 +8,7 @@ use block::{Completion, Device};
 use clock::{Component, Nanos};
 use ring::PAGE;
 use rng::Rng;
+use tracepoint::Event;
 
 use crate::error::HostError;
 use crate::job::JobSpec;
@@ -146,6 +147,11 @@ impl<D: Device> Host<D> {
         self.earliest = Nanos::ZERO;
     }
 
+    /// The names of the jobs, clones counted one by one: in the order of [`job_of_tag`].
+    pub fn job_names(&self) -> impl Iterator<Item = &str> {
+        self.workers.iter().map(Worker::name)
+    }
+
     /// The device.
     pub fn device(&self) -> &D {
         &self.device
@@ -207,6 +213,7 @@ impl<D: Device> Host<D> {
             };
             match worker.arrive(slot, status) {
                 Ok(()) => {
+                    tracepoint::trace_at(now, || Event::RequestArrived { tag });
                     let at = self.ready_at[job].min(worker.cpu_free().max(now));
                     self.ready_at[job] = at;
                     self.earliest = self.earliest.min(at);
@@ -306,6 +313,7 @@ impl<D: Device> Component for Host<D> {
             self.now = now;
             self.polls_at_now = 0;
         }
+        tracepoint::set_time(now);
         let mut moved = self.device.poll(now);
         moved |= self.reap(now);
         if self.refused && (moved || self.retry) {

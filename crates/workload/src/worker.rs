@@ -12,6 +12,7 @@ use clock::Nanos;
 use nvme::Status;
 use ring::{Iova, Region};
 use rng::Rng;
+use tracepoint::{Event, RequestOp};
 
 use crate::area::{Area, area, largest_block};
 use crate::error::HostError;
@@ -94,6 +95,21 @@ const EMPTY: Slot = Slot {
     status: Status::SUCCESS,
     sequence: 0,
 };
+
+/// The tag of the request in a slot of job `index`; [`job_of_tag`](crate::host::job_of_tag) undoes it.
+#[inline]
+fn tag(index: u64, slot: u32) -> u64 {
+    index << 32 | u64::from(slot)
+}
+
+fn op_of(kind: Kind) -> RequestOp {
+    match kind {
+        Kind::Move(Direction::Read) => RequestOp::Read,
+        Kind::Move(Direction::Write) => RequestOp::Write,
+        Kind::Move(Direction::Trim) => RequestOp::Trim,
+        Kind::Flush => RequestOp::Flush,
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -293,7 +309,7 @@ impl Worker {
                     return Ok(Ran { moved, ready_at: Nanos::MAX });
                 } else {
                     // What has completed may be what is in the way.
-                    self.slots[slot as usize].issued = self.handle_arrived(now, shared);
+                    self.slots[slot as usize].issued = self.handle_arrived(now, index, shared);
                     moved = true;
                     continue;
                 }
@@ -302,7 +318,7 @@ impl Worker {
                 return Ok(Ran { moved, ready_at: self.cpu_free });
             }
             moved |= !self.arrived.is_empty();
-            let at = self.handle_arrived(now, shared);
+            let at = self.handle_arrived(now, index, shared);
             match self.next(at, shared)? {
                 Some(Next::Now(wanted)) => {
                     self.prepare(wanted, at, shared.costs.submit);
@@ -322,12 +338,18 @@ impl Worker {
 
     /// The CPU handles everything that has completed; returns when it is done.
     #[inline]
-    fn handle_arrived(&mut self, now: Nanos, shared: &mut Shared) -> Nanos {
+    fn handle_arrived(&mut self, now: Nanos, index: u64, shared: &mut Shared) -> Nanos {
         let mut at = now;
         while let Some(slot) = self.arrived.pop_front() {
             at += shared.costs.complete;
             self.cpu_busy += shared.costs.complete;
             self.handle(slot, at, shared);
+            tracepoint::trace_at(now, || {
+                let ended = &self.slots[slot as usize];
+                let measured =
+                    ended.status.is_success() && ended.wanted >= self.recorder.measure_from();
+                Event::RequestEnded { tag: tag(index, slot), at, measured }
+            });
         }
         self.cpu_free = at;
         at
@@ -456,7 +478,7 @@ impl Worker {
         if shared.ledger.is_some() && !self.ready_to_send(slot, shared) {
             return false;
         }
-        let tag = index << 32 | u64::from(slot);
+        let tag = tag(index, slot);
         let s = &mut self.slots[slot as usize];
         let Wanted { kind, lba, sectors } = s.what;
         loop {
@@ -485,6 +507,11 @@ impl Worker {
                 break;
             }
         }
+        let (wanted, ready) = (s.wanted, s.issued);
+        tracepoint::trace_at(now, || {
+            let op = op_of(kind);
+            Event::RequestIssued { tag, op, lba, sectors, wanted, ready }
+        });
         s.issued = now;
         self.pending = None;
         self.recorder.issue(self.outstanding);

@@ -8,11 +8,11 @@
 
 use clock::Nanos;
 use media::ChunkId;
+use tracepoint::{Event as Tracepoint, PartStep};
 
 use super::{Event, FlashArray};
 use crate::operation::{Part, What};
 use crate::pu::{Active, NONE, Phase};
-use crate::trace::{Span, SpanKind};
 
 impl FlashArray {
     /// Gives an idle parallel unit its next work.
@@ -107,27 +107,30 @@ impl FlashArray {
         let unit = &mut self.pus[pu as usize];
         unit.active = Some(Active { part: id, phase: Phase::Array });
         (unit.began, unit.ends) = (now, now + time);
-        let event = Event::Array { pu, epoch: unit.epoch };
-        self.timers.push(unit.ends, event);
+        let (ends, epoch) = (unit.ends, unit.epoch);
+        self.timers.push(ends, Event::Array { pu, epoch });
+        self.trace_step(now, id, PartStep::ArrayBegins);
     }
 
     /// Accounts for a stretch of time that has ended, or is certain to end then.
     #[inline]
-    pub(super) fn array_was_busy(&mut self, pu: u32, what: What, start: Nanos, end: Nanos) {
+    pub(super) fn array_was_busy(
+        &mut self,
+        pu: u32,
+        (part, what): (u32, What),
+        start: Nanos,
+        end: Nanos,
+    ) {
         let time = end.since(start);
         self.pus[pu as usize].account(what, time);
-        let kind = match what {
-            What::Read => SpanKind::Read,
-            What::Program => SpanKind::Program,
-            What::Erase => SpanKind::Erase,
-        };
-        self.trace.span(Span { start, time, kind, at: pu });
+        tracepoint::trace(|| Tracepoint::ArrayBusy { part, pu, op: what.into(), start, end });
     }
 
     pub(super) fn array_done(&mut self, now: Nanos, pu: u32) {
         let Some(active) = self.pus[pu as usize].active else { return };
         let part = self.parts[active.part as usize];
-        self.array_was_busy(pu, part.what, self.pus[pu as usize].began, now);
+        let began = self.pus[pu as usize].began;
+        self.array_was_busy(pu, (active.part, part.what), began, now);
         let chunk = ChunkId(part.chunk);
         let result = match part.what {
             What::Read => return self.read_done(now, pu, active.part),
@@ -137,6 +140,7 @@ impl FlashArray {
             What::Erase => self.nand.end_erase(chunk),
         };
         self.pus[pu as usize].active = None;
+        self.trace_step(now, active.part, PartStep::ArrayEnds);
         match result {
             Ok(()) => {
                 if part.what == What::Erase {

@@ -80,7 +80,7 @@ impl FlashArray {
         self.suspensions += 1;
         unit.epoch += 1;
         let remaining = unit.ends.since(now) + limits.resume;
-        let (what, began) = (part.what, unit.began);
+        let (what, began) = ((active.part, part.what), unit.began);
         unit.suspended = Some((active.part, remaining));
         unit.active = Some(Active { part: active.part, phase: Phase::Suspending });
         let event = Event::Suspended { pu, epoch: unit.epoch };

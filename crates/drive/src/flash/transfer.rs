@@ -15,12 +15,12 @@
 
 use clock::Nanos;
 use media::Psn;
+use tracepoint::{Event as Tracepoint, PartStep};
 
 use super::{Event, FlashArray};
 use crate::PuPolicy;
 use crate::operation::What;
 use crate::pu::{Active, NONE, Phase};
-use crate::trace::{Span, SpanKind};
 
 /// A channel: free from this instant on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,6 +63,7 @@ impl FlashArray {
         unit.staged = part;
         unit.staged_ready = false;
         unit.staging = self.unit;
+        self.trace_step(now, part, PartStep::Staging);
         self.stage_page(now, pu);
     }
 
@@ -77,19 +78,20 @@ impl FlashArray {
             let sectors = self.pus[pu as usize].staging.min(piece);
             self.pus[pu as usize].staging -= sectors;
             let bytes = u64::from(sectors) * u64::from(self.sector_bytes);
-            let end = self.transfer(now, pu, bytes);
+            let end = self.transfer(now, pu, self.pus[pu as usize].staged, bytes);
             if end > now {
                 self.timers.push(end, Event::Staged { pu });
                 return;
             }
         }
         self.pus[pu as usize].staged_ready = true;
+        self.trace_step(now, self.pus[pu as usize].staged, PartStep::Staged);
     }
 
     /// Reserves the channel for a transfer and says when it ends. Transfers become ready in the
     /// order of time, so that reserving on the spot serves them first come, first served.
     #[inline]
-    fn transfer(&mut self, now: Nanos, pu: u32, bytes: u64) -> Nanos {
+    fn transfer(&mut self, now: Nanos, pu: u32, part: u32, bytes: u64) -> Nanos {
         let rate = self.nand.config().timing.channel_bytes_per_sec;
         if self.instant || rate == 0 {
             return now;
@@ -103,14 +105,16 @@ impl FlashArray {
         let start = channel.free.max(now);
         channel.free = start + time;
         channel.busy += time;
-        self.trace.span(Span { start, time, kind: SpanKind::Transfer, at: number });
-        channel.free
+        let end = channel.free;
+        tracepoint::trace(|| Tracepoint::ChannelBusy { part, channel: number, start, end });
+        end
     }
 
     /// The array has read a part, or its page was in the register: checks it, and sends it over the
     /// channel as soon as a register of its own is free.
     pub(super) fn read_done(&mut self, now: Nanos, pu: u32, id: u32) {
         self.nand.tell_time(now);
+        self.trace_step(now, id, PartStep::ArrayEnds);
         self.check(id);
         let unit = &mut self.pus[pu as usize];
         let taken = unit.staged != NONE && !self.transfers.read_register;
@@ -168,7 +172,8 @@ impl FlashArray {
         while self.pus[pu as usize].sending > 0 {
             let sectors = self.next_piece(pu, id);
             self.pus[pu as usize].sending -= sectors;
-            let end = self.transfer(now, pu, u64::from(sectors) * u64::from(self.sector_bytes));
+            let bytes = u64::from(sectors) * u64::from(self.sector_bytes);
+            let end = self.transfer(now, pu, id, bytes);
             if end > now {
                 if held {
                     self.pus[pu as usize].account(What::Read, end.since(now));

@@ -26,6 +26,7 @@ use driver::QueuePair;
 use ftl::{ActivePusError, Ftl, FtlStats, LimiterSample, RecoveryStats};
 use nvme::Status;
 use ring::AddressSpace;
+use tracepoint::Event;
 
 pub use error::PblkError;
 use health::Health;
@@ -160,6 +161,8 @@ impl Pblk {
         }
         let Request { op, lba, sectors, data, fua, may_unmap, tag } = *request;
         let place = self.flash.requests.put(tag, data, spread).ok_or(Busy)?;
+        tracepoint::enter_target(self.flash.queue().qid());
+        tracepoint::trace_at(now, || Event::TargetRequest { place, tag });
         self.taken = true;
         match op {
             Op::Read => {
@@ -297,6 +300,8 @@ impl Component for Pblk {
     /// Takes every command that has ended, lets the layer start what follows, and rings the doorbell
     /// once for all of it.
     fn poll(&mut self, now: Nanos) -> bool {
+        tracepoint::enter_target(self.flash.queue().qid());
+        tracepoint::set_time(now);
         let taken = std::mem::take(&mut self.taken);
         let mut kick = std::mem::take(&mut self.kick);
         let mut reaped = false;

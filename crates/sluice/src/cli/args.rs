@@ -208,6 +208,10 @@ pub struct SimArgs {
     /// Write what happens, event by event, for Perfetto; with one scenario only.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Print this many of the slowest requests of each drive, what each waited for, and where the time of
+    /// all requests went; also in --json and --report.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub slowest: usize,
     /// Write what happens to each request in the block layer into this folder, in the format that
     /// blkparse and btt read; with one scenario only.
     #[arg(long, value_name = "DIR")]
@@ -634,6 +638,7 @@ mod tests {
             report: None,
             seed: None,
             trace: None,
+            slowest: 0,
             blktrace: None,
         };
         let (scenarios, jobs) = args.scenarios_and_jobs();

@@ -9,9 +9,10 @@ use serde_json::Value;
 
 use super::args::SimArgs;
 use super::{Failure, print};
+use crate::explain::{render_bands, render_slowest};
 use crate::report::{Report, html, table};
 use crate::scenario::Scenario;
-use crate::sim::{SimError, SimOptions, Stage, simulate, to_json, to_way};
+use crate::sim::{Outcome, SimError, SimOptions, Stage, simulate, to_json, to_way};
 use crate::stack::StackError;
 use crate::stack::named::NamedError;
 
@@ -59,6 +60,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         ..Report::default()
     };
     let (mut results, mut failures) = (Vec::new(), Vec::new());
+    let mut stories = String::new();
     for scenario in &scenarios {
         let bar = Bar::new(&scenario.title);
         let mut progress = |stage| bar.tell(stage);
@@ -66,15 +68,17 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
             job_files: jobs.iter().map(|j| j.to_path_buf()).collect(),
             trace: args.trace.clone(),
             blktrace: args.blktrace.clone(),
+            slowest: args.slowest,
             progress: Some(&mut progress),
         };
         let outcome = simulate(scenario, options)?;
         bar.finish();
         failures.extend(outcome.failures());
+        stories.push_str(&stories_of(&outcome));
         report.ways.push(to_way(&outcome));
         results.push(to_json(&outcome));
     }
-    print(&table::render(&report))?;
+    print(&(table::render(&report) + &stories))?;
     if let Some(path) = &args.json {
         // One scenario: what fio would have written. Several: a list of such.
         let value = if results.len() == 1 { results.remove(0) } else { Value::Array(results) };
@@ -87,6 +91,23 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         0 => Ok(()),
         n => Err(Failure::Other(format!("{n} requests failed; the first: {}", failures[0]))),
     }
+}
+
+/// Why requests took as long as they did, for a terminal; nothing if it was not asked.
+fn stories_of(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    for drive in &outcome.drives {
+        let Some(explanation) = &drive.explanation else { continue };
+        if explanation.slowest.is_empty() {
+            continue;
+        }
+        let names = drive.names(explanation);
+        out += &format!("\n{}, {}: the slowest requests\n", outcome.title, drive.name);
+        out += &render_slowest(&explanation.slowest, names);
+        out.push('\n');
+        out += &render_bands(&explanation.breakdowns, names);
+    }
+    out
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

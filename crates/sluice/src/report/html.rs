@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::heat;
 use super::plot::{Axis, Line, Plot};
 use super::table::{self, HEADINGS, WORDS};
+use super::why;
 use super::{Direction, JobRow, Report, Way};
 
 /// Colours and dashes that lines have before they repeat.
@@ -39,7 +40,7 @@ pub fn render(report: &Report) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n",
-        include_str!("page.css")
+        concat!(include_str!("page.css"), include_str!("why.css"))
     );
     if !report.subtitle.is_empty() {
         let _ = writeln!(out, "<p class=\"subtitle\">{}</p>", escape(&report.subtitle));
@@ -48,6 +49,7 @@ pub fn render(report: &Report) -> String {
     results(&mut out, &report);
     latencies(&mut out, &report);
     throughput(&mut out, &report);
+    why::chapter(&mut out, &report);
     busy(&mut out, &report);
     scenarios(&mut out, &report);
     let _ = write!(

@@ -8,6 +8,7 @@
 //! | `picture` | a plot as an SVG file of its own: lines or bars, title, legend |
 //! | `plot` | a line plot as SVG: latency CDFs, throughput over time |
 //! | `heat` | a channels × PUs busy map as SVG |
+//! | `why` | bars of what requests waited for |
 //! | `page.css`, `page.js` | how the page looks, and what it shows under the pointer |
 //!
 //! A *way* is one scenario: the same jobs on a drive set up in one way. Equal reports render to equal
@@ -22,6 +23,9 @@ mod plot;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod why;
+
+pub use why::{Why, WhyBar, WhyGroup, WhyWait};
 
 /// What a run found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,6 +61,8 @@ pub struct Way {
     pub busy: Vec<BusyMap>,
     /// How late completions were; `None` in virtual time, where they never are.
     pub lateness: Option<Lateness>,
+    /// Why requests took as long as they did, one entry per drive; none if that was not asked.
+    pub why: Vec<Why>,
     /// What else must be said about this way, such as that the emulator could not keep up.
     pub remarks: Vec<String>,
 }

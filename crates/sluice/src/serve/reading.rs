@@ -162,6 +162,7 @@ impl Reading {
             MediaConfig::Null { .. } => None,
         };
         DriveOutcome {
+            explanation: None,
             name: self.plan.config.name.clone(),
             run: RunResult { seed: 0, elapsed: self.elapsed, jobs: Vec::new() },
             drive: self.drive.clone(),

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use workload::RunResult;
 
 use super::{DriveOutcome, Outcome};
+use crate::explain::{breakdown_json, request_json};
 use crate::stack::ShardCounts;
 
 /// What fio would have written, with a `sluice` section. Equal outcomes give equal bytes: the
@@ -159,6 +160,13 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
                 "wear": { "min": m.wear.min, "mean": m.wear.mean, "max": m.wear.max },
             }),
         );
+    }
+    if let Some(explanation) = &d.explanation {
+        let names = d.names(explanation);
+        let slowest = explanation.slowest.iter().map(|r| request_json(r, names));
+        let breakdowns = explanation.breakdowns.iter().map(|b| breakdown_json(b, names));
+        object.insert("slowest".into(), slowest.collect());
+        object.insert("latency_breakdown".into(), breakdowns.collect());
     }
     object.insert(
         "lateness_ns".into(),

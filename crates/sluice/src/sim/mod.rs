@@ -7,31 +7,35 @@
 //! | [`way`](to_way) | the same for the report |
 //! | [`layer`](LayerCounts) | what the block layer has done |
 //! | `layer_trace` | the block layer's events, for blkparse and for Perfetto |
-//! | `spans` | the drive's busy times as a Perfetto trace |
+//! | [`stories`](Explanation) | why requests took as long as they did |
+//! | `spans` | requests and the drive's busy times as a Perfetto trace |
 
 mod json;
 mod layer;
 mod layer_trace;
 mod outcome;
 mod spans;
+mod stories;
 mod way;
 
 use std::path::{Path, PathBuf};
 
-use block::Group;
 use block::trace::blktrace::WriteError;
+use block::{Device, Group};
 use clock::{Component, Nanos, VirtualRunner};
 use workload::{Host, HostCosts, JobError, JobSpec};
 
 pub use json::to_json;
 pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
 pub use outcome::{DriveOutcome, Outcome};
+pub use stories::Explanation;
 pub use way::to_way;
 
 use crate::scenario::{JobTable, Scenario};
 use crate::stack::{ShardCounts, Stack, StackDevice, StackError, precondition, take_turns};
 use layer_trace::LayerTrace;
 use spans::SpanTrace;
+use stories::Stories;
 
 /// Where a run stands, for a progress bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +55,9 @@ pub struct SimOptions<'a> {
     pub trace: Option<PathBuf>,
     /// Write what happens to each request in the block layer into this folder, for blkparse.
     pub blktrace: Option<PathBuf>,
+    /// Explain this many of the slowest requests of each drive, and where the time of all of them went;
+    /// 0 for none.
+    pub slowest: usize,
     /// Told now and then where the run stands.
     pub progress: Option<&'a mut dyn FnMut(Stage)>,
 }
@@ -82,6 +89,9 @@ pub enum SimError {
         #[source]
         source: std::io::Error,
     },
+    /// The thread is in the middle of another traced run.
+    #[error("this thread traces a run already")]
+    Recording,
     /// The block layer's trace cannot be written.
     #[error("cannot write the block layer's trace to {dir}: {source}")]
     Blktrace {
@@ -108,7 +118,7 @@ impl SimError {
                 matches!(e, workload::HostError::Misfit { .. } | workload::HostError::NoJobs)
             }
             SimError::Stack(e) => e.is_usage(),
-            SimError::Trace { .. } | SimError::Blktrace { .. } => false,
+            SimError::Trace { .. } | SimError::Blktrace { .. } | SimError::Recording => false,
         }
     }
 }
@@ -166,6 +176,8 @@ fn spec_of(table: &JobTable, file: &Path) -> Result<(JobSpec, Vec<String>), JobE
 
 /// A drive with its jobs, during the run.
 struct Lane {
+    /// The number of the drive, for tracepoints.
+    index: u16,
     name: String,
     drive: drive::Drive,
     host: Option<Host<StackDevice>>,
@@ -178,6 +190,7 @@ struct Lane {
 impl Component for Lane {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
+        tracepoint::enter(self.index);
         let host = self.host.as_mut().is_some_and(|h| h.poll(now));
         let drive = self.drive.poll(now);
         host | drive
@@ -203,6 +216,18 @@ impl Lane {
             Some(host) => Some(host.device_mut()),
             None => self.idle.as_mut(),
         }
+    }
+
+    /// The names of its jobs, clones counted one by one.
+    fn job_names(&self) -> Vec<String> {
+        self.host
+            .as_ref()
+            .map(|host| host.job_names().map(str::to_owned).collect())
+            .unwrap_or_default()
+    }
+
+    fn sector_bytes(&self) -> u32 {
+        self.device().map_or(0, |device| device.limits().sector_bytes)
     }
 
     /// Counters and free lines of the translation layer, on whichever side it runs.
@@ -284,16 +309,21 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             host = Some(Host::new(device, specs, costs, scenario.seed.wrapping_add(i as u64))?);
         }
         let name = plan.config.name.clone();
-        lanes.push(Lane { name, drive, host, idle, ftl_before, shards_before });
+        let index = i as u16;
+        lanes.push(Lane { index, name, drive, host, idle, ftl_before, shards_before });
     }
     let mut recording = Recording::start(scenario, &options, &mut lanes)?;
     let started = runner.now();
     run(&mut runner, &mut lanes, &mut recording, &mut options)?;
-    let untraced = recording.finish(&mut lanes)?;
+    let (untraced, explanations) = recording.finish(&mut lanes)?;
     let elapsed = runner.now().since(started);
     let mut drives = Vec::new();
     for lane in lanes {
         drives.push(DriveOutcome::of(lane, runner.now(), elapsed)?);
+    }
+    let explanations = explanations.into_iter().map(Some).chain(std::iter::repeat(None));
+    for (drive, explanation) in drives.iter_mut().zip(explanations) {
+        drive.explanation = explanation;
     }
     let outcome = Outcome::new(scenario, drives, elapsed, costs, ignored);
     Ok(Outcome { untraced, ..outcome })
@@ -301,6 +331,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
 
 /// What is written down while the jobs run.
 struct Recording {
+    stories: Option<Stories>,
     spans: Option<SpanTrace>,
     layer: Option<LayerTrace>,
 }
@@ -319,12 +350,24 @@ impl Recording {
             Some(path) => Some(SpanTrace::create(path, scenario, lanes)?),
             None => None,
         };
+        let stories = match spans.is_some() || options.slowest > 0 {
+            true => Some(Stories::start(options.slowest, lanes)?),
+            false => None,
+        };
         let layer = LayerTrace::create(dir, spans.as_mut().map(SpanTrace::file), lanes)?;
-        Ok(Recording { spans, layer })
+        Ok(Recording { stories, spans, layer })
     }
 
-    fn is_off(&self) -> bool {
+    /// Whether the run's events are looked at every thousand or so turns only.
+    fn is_coarse(&self) -> bool {
         self.spans.is_none() && self.layer.is_none()
+    }
+
+    /// Makes stories of what was recorded.
+    fn explain(&mut self) {
+        if let Some(stories) = &mut self.stories {
+            stories.collect(self.spans.as_mut());
+        }
     }
 
     fn is_pressed(&self, lanes: &mut [Lane]) -> bool {
@@ -335,14 +378,19 @@ impl Recording {
         if let Some(layer) = &mut self.layer {
             layer.collect(self.spans.as_mut().map(SpanTrace::file), lanes)?;
         }
-        self.spans.as_mut().map_or(Ok(()), |spans| spans.collect(now, lanes))
+        self.explain();
+        if let Some(spans) = &mut self.spans {
+            spans.count(now, lanes);
+        }
+        Ok(())
     }
 
-    /// Completes the files; returns how many events are missing in them.
-    fn finish(self, lanes: &mut [Lane]) -> Result<u64, SimError> {
+    /// Completes the files; returns how many events are missing in them, and the stories of each drive.
+    fn finish(self, lanes: &mut [Lane]) -> Result<(u64, Vec<Explanation>), SimError> {
         let dropped = self.layer.map_or(Ok(0), |layer| layer.finish(lanes))?;
         self.spans.map_or(Ok(()), SpanTrace::finish)?;
-        Ok(dropped)
+        let explanations = self.stories.map(|stories| stories.finish(lanes)).unwrap_or_default();
+        Ok((dropped, explanations))
     }
 }
 
@@ -352,13 +400,16 @@ fn run(
     recording: &mut Recording,
     options: &mut SimOptions<'_>,
 ) -> Result<(), SimError> {
-    if let ([Lane { host: Some(host), drive, .. }], true) = (&mut *lanes, recording.is_off()) {
+    if let ([Lane { host: Some(host), drive, .. }], true) = (&mut *lanes, recording.is_coarse()) {
+        tracepoint::enter(0);
         take_turns(runner, host, drive, &mut |_, host, _| {
+            recording.explain();
             if let Some(progress) = &mut options.progress {
                 progress(Stage::Running(host.progress()));
             }
             true
         });
+        recording.explain();
         // What cannot go on names itself when the host is finished.
         return Ok(());
     }

@@ -7,7 +7,8 @@ use drive::DriveStats;
 use ftl::FtlStats;
 use workload::{HostCosts, HostError, RunResult};
 
-use super::{Lane, LayerCounts};
+use super::{Explanation, Lane, LayerCounts};
+use crate::explain::Names;
 use crate::scenario::{Capacity, Scenario};
 use crate::stack::{ShardCounts, StackDevice};
 
@@ -53,9 +54,20 @@ pub struct DriveOutcome {
     pub layer: Option<LayerCounts>,
     /// What each shard of its target did; none without shards.
     pub shards: Vec<ShardCounts>,
+    /// Why its requests took as long as they did, if that was asked.
+    pub explanation: Option<Explanation>,
 }
 
 impl DriveOutcome {
+    /// The names for what an explanation of the drive refers to by number.
+    pub fn names<'a>(&self, explanation: &'a Explanation) -> Names<'a> {
+        Names {
+            jobs: &explanation.jobs,
+            pus_per_channel: self.shape.map_or(0, |(_, pus)| pus),
+            sector_bytes: explanation.sector_bytes,
+        }
+    }
+
     pub(super) fn of(lane: Lane, now: Nanos, elapsed: Nanos) -> Result<DriveOutcome, HostError> {
         let layer = lane.device().and_then(StackDevice::cores);
         let layer = layer.map(|cores| LayerCounts::of(cores.layer(), cores.kind(), now));
@@ -87,6 +99,7 @@ impl DriveOutcome {
             capacity: None,
             layer,
             shards,
+            explanation: None,
         })
     }
 }

@@ -1,50 +1,92 @@
-//! [`SpanTrace`]: what channels and parallel units did, as a trace that Perfetto opens.
+//! [`SpanTrace`]: requests, and what channels, parallel units and FTL did, as a trace that Perfetto opens.
+//!
+//! Two processes per drive. The drive's has a track per channel and per parallel unit, tracks for GC,
+//! checkpoints and flushes, and counters. That of its jobs has a track per slot of each job: a slice per
+//! request, in it a slice per wait, and arrows to the array operations that it caused.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clock::Nanos;
-use drive::SpanKind;
+use tracepoint::ArrayOp;
 
 use super::{Lane, SimError};
+use crate::explain::{
+    Background, BackgroundSpan, BusySpan, Explained, Names, Sink, Unit, cause_name, op_name,
+};
 use crate::scenario::Scenario;
-use crate::trace_file::{TraceFile, Track};
+use crate::trace_file::{Argument, TraceFile, Track};
 
-/// A trace being written: a process per drive, a track per channel and per parallel unit, and
-/// counters of free lines and write amplification.
+/// A trace being written.
 pub(super) struct SpanTrace {
     path: PathBuf,
     file: TraceFile<File>,
+    drives: Vec<DriveTracks>,
+    /// Numbers arrows and background slices.
+    next_id: u64,
+}
+
+/// Tracks of one drive.
+struct DriveTracks {
+    /// The drive's process.
+    drive: u32,
+    /// Its jobs'.
+    jobs: u32,
+    job_names: Vec<String>,
+    pus_per_channel: u32,
+    /// Slots that have a track.
+    slots: BTreeSet<(u32, u32)>,
+    /// Array operations of requests that have not ended: the request, the track and the beginning.
+    operations: Vec<(u64, Track, Nanos)>,
 }
 
 /// Tracks of parallel units come behind those of channels.
 const FIRST_PU: u32 = 1_000;
+/// Tracks of background work come behind those of parallel units.
+const BACKGROUND: u32 = 1_000_000;
+/// Processes of jobs come behind those of drives and block layers.
+const JOBS: u32 = 10_000;
 
 impl SpanTrace {
     pub(super) fn create(
         path: &Path,
         scenario: &Scenario,
-        lanes: &mut [Lane],
+        lanes: &[Lane],
     ) -> Result<SpanTrace, SimError> {
         let mut file = TraceFile::create(path)
             .map_err(|source| SimError::Trace { path: path.to_path_buf(), source })?;
-        for (i, lane) in lanes.iter_mut().enumerate() {
+        let mut drives = Vec::new();
+        for (i, lane) in lanes.iter().enumerate() {
             let process = i as u32 + 1;
             file.name_process(process, &format!("{} ({})", lane.name, scenario.title));
-            lane.drive.enable_trace();
             let stats = lane.drive.stats();
             for channel in 0..stats.channels.len() as u32 {
                 let track = Track { process, thread: 1 + channel };
                 file.name_track(track, &format!("channel {channel}"));
             }
-            let per_channel = (stats.pus.len() / stats.channels.len().max(1)).max(1) as u32;
+            let pus_per_channel = (stats.pus.len() / stats.channels.len().max(1)).max(1) as u32;
             for pu in 0..stats.pus.len() as u32 {
                 let track = Track { process, thread: FIRST_PU + pu };
-                let name = format!("PU {}/{}", pu / per_channel, pu % per_channel);
+                let name = format!("PU {}/{}", pu / pus_per_channel, pu % pus_per_channel);
                 file.name_track(track, &name);
             }
+            if lane.ftl_view().is_some() {
+                for (thread, name) in (BACKGROUND..).zip(["GC", "checkpoints", "flushes"]) {
+                    file.name_track(Track { process, thread }, name);
+                }
+            }
+            file.name_process(JOBS + process, &format!("{}: jobs", lane.name));
+            drives.push(DriveTracks {
+                drive: process,
+                jobs: JOBS + process,
+                job_names: lane.job_names(),
+                pus_per_channel,
+                slots: BTreeSet::new(),
+                operations: Vec::new(),
+            });
         }
-        Ok(SpanTrace { path: path.to_path_buf(), file })
+        Ok(SpanTrace { path: path.to_path_buf(), file, drives, next_id: 0 })
     }
 
     /// The file, for others who draw into it.
@@ -52,32 +94,126 @@ impl SpanTrace {
         &mut self.file
     }
 
-    /// Writes what has happened since the last call.
-    pub(super) fn collect(&mut self, now: Nanos, lanes: &mut [Lane]) -> Result<(), SimError> {
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            let process = i as u32 + 1;
-            for span in lane.drive.take_spans() {
-                let (name, thread) = match span.kind {
-                    SpanKind::Read => ("read", FIRST_PU + span.at),
-                    SpanKind::Program => ("program", FIRST_PU + span.at),
-                    SpanKind::Erase => ("erase", FIRST_PU + span.at),
-                    SpanKind::Transfer => ("transfer", 1 + span.at),
-                };
-                self.file.span(Track { process, thread }, name, span.start, span.start + span.time);
-            }
+    /// The sink of the stories of one drive.
+    pub(super) fn of_drive(&mut self, drive: usize) -> DriveSink<'_> {
+        DriveSink { trace: self, drive }
+    }
+
+    /// Writes counters as they are now.
+    pub(super) fn count(&mut self, now: Nanos, lanes: &[Lane]) {
+        for (lane, tracks) in lanes.iter().zip(&self.drives) {
             if let Some((stats, free)) = lane.ftl_view() {
-                let wa = stats.write_amplification();
-                self.file.counter(process, "free lines", now, free);
-                if let Some(wa) = wa {
-                    self.file.counter(process, "write amplification", now, wa);
+                self.file.counter(tracks.drive, "free lines", now, free);
+                // Without preconditioning, as in the table.
+                let stats = lane.ftl_before.map_or(stats, |before| stats.since(&before));
+                if let Some(wa) = stats.write_amplification() {
+                    self.file.counter(tracks.drive, "write amplification", now, wa);
                 }
             }
         }
-        Ok(())
     }
 
     pub(super) fn finish(self) -> Result<(), SimError> {
         let path = self.path;
         self.file.finish().map_err(|source| SimError::Trace { path, source })
+    }
+}
+
+/// Draws what one drive and its jobs do.
+pub(super) struct DriveSink<'a> {
+    trace: &'a mut SpanTrace,
+    drive: usize,
+}
+
+impl Sink for DriveSink<'_> {
+    fn request(&mut self, request: &Explained) {
+        let trace = &mut *self.trace;
+        let (file, tracks) = (&mut trace.file, &mut trace.drives[self.drive]);
+        let track = tracks.slot(file, request.job, request.slot);
+        let end = request.start + request.latency;
+        let arguments = [
+            ("request", Argument::Number(request.serial)),
+            ("lba", Argument::Number(request.lba)),
+            ("sectors", Argument::Number(request.sectors.into())),
+        ];
+        file.span_with(track, op_name(request.op), request.start, end, &arguments);
+        let names = Names {
+            jobs: &tracks.job_names,
+            pus_per_channel: tracks.pus_per_channel,
+            sector_bytes: 0,
+        };
+        for wait in &request.waits {
+            let name = names.reason(wait.kind, wait.pu);
+            file.span(track, &name, wait.start, wait.start + wait.time);
+        }
+        let mut i = 0;
+        while i < tracks.operations.len() {
+            if tracks.operations[i].0 != request.serial {
+                i += 1;
+                continue;
+            }
+            let (_, to, then) = tracks.operations.swap_remove(i);
+            trace.next_id += 1;
+            file.arrow(trace.next_id, (track, request.start.max(request.issued)), (to, then));
+        }
+    }
+
+    fn busy(&mut self, span: &BusySpan) {
+        let trace = &mut *self.trace;
+        let tracks = &mut trace.drives[self.drive];
+        let (name, thread) = match (span.on, span.op) {
+            (Unit::Channel(channel), _) => ("transfer", 1 + channel),
+            (Unit::Pu(pu), ArrayOp::Read) => ("read", FIRST_PU + pu),
+            (Unit::Pu(pu), ArrayOp::Program) => ("program", FIRST_PU + pu),
+            (Unit::Pu(pu), ArrayOp::Erase) => ("erase", FIRST_PU + pu),
+        };
+        let track = Track { process: tracks.drive, thread };
+        let mut arguments = [("", Argument::Number(0)); 4];
+        let facts = [
+            Some(("cause", Argument::Text(cause_name(span.cause)))),
+            Some(("chunk", Argument::Number(span.chunk.into()))),
+            span.request.map(|request| ("request", Argument::Number(request))),
+            span.lba.map(|lba| ("lba", Argument::Number(lba))),
+        ];
+        let mut count = 0;
+        for fact in facts.into_iter().flatten() {
+            arguments[count] = fact;
+            count += 1;
+        }
+        trace.file.span_with(track, name, span.start, span.end, &arguments[..count]);
+        if let (Unit::Pu(_), Some(request)) = (span.on, span.request) {
+            tracks.operations.push((request, track, span.start));
+        }
+    }
+
+    fn background(&mut self, span: &BackgroundSpan) {
+        let trace = &mut *self.trace;
+        let process = trace.drives[self.drive].drive;
+        trace.next_id += 1;
+        let id = trace.next_id;
+        let (thread, name, arguments) = match span.work {
+            Background::Gc { line, valid } => {
+                let valid = vec![("line", line.into()), ("valid sectors", valid.into())];
+                (BACKGROUND, "GC of a line", valid)
+            }
+            Background::Checkpoint => (BACKGROUND + 1, "checkpoint", Vec::new()),
+            Background::Flush => (BACKGROUND + 2, "flush", Vec::new()),
+        };
+        let track = Track { process, thread };
+        trace.file.begin_async_with(track, "ftl", name, id, span.start, &arguments);
+        trace.file.end_async(track, "ftl", name, id, span.end);
+    }
+}
+
+impl DriveTracks {
+    /// The track of a job's slot, named when it is first used.
+    fn slot(&mut self, file: &mut TraceFile<File>, job: u32, slot: u32) -> Track {
+        // Slots are fewer than 65,536, and jobs than 4,096 with clones.
+        let track = Track { process: self.jobs, thread: job << 16 | slot };
+        if self.slots.insert((job, slot)) {
+            let name = self.job_names.get(job as usize).map_or("?", String::as_str);
+            file.name_track(track, &format!("{name}, slot {slot}"));
+        }
+        track
     }
 }

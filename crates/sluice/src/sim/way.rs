@@ -3,7 +3,8 @@
 use workload::{Direction as JobDirection, DirectionResult, JobResult};
 
 use super::{DriveOutcome, Outcome};
-use crate::report::{Busy, BusyMap, Direction, GcFigures, JobRow, Latency, Way};
+use crate::explain::{band_bar, breakdown_title, request_bar};
+use crate::report::{Busy, BusyMap, Direction, GcFigures, JobRow, Latency, Way, Why};
 
 /// Points of a distribution at most: more than a plot shows.
 const CDF_POINTS: usize = 400;
@@ -40,6 +41,9 @@ pub fn to_way(outcome: &Outcome) -> Way {
             free_lines: drive.free_lines.unwrap_or(0.0) as u64,
         });
     }
+    for drive in &outcome.drives {
+        way.why.extend(why(drive, several));
+    }
     if outcome.costs.submit.0 + outcome.costs.complete.0 == 0 {
         way.remarks.push("The host's CPU takes no time: [host] is not set.".into());
     }
@@ -60,6 +64,21 @@ pub fn to_way(outcome: &Outcome) -> Way {
     }
     way.remarks.extend(outcome.failures());
     way
+}
+
+/// A drive's explanations, if they were asked for.
+fn why(drive: &DriveOutcome, several: bool) -> Option<Why> {
+    let explanation = drive.explanation.as_ref()?;
+    let names = drive.names(explanation);
+    let jobs = explanation.breakdowns.iter().map(|breakdown| {
+        let bars = breakdown.bands.iter().map(band_bar).collect();
+        (breakdown_title(breakdown, names), bars)
+    });
+    Some(Why {
+        drive: if several { drive.name.clone() } else { String::new() },
+        jobs: jobs.collect(),
+        slowest: explanation.slowest.iter().map(|r| request_bar(r, names)).collect(),
+    })
 }
 
 fn rows(job: &JobResult, drive: Option<&str>, rows: &mut Vec<JobRow>) {

@@ -2,7 +2,8 @@
 //!
 //! Format: the JSON array form of the Trace Event Format (Chrome's `about:tracing`): `M` names
 //! processes and threads, `X` is a span with a start and a duration, `b` and `e` begin and end a
-//! span that overlaps others of its track, `C` is a counter, `i` an instant. Times are microseconds
+//! span that overlaps others of its track, `s` and `f` are the ends of an arrow between spans, `C` is a
+//! counter, `i` an instant. Times are microseconds
 //! with three decimals, which is whole nanoseconds.
 //!
 //! Events go through a buffer of fixed size to the file: memory does not grow with the run. The
@@ -35,6 +36,15 @@ pub struct Track {
     pub process: u32,
     /// The thread.
     pub thread: u32,
+}
+
+/// An argument of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument<'a> {
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(&'a str),
 }
 
 /// Writes trace events as they happen.
@@ -97,19 +107,46 @@ impl<W: Write> TraceFile<W> {
         self.end();
     }
 
-    /// A span on a track, with a number that says more of it.
+    /// A span on a track, with arguments.
     pub fn span_with(
         &mut self,
         track: Track,
         name: &str,
         start: Nanos,
         end: Nanos,
-        (key, value): (&str, u64),
+        arguments: &[(&str, Argument<'_>)],
     ) {
         self.begin('X', name, track.process, track.thread, Some(start));
         self.buffer.push_str(",\"dur\":");
         self.microseconds(end.since(start));
-        self.argument(key, value);
+        self.buffer.push_str(",\"args\":{");
+        for (i, (key, value)) in arguments.iter().enumerate() {
+            if i > 0 {
+                self.buffer.push(',');
+            }
+            quote(&mut self.buffer, key);
+            self.buffer.push(':');
+            match value {
+                // Writing to a string cannot fail.
+                Argument::Number(n) => drop(write!(self.buffer, "{n}")),
+                Argument::Text(text) => quote(&mut self.buffer, text),
+            }
+        }
+        self.buffer.push('}');
+        self.end();
+    }
+
+    /// An arrow from one slice to another: from the slice that covers `at` on `from`, to the slice of
+    /// `to` that covers or begins at `then`. `id` is unique among arrows.
+    pub fn arrow(&mut self, id: u64, (from, at): (Track, Nanos), (to, then): (Track, Nanos)) {
+        for (phase, track, at) in [('s', from, at), ('f', to, then)] {
+            self.asynchronous(phase, track, "flow", "operation", id, at);
+            if phase == 'f' {
+                // Binds to the slice that encloses the end, not to the next one.
+                self.buffer.push_str(",\"bp\":\"e\"");
+            }
+            self.end();
+        }
     }
 
     /// Begins a span that may overlap others: an I/O. `id` is unique among the open ones of its

@@ -30,7 +30,13 @@ fn every_kind_of_event() {
     trace.name_process(1, "drive \"a\\b\"\n");
     trace.name_track(PU, "channel 2 PU 1");
     trace.span(PU, "program", Nanos(1_234_567), Nanos(2_624_567));
-    trace.span_with(PU, "erase", Nanos(0), Nanos(1), ("chunk", 12));
+    trace.span_with(
+        PU,
+        "erase",
+        Nanos(0),
+        Nanos(1),
+        &[("chunk", Argument::Number(12)), ("cause", Argument::Text("gc"))],
+    );
     trace.begin_async(PU, "io", "read", 255, Nanos(5));
     trace.end_async(PU, "io", "read", 255, Nanos(1_005));
     trace.instant(PU, "suspend", Nanos(7));

@@ -18,6 +18,7 @@ use driver::QueuePair;
 use ftl::{Flash, Oob, OpId, ReadTarget, WriteUnit};
 use nvme::{MAX_VECTOR, Ppa, Status};
 use ring::{Iova, Port};
+use tracepoint::Event;
 
 use super::memory::{Slots, Trims};
 use super::requests::Requests;
@@ -92,6 +93,26 @@ impl Flight {
             2 => Flight::Erase(op),
             _ => Flight::Part { split: bits as u32, first: (bits >> 32) as u8 },
         }
+    }
+}
+
+/// Reports a flash operation that the translation layer asks for.
+#[inline(always)]
+fn trace_op(flight: Flight, op: OpId, request: Option<u64>, unit: Option<&WriteUnit<'_>>) {
+    tracepoint::trace(|| Event::TargetOp {
+        user: flight.to_bits(),
+        cause: op.cause(),
+        request,
+        lba: unit.and_then(WriteUnit::first_lba),
+    });
+}
+
+/// The request whose memory a read fills, if it is one's.
+#[inline(always)]
+fn request_of(target: ReadTarget) -> Option<u64> {
+    match target {
+        ReadTarget::Request(request) => Some(request),
+        ReadTarget::Slots => None,
     }
 }
 
@@ -193,6 +214,7 @@ impl VectorFlash {
     pub(crate) fn reap(&mut self) -> Option<Ended> {
         let done = self.queue.reap()?;
         let (failed, status) = (done.failed, done.status);
+        tracepoint::trace(|| Event::TargetOpEnded { user: done.user });
         Some(match Flight::from_bits(done.user) {
             Flight::Read { op, wait } => {
                 self.end_wait(wait);
@@ -334,6 +356,7 @@ impl VectorFlash {
         while first < addresses.len() {
             let count = self.part(&addresses[first..], target);
             let flight = Flight::Part { split, first: first as u8 };
+            trace_op(flight, op, request_of(target), None);
             self.start_read(flight, &addresses[first..first + count], target);
             first += count;
         }
@@ -417,6 +440,7 @@ impl Flash for VectorFlash {
         if let Some(slots) = &self.slots {
             slots.describe(&unit);
         }
+        trace_op(Flight::Program(op), op, None, Some(&unit));
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if !self.waiting.is_empty() || !self.send_program(op, chunk, sector, first_slot) {
             self.waiting.push_back(Waiting::Program { op, chunk, sector, first_slot });
@@ -432,7 +456,9 @@ impl Flash for VectorFlash {
         if addresses.is_empty() || self.part(addresses, target) < addresses.len() {
             return self.read_in_parts(op, wait, addresses, target);
         }
-        self.start_read(Flight::Read { op, wait }, addresses, target);
+        let flight = Flight::Read { op, wait };
+        trace_op(flight, op, request_of(target), None);
+        self.start_read(flight, addresses, target);
     }
 
     #[inline]
@@ -441,6 +467,7 @@ impl Flash for VectorFlash {
     }
 
     fn erase(&mut self, _now: Nanos, op: OpId, chunk: u32) {
+        trace_op(Flight::Erase(op), op, None, None);
         if !self.waiting.is_empty() || !self.send_erase(op, chunk) {
             self.waiting.push_back(Waiting::Erase { op, chunk });
         }

@@ -14,6 +14,7 @@ use driver::QueuePair;
 use ftl::ActivePusError;
 use nvme::Status;
 use ring::{AddressSpace, Iova, PAGE, Region};
+use tracepoint::Event;
 
 use super::super::spread::Spread;
 use super::super::{Pblk, check};
@@ -237,11 +238,19 @@ impl ShardHandle {
         }
     }
 
+    /// Reports a request that has a place.
+    #[inline(always)]
+    fn trace_request(&self, now: Nanos, place: u32, tag: u64) {
+        let shard = self.shard;
+        tracepoint::trace_at(now, || Event::ShardRequest { shard, place, tag });
+    }
+
     /// A request that is one part of one shard.
     #[inline]
     fn submit_one(&mut self, now: Nanos, shard: u32, request: Request) -> Result<(), Busy> {
         let place = self.parents.next().ok_or(Busy)?;
         let tag = request.tag;
+        self.trace_request(now, place, tag);
         if shard == self.shard {
             self.keep(now, place, request, Spread::NONE)?;
             self.parents.put(tag, 1 << shard);
@@ -255,6 +264,7 @@ impl ShardHandle {
     /// A request with parts on several shards, its own core's first: only that can be busy.
     fn submit_many(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
         let place = self.parents.next().ok_or(Busy)?;
+        self.trace_request(now, place, request.tag);
         let (own, mut waiting) = (self.shard, 0);
         if let Some((part, spread)) = self.cut(own, &request) {
             self.give(now, (own, place), part, spread)?;

@@ -1,0 +1,212 @@
+//! [`Bands`]: where the time of a job's requests went, by how slow they were.
+//!
+//! Requests are collected by latency, in steps of a sixteenth of a power of two; at the end steps are
+//! put together to bands of about the percentiles 50, 90, 99 and 99.9. A step is never divided, so that
+//! with few different latencies a band ends elsewhere; [`Band::to`] says where.
+
+use std::collections::BTreeMap;
+
+use clock::Nanos;
+use tracepoint::RequestOp;
+
+use super::{Explained, WaitKind};
+
+/// The upper ends of the bands, in percent.
+const BANDS: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
+
+/// Requests of similar latency.
+#[derive(Clone, Debug, Default)]
+struct Step {
+    requests: u64,
+    least: Nanos,
+    most: Nanos,
+    total: Nanos,
+    waits: BTreeMap<WaitKind, Nanos>,
+}
+
+impl Step {
+    fn merge(&mut self, other: &Step) {
+        self.least = if self.requests == 0 { other.least } else { self.least.min(other.least) };
+        self.most = self.most.max(other.most);
+        self.requests += other.requests;
+        self.total += other.total;
+        for (kind, time) in &other.waits {
+            *self.waits.entry(*kind).or_default() += *time;
+        }
+    }
+}
+
+/// Collects requests.
+#[derive(Debug, Default)]
+pub struct Bands {
+    steps: BTreeMap<(u32, RequestOp), BTreeMap<u32, Step>>,
+}
+
+/// Where the time of one job's requests of one operation went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Breakdown {
+    /// The job, clones counted one by one.
+    pub job: u32,
+    /// The operation.
+    pub op: RequestOp,
+    /// Bands of percentiles, the fastest first. Those without a request are left out.
+    pub bands: Vec<Band>,
+}
+
+/// Requests between two percentiles of the latency.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Band {
+    /// The percentage of all requests that are faster than the band.
+    pub from: f64,
+    /// The percentage of all requests that are in the band or faster.
+    pub to: f64,
+    /// Requests.
+    pub requests: u64,
+    /// The smallest latency among them.
+    pub least: Nanos,
+    /// The largest.
+    pub most: Nanos,
+    /// The sum of their latencies.
+    pub total: Nanos,
+    /// The sum of their waits by reason, the largest first. All of them add up to `total`.
+    pub waits: Vec<(WaitKind, Nanos)>,
+}
+
+impl Band {
+    /// The band as `p90 to p99`.
+    pub fn label(&self) -> String {
+        // Three decimals at most, and no more than are needed.
+        let number = |percent: f64| ((percent * 1000.0).round() / 1000.0).to_string();
+        format!("p{} to p{}", number(self.from), number(self.to))
+    }
+
+    /// The time that requests of the band spent for a reason.
+    pub fn time_of(&self, kind: WaitKind) -> Nanos {
+        self.waits.iter().find(|(k, _)| *k == kind).map_or(Nanos::ZERO, |(_, time)| *time)
+    }
+}
+
+impl Breakdown {
+    /// The reasons that have at least `share` (of 1) of the time of any band, those with the largest
+    /// time over all bands first.
+    pub fn kinds(&self, share: f64) -> Vec<WaitKind> {
+        let mut sums: BTreeMap<WaitKind, (Nanos, bool)> = BTreeMap::new();
+        for band in &self.bands {
+            for (kind, time) in &band.waits {
+                let sum = sums.entry(*kind).or_default();
+                sum.0 += *time;
+                sum.1 |= time.0 as f64 >= share * band.total.0 as f64;
+            }
+        }
+        let mut kinds: Vec<_> = sums.into_iter().filter(|(_, (_, shown))| *shown).collect();
+        kinds.sort_by_key(|(kind, (time, _))| (std::cmp::Reverse(*time), *kind));
+        kinds.into_iter().map(|(kind, _)| kind).collect()
+    }
+}
+
+/// The step of a latency.
+fn step_of(latency: Nanos) -> u32 {
+    let ns = latency.0.max(1);
+    let power = ns.ilog2();
+    let fraction = if power >= 4 { (ns >> (power - 4)) & 15 } else { (ns << (4 - power)) & 15 };
+    power << 4 | fraction as u32
+}
+
+impl Bands {
+    /// Takes note of a request.
+    pub fn add(&mut self, request: &Explained) {
+        let steps = self.steps.entry((request.job, request.op)).or_default();
+        let mut one = Step {
+            requests: 1,
+            least: request.latency,
+            most: request.latency,
+            total: request.latency,
+            waits: BTreeMap::new(),
+        };
+        for wait in &request.waits {
+            *one.waits.entry(wait.kind.without_job()).or_default() += wait.time;
+        }
+        steps.entry(step_of(request.latency)).or_default().merge(&one);
+    }
+
+    /// The bands of each job and operation.
+    pub fn finish(self) -> Vec<Breakdown> {
+        let finish = |((job, op), steps): ((u32, RequestOp), BTreeMap<u32, Step>)| {
+            let total: u64 = steps.values().map(|step| step.requests).sum();
+            let mut bands = vec![Step::default(); BANDS.len()];
+            let mut before = 0;
+            for step in steps.values() {
+                let middle = (before as f64 + step.requests as f64 / 2.0) * 100.0 / total as f64;
+                let band = BANDS.iter().position(|end| middle <= *end).unwrap_or(BANDS.len() - 1);
+                bands[band].merge(step);
+                before += step.requests;
+            }
+            let mut before = 0;
+            let percent = |count: u64| count as f64 * 100.0 / total as f64;
+            let bands = bands.into_iter().filter(|step| step.requests > 0);
+            let bands = bands.map(|step| {
+                let from = percent(before);
+                before += step.requests;
+                let mut waits: Vec<_> = step.waits.into_iter().collect();
+                waits.sort_by_key(|(kind, time)| (std::cmp::Reverse(*time), *kind));
+                let Step { requests, least, most, total, .. } = step;
+                Band { from, to: percent(before), requests, least, most, total, waits }
+            });
+            Breakdown { job, op, bands: bands.collect() }
+        };
+        self.steps.into_iter().map(finish).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Wait;
+
+    #[test]
+    fn bands_hold_every_request_once_and_their_waits_add_up() {
+        let mut bands = Bands::default();
+        for i in 1..=1000u64 {
+            let latency = Nanos(if i > 990 { 1_000_000 + i } else { 50_000 + i });
+            let wait = |kind, start, time| Wait { kind, pu: None, start, time };
+            let own = Nanos(50_000);
+            let waits = vec![
+                wait(WaitKind::MapPage, Nanos::ZERO, latency - own),
+                wait(WaitKind::Transfer, latency - own, own),
+            ];
+            bands.add(&Explained {
+                serial: i,
+                job: 2,
+                slot: 0,
+                op: RequestOp::Read,
+                lba: i,
+                sectors: 1,
+                start: Nanos::ZERO,
+                issued: Nanos::ZERO,
+                latency,
+                measured: true,
+                waits,
+            });
+        }
+        let all = bands.finish();
+        assert_eq!(all.len(), 1);
+        let bands = &all[0].bands;
+        assert_eq!(bands.iter().map(|b| b.requests).sum::<u64>(), 1000);
+        for band in bands {
+            let sum: u64 = band.waits.iter().map(|(_, time)| time.0).sum();
+            assert_eq!(sum, band.total.0);
+        }
+        let slow = bands.last().unwrap();
+        assert_eq!((slow.from, slow.to, slow.requests), (99.0, 100.0, 10));
+        assert_eq!(slow.label(), "p99 to p100");
+        assert_eq!((slow.least, slow.most), (Nanos(1_000_991), Nanos(1_001_000)));
+        assert_eq!(slow.waits[0].0, WaitKind::MapPage, "the largest first");
+    }
+
+    #[test]
+    fn steps_are_a_sixteenth_of_a_power_of_two() {
+        assert!(step_of(Nanos(1_000)) < step_of(Nanos(1_070)));
+        assert_eq!(step_of(Nanos(1 << 20)), step_of(Nanos((1 << 20) + (1 << 15))));
+        assert!(step_of(Nanos(0)) <= step_of(Nanos(2)));
+    }
+}

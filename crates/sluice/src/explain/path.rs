@@ -1,0 +1,81 @@
+//! [`Path`]: the critical path of one request, laid down from its beginning to its end.
+//!
+//! Stretches are laid one behind the other, and what reaches past the limit is cut: the times of a path
+//! add up to the request's latency by construction. Time for which no tracepoint gives a reason is laid
+//! as [`WaitKind::Unexplained`].
+
+use clock::Nanos;
+
+use super::wait::{Wait, WaitKind};
+
+/// A path under construction.
+#[derive(Debug)]
+pub(super) struct Path {
+    waits: Vec<Wait>,
+    at: Nanos,
+    limit: Nanos,
+}
+
+impl Path {
+    /// A path from `start` to `limit`.
+    pub(super) fn new(start: Nanos, limit: Nanos) -> Path {
+        Path { waits: Vec::new(), at: start, limit }
+    }
+
+    /// How far the path has been laid.
+    pub(super) fn at(&self) -> Nanos {
+        self.at
+    }
+
+    /// Lays a stretch that reaches to `to`; nothing if the path has got there.
+    pub(super) fn until(&mut self, to: Nanos, kind: WaitKind) {
+        self.until_on(to, kind, None);
+    }
+
+    /// Lays a stretch in which parallel unit `pu` is involved.
+    pub(super) fn until_on(&mut self, to: Nanos, kind: WaitKind, pu: Option<u32>) {
+        let to = to.min(self.limit);
+        if to <= self.at {
+            return;
+        }
+        let time = to.since(self.at);
+        match self.waits.last_mut() {
+            Some(last) if last.kind == kind && last.pu == pu => last.time += time,
+            _ => self.waits.push(Wait { kind, pu, start: self.at, time }),
+        }
+        self.at = to;
+    }
+
+    /// The stretches, up to the limit.
+    pub(super) fn finish(mut self) -> Vec<Wait> {
+        self.until(self.limit, WaitKind::Unexplained);
+        self.waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_add_up_and_do_not_overlap() {
+        let mut path = Path::new(Nanos(10), Nanos(100));
+        path.until(Nanos(5), WaitKind::Transfer);
+        path.until(Nanos(30), WaitKind::HostSubmit);
+        path.until(Nanos(20), WaitKind::Transfer);
+        path.until_on(Nanos(40), WaitKind::MapPage, Some(3));
+        path.until_on(Nanos(45), WaitKind::MapPage, Some(3));
+        assert_eq!(path.at(), Nanos(45));
+        path.until(Nanos(60), WaitKind::Transfer);
+        let waits = path.finish();
+        let kinds: Vec<_> = waits.iter().map(|w| (w.kind, w.start.0, w.time.0)).collect();
+        let expected = [
+            (WaitKind::HostSubmit, 10, 20),
+            (WaitKind::MapPage, 30, 15),
+            (WaitKind::Transfer, 45, 15),
+            (WaitKind::Unexplained, 60, 40),
+        ];
+        assert_eq!(kinds, expected);
+        assert_eq!(waits.iter().map(|w| w.time.0).sum::<u64>(), 90);
+    }
+}

@@ -1,0 +1,221 @@
+//! [`Wait`]: a stretch of a request's latency, and its reason.
+
+use std::fmt;
+
+use clock::Nanos;
+use tracepoint::{ArrayOp, Cause, Station};
+
+/// The part of the stack, or the job, that used a resource while a request waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct User {
+    /// The purpose of the operation.
+    pub cause: Cause,
+    /// The job whose request it was for; `None` for background work and for buffered writes, which
+    /// mix the data of jobs.
+    pub job: Option<u32>,
+}
+
+/// The reason of a wait. [`WaitKind::code`] is its name in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WaitKind {
+    /// The job's CPU: earlier completions and submissions, and the cost of this one.
+    HostSubmit,
+    /// The device took no further request, or a write to the same sectors was in flight.
+    DeviceFull,
+    /// The block layer: plug, scheduler, or no free tag.
+    BlockLayer,
+    /// The target on the host, before its FTL: an overlapping request, or another core.
+    Target,
+    /// From the doorbell to the fetch of the command.
+    SubmissionQueue,
+    /// A station of the controller was busy with other commands.
+    StationBusy(Station),
+    /// A station of the controller served the command.
+    Station(Station),
+    /// A page of the L2P map was read from the flash, or had no frame.
+    MapPage,
+    /// Every slot of the write buffer was in use.
+    WriteBufferFull,
+    /// The rate limiter held the write back until GC had freed space.
+    GcLimiter,
+    /// Buffered data waited until its write unit was full and had a place on the flash.
+    Placement,
+    /// The parallel unit's array was busy.
+    PuBusy(ArrayOp, User),
+    /// The parallel unit's register was busy: data of an earlier read waited for the channel or was
+    /// on it.
+    RegisterBusy(User),
+    /// The parallel unit was kept for a program whose data was on its way over the channel.
+    ProgramDataComing,
+    /// The array executed the request's own operation.
+    Array(ArrayOp),
+    /// The request's own program or erase was suspended for reads.
+    Suspended,
+    /// The channel carried other data.
+    ChannelBusy(User),
+    /// The channel carried the request's own data.
+    Transfer,
+    /// Flushed data was on the flash, and the FTL waited for other work: earlier flushes, map pages,
+    /// the journal.
+    Durability,
+    /// From the end of the command to the job's notice of it.
+    CompletionQueue,
+    /// The job's CPU: earlier work, and the cost of this completion.
+    HostComplete,
+    /// No tracepoint explains the time.
+    Unexplained,
+}
+
+fn op_name(op: ArrayOp) -> &'static str {
+    match op {
+        ArrayOp::Read => "read",
+        ArrayOp::Program => "program",
+        ArrayOp::Erase => "erase",
+    }
+}
+
+/// The name of a cause in JSON and in traces.
+pub fn cause_name(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Host => "host",
+        Cause::Gc => "gc",
+        Cause::Map => "map",
+        Cause::Metadata => "metadata",
+        Cause::Journal => "journal",
+        Cause::Scrub => "scrub",
+    }
+}
+
+fn station_name(station: Station) -> &'static str {
+    match station {
+        Station::Fetch => "fetch",
+        Station::Dma => "dma",
+        Station::Complete => "complete",
+        Station::Null => "null",
+        Station::PcmArray => "pcm_array",
+        Station::PcmChannel => "pcm_channel",
+    }
+}
+
+impl WaitKind {
+    /// The reason without the job, to add up waits of many requests.
+    #[must_use]
+    pub fn without_job(self) -> WaitKind {
+        let anonymous = |user: User| User { job: None, ..user };
+        match self {
+            WaitKind::PuBusy(op, user) => WaitKind::PuBusy(op, anonymous(user)),
+            WaitKind::RegisterBusy(user) => WaitKind::RegisterBusy(anonymous(user)),
+            WaitKind::ChannelBusy(user) => WaitKind::ChannelBusy(anonymous(user)),
+            other => other,
+        }
+    }
+
+    /// The job that used the resource, if it is known.
+    pub fn job(self) -> Option<u32> {
+        match self {
+            WaitKind::PuBusy(_, user)
+            | WaitKind::RegisterBusy(user)
+            | WaitKind::ChannelBusy(user) => user.job,
+            _ => None,
+        }
+    }
+
+    /// Whether the time is service of the request itself rather than a wait for something else.
+    pub fn is_service(self) -> bool {
+        matches!(self, WaitKind::Array(_) | WaitKind::Transfer | WaitKind::Station(_))
+    }
+
+    /// The name in JSON: lower case, words joined by `_`.
+    pub fn code(self) -> String {
+        match self {
+            WaitKind::HostSubmit => "host_submit".into(),
+            WaitKind::DeviceFull => "device_full".into(),
+            WaitKind::BlockLayer => "block_layer".into(),
+            WaitKind::Target => "target".into(),
+            WaitKind::SubmissionQueue => "submission_queue".into(),
+            WaitKind::StationBusy(s) => format!("{}_busy", station_name(s)),
+            WaitKind::Station(s) => station_name(s).into(),
+            WaitKind::MapPage => "map_page".into(),
+            WaitKind::WriteBufferFull => "write_buffer_full".into(),
+            WaitKind::GcLimiter => "gc_limiter".into(),
+            WaitKind::Placement => "placement".into(),
+            WaitKind::PuBusy(op, u) => format!("pu_{}_{}", op_name(op), cause_name(u.cause)),
+            WaitKind::RegisterBusy(u) => format!("pu_register_{}", cause_name(u.cause)),
+            WaitKind::ProgramDataComing => "pu_program_data".into(),
+            WaitKind::Array(op) => format!("array_{}", op_name(op)),
+            WaitKind::Suspended => "suspended".into(),
+            WaitKind::ChannelBusy(u) => format!("channel_{}", cause_name(u.cause)),
+            WaitKind::Transfer => "transfer".into(),
+            WaitKind::Durability => "durability".into(),
+            WaitKind::CompletionQueue => "completion_queue".into(),
+            WaitKind::HostComplete => "host_complete".into(),
+            WaitKind::Unexplained => "unexplained".into(),
+        }
+    }
+}
+
+/// A cause as a word before an operation's name.
+fn of(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Host => "host",
+        Cause::Gc => "GC",
+        Cause::Map => "map",
+        Cause::Metadata => "metadata",
+        Cause::Journal => "journal",
+        Cause::Scrub => "scrub",
+    }
+}
+
+impl fmt::Display for WaitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            WaitKind::HostSubmit => write!(f, "host CPU, submission"),
+            WaitKind::DeviceFull => write!(f, "device full"),
+            WaitKind::BlockLayer => write!(f, "block layer"),
+            WaitKind::Target => write!(f, "target on the host"),
+            WaitKind::SubmissionQueue => write!(f, "submission queue"),
+            WaitKind::StationBusy(Station::Fetch) => write!(f, "controller busy, fetch"),
+            WaitKind::StationBusy(Station::Dma) => write!(f, "DMA busy"),
+            WaitKind::StationBusy(Station::Complete) => write!(f, "controller busy, completion"),
+            WaitKind::StationBusy(Station::Null) => write!(f, "device busy"),
+            WaitKind::StationBusy(Station::PcmArray) => write!(f, "PCM cells busy"),
+            WaitKind::StationBusy(Station::PcmChannel) => write!(f, "channel busy"),
+            WaitKind::Station(Station::Fetch) => write!(f, "fetch of the command"),
+            WaitKind::Station(Station::Dma) => write!(f, "DMA"),
+            WaitKind::Station(Station::Complete) => write!(f, "posting of the completion"),
+            WaitKind::Station(Station::Null) => write!(f, "device"),
+            WaitKind::Station(Station::PcmArray) => write!(f, "PCM cells"),
+            WaitKind::Station(Station::PcmChannel) => write!(f, "transfer over the channel"),
+            WaitKind::MapPage => write!(f, "page of the L2P map"),
+            WaitKind::WriteBufferFull => write!(f, "write buffer full"),
+            WaitKind::GcLimiter => write!(f, "held back for GC"),
+            WaitKind::Placement => write!(f, "write unit not full, or no place"),
+            WaitKind::PuBusy(op, u) => {
+                write!(f, "PU busy, {} {}", of(u.cause), op_name(op))
+            }
+            WaitKind::RegisterBusy(u) => write!(f, "PU busy, data of a {} read", of(u.cause)),
+            WaitKind::ProgramDataComing => write!(f, "PU kept for a program's data"),
+            WaitKind::Array(op) => write!(f, "array {}", op_name(op)),
+            WaitKind::Suspended => write!(f, "suspended for reads"),
+            WaitKind::ChannelBusy(u) => write!(f, "channel busy, {} data", of(u.cause)),
+            WaitKind::Transfer => write!(f, "transfer over the channel"),
+            WaitKind::Durability => write!(f, "durability of earlier writes"),
+            WaitKind::CompletionQueue => write!(f, "completion queue"),
+            WaitKind::HostComplete => write!(f, "host CPU, completion"),
+            WaitKind::Unexplained => write!(f, "unexplained"),
+        }
+    }
+}
+
+/// A stretch of a request's latency with one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The reason.
+    pub kind: WaitKind,
+    /// The parallel unit, where one is involved.
+    pub pu: Option<u32>,
+    /// The beginning, in time of the run.
+    pub start: Nanos,
+    /// The length.
+    pub time: Nanos,
+}

@@ -1,0 +1,171 @@
+//! Static tracepoints: what each layer did with a request, from the job to the flash and back.
+//!
+//! Every layer reports [`Event`]s through [`trace`]. A recording ([`Recorder`]) belongs to the thread
+//! that started it, and collects the events of that thread in the order in which they happened, so that
+//! a run in virtual time has one deterministic sequence. Without a recording in the process a tracepoint
+//! costs one load and a branch that is never taken.
+//!
+//! Layers know the time where they are polled; a tracepoint in a function that is not told the time
+//! takes that of the last [`set_time`] or [`trace_at`] of its thread.
+
+#![forbid(unsafe_code)]
+
+mod event;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use clock::Nanos;
+
+pub use event::{Admission, ArrayOp, Cause, Event, PartStep, Record, RequestOp, Station};
+
+/// Recordings of the process.
+static RECORDINGS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    static LOG: RefCell<Option<Log>> = const { RefCell::new(None) };
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    now: Nanos,
+    drive: u16,
+    target: u16,
+    records: Vec<Record>,
+}
+
+/// Whether any thread records. A guard for work that only a tracepoint needs.
+#[inline(always)]
+pub fn is_on() -> bool {
+    RECORDINGS.load(Ordering::Relaxed) != 0
+}
+
+/// Reports an event of the instant `at`.
+#[inline(always)]
+pub fn trace_at(at: Nanos, event: impl FnOnce() -> Event) {
+    if is_on() {
+        record(Some(at), event());
+    }
+}
+
+/// Reports an event of the thread's present instant.
+#[inline(always)]
+pub fn trace(event: impl FnOnce() -> Event) {
+    if is_on() {
+        record(None, event());
+    }
+}
+
+/// Sets the thread's present instant.
+#[inline(always)]
+pub fn set_time(now: Nanos) {
+    if is_on() {
+        with_log(|log| log.now = now);
+    }
+}
+
+/// Names the drive that the following events of the thread are about.
+#[inline(always)]
+pub fn enter(drive: u16) {
+    if is_on() {
+        with_log(|log| (log.drive, log.target) = (drive, 0));
+    }
+}
+
+/// Names the target on the host that the following events of the thread are about; 0 for none.
+#[inline(always)]
+pub fn enter_target(target: u16) {
+    if is_on() {
+        with_log(|log| log.target = target);
+    }
+}
+
+#[cold]
+fn record(at: Option<Nanos>, event: Event) {
+    with_log(|log| {
+        log.now = at.unwrap_or(log.now);
+        let Log { now, drive, target, .. } = *log;
+        log.records.push(Record { at: now, drive, target, event });
+    });
+}
+
+#[cold]
+fn with_log(change: impl FnOnce(&mut Log)) {
+    LOG.with(|log| {
+        if let Some(log) = log.borrow_mut().as_mut() {
+            change(log);
+        }
+    });
+}
+
+/// A recording of the thread that made it. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Recorder {
+    /// Recordings belong to their thread.
+    not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Recorder {
+    /// Starts a recording. `None` when the thread has one already.
+    pub fn start() -> Option<Recorder> {
+        LOG.with(|log| {
+            let mut log = log.borrow_mut();
+            if log.is_some() {
+                return None;
+            }
+            *log = Some(Log::default());
+            RECORDINGS.fetch_add(1, Ordering::Relaxed);
+            Some(Recorder { not_send: std::marker::PhantomData })
+        })
+    }
+
+    /// Moves the events since the last call behind those in `into`.
+    pub fn take(&mut self, into: &mut Vec<Record>) {
+        with_log(|log| into.append(&mut log.records));
+    }
+
+    /// Events that have not been taken.
+    pub fn pending(&self) -> usize {
+        LOG.with(|log| log.borrow().as_ref().map_or(0, |log| log.records.len()))
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        LOG.with(|log| log.borrow_mut().take());
+        RECORDINGS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gc(line: u32) -> Event {
+        Event::GcEnds { line }
+    }
+
+    #[test]
+    fn a_recording_has_the_events_of_its_thread_in_order_and_with_their_time() {
+        trace(|| gc(9));
+        let mut recorder = Recorder::start().unwrap();
+        assert!(Recorder::start().is_none(), "one at a time");
+        std::thread::spawn(|| trace(|| gc(8))).join().unwrap();
+        enter(3);
+        trace_at(Nanos(5), || gc(1));
+        enter_target(4);
+        trace(|| gc(2));
+        enter(3);
+        set_time(Nanos(7));
+        trace(|| gc(3));
+        assert_eq!(recorder.pending(), 3);
+        let mut records = Vec::new();
+        recorder.take(&mut records);
+        let at = |at, target, line| Record { at: Nanos(at), drive: 3, target, event: gc(line) };
+        assert_eq!(records, [at(5, 0, 1), at(5, 4, 2), at(7, 0, 3)]);
+        assert_eq!(recorder.pending(), 0);
+        drop(recorder);
+        let again = Recorder::start().unwrap();
+        assert_eq!(again.pending(), 0, "a new recording is empty");
+    }
+}
