@@ -128,15 +128,17 @@ pub enum Event {
     /// The next [`CommandSubmitted`](Event::CommandSubmitted) carries entry `id`.
     LayerIssued { submitter: u16, id: u32 },
 
-    /// A sharded target has taken a request: entry `place` of the core that has shard `shard`.
-    ShardRequest { shard: u32, place: u32, tag: u64 },
+    /// A target on the host calls a request, or each part of it, `name` from here on.
+    TargetAlias { name: u64, tag: u64 },
 
-    /// A host-managed FTL has taken a request: entry `place` of its table; `tag` is the caller's, or
-    /// `shard << 32 | place` of a sharded target.
+    /// A host-managed FTL has taken a request: entry `place` of its table; `tag` is the job's, or the
+    /// name that a [`TargetAlias`](Event::TargetAlias) gave it.
     TargetRequest { place: u64, tag: u64 },
     /// A host-managed FTL has asked for a flash operation, which the command with `user` carries;
     /// `request` is the entry that it is for, and `lba` the first sector that is written, if there is one.
     TargetOp { user: u64, cause: Cause, request: Option<u64>, lba: Option<u64> },
+    /// The next [`CommandSubmitted`](Event::CommandSubmitted) carries the operation with `user`.
+    TargetIssued { user: u64 },
     /// The host-managed FTL has heard of the end of the command with `user`.
     TargetOpEnded { user: u64 },
 

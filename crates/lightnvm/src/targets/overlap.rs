@@ -307,6 +307,8 @@ impl<D: Device> Device for InOrder<D> {
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
         let Some(&id) = self.free.last() else { return Err(Busy) };
+        let (name, tag) = (u64::from(id), request.tag);
+        tracepoint::trace_at(now, || tracepoint::Event::TargetAlias { name, tag });
         if !self.is_tracked(&request) {
             self.device.submit(now, Request { tag: id.into(), ..request })?;
             self.free.pop();

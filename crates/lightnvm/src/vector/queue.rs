@@ -10,6 +10,7 @@ use std::sync::Arc;
 use driver::{Completed, DriveInfo, QueueFull, QueuePair};
 use nvme::{DsmRange, MAX_VECTOR, Ppa, SglDescriptor, Sqe, Status};
 use ring::{Iova, Port};
+use tracepoint::Event;
 
 use super::MemoryError;
 use super::memory::Scratch;
@@ -302,6 +303,7 @@ impl VectorQueue {
     fn submit(&mut self, tag: u16, sqe: Sqe, flight: Flight) -> Result<(), QueueFull> {
         // The tag is free until the command is taken.
         self.flights[usize::from(tag)] = flight;
+        tracepoint::trace(|| Event::TargetIssued { user: flight.user });
         self.queue.submit(sqe, tag.into()).map(|_| ())
     }
 

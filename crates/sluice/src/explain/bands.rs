@@ -75,8 +75,8 @@ pub struct Band {
 impl Band {
     /// The band as `p90 to p99`.
     pub fn label(&self) -> String {
-        // Three decimals at most, and no more than are needed.
-        let number = |percent: f64| ((percent * 1000.0).round() / 1000.0).to_string();
+        // Two decimals at most, and no more than are needed.
+        let number = |percent: f64| ((percent * 100.0).round() / 100.0).to_string();
         format!("p{} to p{}", number(self.from), number(self.to))
     }
 

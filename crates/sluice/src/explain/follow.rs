@@ -71,7 +71,10 @@ pub struct Explainer {
     layer: BTreeMap<(u16, u32), LayerEntry>,
     /// The entry that the next command carries.
     issuing: Option<(u16, u32)>,
-    shards: BTreeMap<(u32, u32), u64>,
+    /// The operation of a target that the next command carries.
+    vector: Option<u64>,
+    /// Tags of jobs by the names that a target on the host calls their requests.
+    aliases: BTreeMap<u64, u64>,
     /// By queue; the drive's own is 0.
     ftls: BTreeMap<u16, Ftl>,
     submitted: BTreeMap<(u16, u16), Command>,
@@ -103,12 +106,13 @@ impl Explainer {
             | Event::LayerMerged { .. }
             | Event::LayerSplit { .. }
             | Event::LayerIssued { .. } => self.layer_event(event),
-            Event::ShardRequest { shard, place, tag } => {
-                self.shards.insert((shard, place), tag);
+            Event::TargetAlias { name, tag } => {
+                self.aliases.insert(name, tag);
             }
-            Event::TargetRequest { .. } | Event::TargetOp { .. } | Event::TargetOpEnded { .. } => {
-                self.target_event(at, target, event)
-            }
+            Event::TargetRequest { .. }
+            | Event::TargetOp { .. }
+            | Event::TargetIssued { .. }
+            | Event::TargetOpEnded { .. } => self.target_event(at, target, event),
             Event::CommandSubmitted { .. }
             | Event::CommandFetched { .. }
             | Event::CommandStation { .. }
@@ -261,6 +265,10 @@ impl Explainer {
     }
 
     fn target_event(&mut self, at: Nanos, qid: u16, event: Event) {
+        if let Event::TargetIssued { user } = event {
+            self.vector = Some(user);
+            return;
+        }
         let ftl = self.ftls.entry(qid).or_default();
         match event {
             Event::TargetRequest { place, tag } => {
@@ -287,6 +295,7 @@ impl Explainer {
         match event {
             Event::CommandSubmitted { qid, cid, user } => {
                 let carried = self.issuing.take();
+                let user = self.vector.take().unwrap_or(user);
                 let origin = match (carried, self.ftls.get_mut(&qid).filter(|_| qid > 0)) {
                     (Some((submitter, id)), _) => Origin::Layer { submitter, id },
                     (None, Some(ftl)) => {
@@ -413,8 +422,7 @@ impl Explainer {
         }
         let ended = self.ftls.get_mut(&target).and_then(|ftl| ftl.requests.remove(&tag));
         let Some((tag, request)) = ended else { return };
-        let shard = ((tag >> 32) as u32, tag as u32);
-        let tag = self.shards.get(&shard).copied().unwrap_or(tag);
+        let tag = self.aliases.get(&tag).copied().unwrap_or(tag);
         if let Some(open) = self.requests.get_mut(&tag) {
             open.inner = Inner::Target(target, Box::new(request));
         }
@@ -519,8 +527,7 @@ impl Explainer {
     /// The job's tag of a target's request.
     fn target_tag(&self, qid: u16, place: u64) -> Option<u64> {
         let (tag, _) = self.ftls.get(&qid)?.requests.get(&place)?;
-        let shard = ((tag >> 32) as u32, *tag as u32);
-        Some(self.shards.get(&shard).copied().unwrap_or(*tag))
+        Some(self.aliases.get(tag).copied().unwrap_or(*tag))
     }
 
     fn part_step(&mut self, at: Nanos, id: u32, step: PartStep) {

@@ -50,7 +50,13 @@ pub fn band_bar(band: &Band) -> WhyBar {
 
 /// What a breakdown is about: `reads of job db`.
 pub fn breakdown_title(breakdown: &Breakdown, names: Names<'_>) -> String {
-    format!("{}s of job {}", op_name(breakdown.op), names.job(breakdown.job))
+    let plural = match breakdown.op {
+        RequestOp::Flush => "flushes",
+        RequestOp::Read => "reads",
+        RequestOp::Write => "writes",
+        RequestOp::Trim => "trims",
+    };
+    format!("{plural} of job {}", names.job(breakdown.job))
 }
 
 /// A request as a bar of its waits.

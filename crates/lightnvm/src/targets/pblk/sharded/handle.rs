@@ -241,8 +241,8 @@ impl ShardHandle {
     /// Reports a request that has a place.
     #[inline(always)]
     fn trace_request(&self, now: Nanos, place: u32, tag: u64) {
-        let shard = self.shard;
-        tracepoint::trace_at(now, || Event::ShardRequest { shard, place, tag });
+        let name = part_tag(self.shard, place);
+        tracepoint::trace_at(now, || Event::TargetAlias { name, tag });
     }
 
     /// A request that is one part of one shard.
