@@ -25,6 +25,7 @@ mod job;
 mod options;
 mod parse;
 mod pattern;
+mod latency_series;
 mod recorder;
 mod result;
 mod series;
@@ -47,6 +48,7 @@ pub use parse::{Jobs, parse_job_file, parse_jobs};
 pub use result::{
     Cause, DEPTH_LEVELS, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,
 };
+pub use latency_series::{IntervalLatency, LatencySeries, MAX_LATENCY_INTERVALS};
 pub use series::{Interval, MAX_INTERVALS, Series};
 pub use trace::{TraceAction, TraceError, TraceFit, TraceFormat, TraceOp, TraceReader};
 pub use verify::Mismatch;
