@@ -63,7 +63,8 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: None, sealed: false, copy_on_write: false, whole: None };
+        let region =
+            Region { base, len, file: None, sealed: false, copy_on_write: false, whole: None };
         region.prefer_huge_pages();
         Ok(region)
     }
@@ -94,7 +95,14 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region { base, len, file: Some(file), sealed: false, copy_on_write: false, whole: None }))
+        Ok(Arc::new(Region {
+            base,
+            len,
+            file: Some(file),
+            sealed: false,
+            copy_on_write: false,
+            whole: None,
+        }))
     }
 
     /// `len` bytes of `file` from its start, copied on write: what is written stays in this process, and
@@ -140,7 +148,14 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region { base, len, file: None, sealed: false, copy_on_write: false, whole: None }))
+        Ok(Arc::new(Region {
+            base,
+            len,
+            file: None,
+            sealed: false,
+            copy_on_write: false,
+            whole: None,
+        }))
     }
 
     /// `pages` zeroed huge pages of 2 MiB, which are there and stay where they are in physical memory:
@@ -164,7 +179,14 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: Some(file), sealed: false, copy_on_write: false, whole: None };
+        let region = Region {
+            base,
+            len,
+            file: Some(file),
+            sealed: false,
+            copy_on_write: false,
+            whole: None,
+        };
         let at = region.base.as_ptr().cast();
         // SAFETY: our own mapping, all of it.
         unsafe {
@@ -184,7 +206,14 @@ impl Region {
     pub fn part(whole: &Arc<Region>, offset: usize, len: usize) -> Arc<Region> {
         assert!(len > 0, "a part of 0 bytes");
         let base = NonNull::new(whole.at(offset, len)).unwrap_or(whole.base);
-        Arc::new(Region { base, len, file: None, sealed: false, copy_on_write: false, whole: Some(whole.clone()) })
+        Arc::new(Region {
+            base,
+            len,
+            file: None,
+            sealed: false,
+            copy_on_write: false,
+            whole: Some(whole.clone()),
+        })
     }
 
     /// All of a memory file that is sealed against shrinking, shared with whoever else has it.
@@ -197,7 +226,8 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: Some(file), sealed: true, copy_on_write: false, whole: None };
+        let region =
+            Region { base, len, file: Some(file), sealed: true, copy_on_write: false, whole: None };
         region.prefer_huge_pages();
         Ok(region)
     }

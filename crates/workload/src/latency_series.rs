@@ -171,11 +171,12 @@ impl LatencySeries {
         (!last.buckets.is_empty()).then_some(last)
     }
 
-    /// The series in `most` intervals at most, each a power of two times as long as now.
+    /// The series in intervals of `width`, if that is its own width times a power of two; else in the next
+    /// longer ones.
     #[must_use]
-    pub fn at_most(&self, most: usize) -> LatencySeries {
+    pub fn in_intervals_of(&self, width: Nanos) -> LatencySeries {
         let mut series = self.closed();
-        while series.done.len() > most.max(1) {
+        while series.width < width {
             series.coarsen();
         }
         series
@@ -255,8 +256,8 @@ mod tests {
             assert!(interval.p50.0.abs_diff(expected) <= expected / 32, "{i}: {interval:?}");
             assert_eq!(interval.max, Nanos(expected), "{i}");
         }
-        let coarse = series.at_most(20);
-        assert!(coarse.intervals().count() <= 20);
+        let coarse = series.in_intervals_of(series.width() * 8);
+        assert!(coarse.intervals().count() <= found.len().div_ceil(8));
         assert_eq!(coarse.intervals().map(|i| i.count).sum::<u64>(), 10_000);
     }
 

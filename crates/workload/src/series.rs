@@ -122,11 +122,12 @@ impl Series {
         &self.latencies[direction as usize]
     }
 
-    /// The series in `most` intervals at most, each a power of two times as long as now.
+    /// The series in intervals of `width`, if that is its own width times a power of two; else in the next
+    /// longer ones.
     #[must_use]
-    pub fn at_most(&self, most: usize) -> Series {
+    pub fn in_intervals_of(&self, width: Nanos) -> Series {
         let mut series = self.closed();
-        while series.done.len() > most.max(1) {
+        while series.width < width {
             series.coarsen();
         }
         series
@@ -242,8 +243,8 @@ mod tests {
         one(&mut series, Nanos(3_500_000), Nanos::from_secs(5));
         let sum: u64 = series.intervals().map(|i| i.outstanding_ns).sum();
         assert_eq!(sum, 500_000 + 2_750_000 + 4_996_500_000);
-        let coarse = series.at_most(10);
-        assert!(coarse.intervals().count() <= 10 && coarse.width() > series.width());
+        let coarse = series.in_intervals_of(series.width() * 64);
+        assert_eq!(coarse.width(), series.width() * 64);
         assert_eq!(coarse.intervals().map(|i| i.outstanding_ns).sum::<u64>(), sum);
         let most = coarse.intervals().map(|i| i.outstanding_ns).max().unwrap_or(0);
         assert!(most <= coarse.width().0, "one request at a time");

@@ -44,6 +44,16 @@ pub(super) fn example() -> Report {
                 },
                 cdf,
                 series,
+                latencies: (0..200u64)
+                    .map(|i| LatencyPoint {
+                        start_ns: i * 50_000_000,
+                        p50: base as u64,
+                        p99: (base * (1.5 + tail * (10 + i % 5) as f64)) as u64,
+                        max: (base * (3.0 + tail * (30 + i % 7) as f64)) as u64,
+                    })
+                    .collect(),
+                depth: (0..200u64).map(|i| (i * 50_000_000, 4.0 + (i % 3) as f64)).collect(),
+                layer: Some(0),
             });
         }
         let units = (0..128)
@@ -67,6 +77,19 @@ pub(super) fn example() -> Report {
                 ..GcFigures::default()
             }),
             busy: vec![BusyMap { drive: String::new(), channels: 16, pus: 8, units }],
+            layers: vec![LayerSeries {
+                drive: String::new(),
+                points: (0..200u64)
+                    .map(|i| LayerPoint {
+                        start_ns: i * 50_000_000,
+                        free_lines: 40.0 - (i.min(60) / 2) as f64,
+                        write_amplification: Some(1.0 + tail * (i > 60) as u8 as f64),
+                        gc_share: if i > 60 { tail / 4.0 } else { 0.0 },
+                    })
+                    .collect(),
+            }],
+            intervals: Intervals { width_ns: 50_000_000, last_ns: 20_000_000 },
+            notes: Vec::new(),
             lateness: None,
             remarks: Vec::new(),
         });

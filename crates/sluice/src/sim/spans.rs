@@ -1,12 +1,12 @@
 //! [`SpanTrace`]: what channels and parallel units did, as a trace that Perfetto opens.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clock::Nanos;
 use drive::SpanKind;
 
-use super::{Lane, SimError};
+use super::{Lane, SimError, TraceOutput};
 use crate::scenario::Scenario;
 use crate::trace_file::{TraceFile, Track};
 
@@ -22,12 +22,15 @@ const FIRST_PU: u32 = 1_000;
 
 impl SpanTrace {
     pub(super) fn create(
-        path: &Path,
+        output: TraceOutput,
         scenario: &Scenario,
         lanes: &mut [Lane],
     ) -> Result<SpanTrace, SimError> {
-        let mut file = TraceFile::create(path)
-            .map_err(|source| SimError::Trace { path: path.to_path_buf(), source })?;
+        if output.truncate {
+            let failed = |source| SimError::Trace { path: output.name.clone(), source };
+            output.file.set_len(0).map_err(failed)?;
+        }
+        let mut file = TraceFile::new(output.file);
         for (i, lane) in lanes.iter_mut().enumerate() {
             let process = i as u32 + 1;
             file.name_process(process, &format!("{} ({})", lane.name, scenario.title));
@@ -44,7 +47,7 @@ impl SpanTrace {
                 file.name_track(track, &name);
             }
         }
-        Ok(SpanTrace { path: path.to_path_buf(), file })
+        Ok(SpanTrace { path: output.name, file })
     }
 
     /// The file, for others who draw into it.
