@@ -166,6 +166,8 @@ pub struct JobRow {
     /// Mean number of outstanding requests over time, those of the job's other directions included: the
     /// start of each interval in nanoseconds, and the mean.
     pub depth: Vec<(u64, f64)>,
+    /// Whether the job ended within its last interval, so that this one is shorter than the others.
+    pub ends_in_interval: bool,
     /// The drive's place among the [`layers`](Way::layers) of the way, if it has a translation layer.
     pub layer: Option<usize>,
 }

@@ -55,8 +55,8 @@ pub(super) fn chapter(out: &mut String, report: &Report) {
         out,
         "Over time",
         &format!(
-            "The run in intervals of equal length{}. A ring at the end of a line says that the run ended \
-             within the last interval.",
+            "The run in intervals of equal length{}. A ring at the end of a line says that its job, or the \
+             run, ended within the last interval, which is shorter.",
             widths(report)
         ),
     );
@@ -119,7 +119,7 @@ fn throughput(report: &Report) -> Vec<Plot> {
                 way: *i,
                 name: way.name.clone(),
                 points: row.series.iter().map(|(t, v)| (seconds(*t), *v)).collect(),
-                is_last_partial: way.intervals.is_last_partial(),
+                is_last_partial: row.ends_in_interval,
                 ..Line::default()
             });
             let bands = rows.iter().filter(|_| report.ways.len() <= DETAILED_WAYS);
@@ -158,7 +158,7 @@ fn latency(report: &Report) -> Vec<Plot> {
                                 .map(|l| (seconds(l.start_ns), of(l) as f64))
                                 .collect(),
                             is_fine,
-                            is_last_partial: way.intervals.is_last_partial(),
+                            is_last_partial: row.ends_in_interval,
                         });
                     };
                 if alone {
@@ -187,7 +187,7 @@ fn depth(report: &Report) -> Vec<Plot> {
                 way: *i,
                 name: way.name.clone(),
                 points: row.depth.iter().map(|(t, v)| (seconds(*t), *v)).collect(),
-                is_last_partial: way.intervals.is_last_partial(),
+                is_last_partial: row.ends_in_interval,
                 ..Line::default()
             });
             let y = Axis::numbers("outstanding requests", most.fold(0.0, f64::max));

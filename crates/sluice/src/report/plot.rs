@@ -102,9 +102,17 @@ impl Axis {
         // The outermost halves of a decade that hold everything.
         let (low, high) = ((low * 2.0).floor() / 2.0, (high * 2.0).ceil() / 2.0);
         let high = if high <= low { low + 0.5 } else { high };
-        let ticks = (low.ceil() as i32..=high.floor() as i32)
-            .map(|decade| (10f64.powi(decade), decade_label(decade)))
-            .collect();
+        let decades = low.ceil() as i32..=high.floor() as i32;
+        let mut ticks: Vec<(f64, String)> =
+            decades.map(|decade| (10f64.powi(decade), decade_label(decade))).collect();
+        if ticks.len() < 3 {
+            // A short axis has steps within its decades.
+            let (from, to) = (10f64.powf(low) * 0.999, 10f64.powf(high) * 1.001);
+            let steps = (low.floor() as i32..=high.ceil() as i32)
+                .flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
+            let steps = steps.filter(|ns| (from..to).contains(ns) && *ns >= 1.0);
+            ticks = steps.map(|ns| (ns, crate::text::duration(ns.round() as u64))).collect();
+        }
         Axis {
             label: "latency (log scale)",
             scale: Scale::Log,
@@ -282,7 +290,7 @@ impl Plot {
             let _ = writeln!(
                 out,
                 "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\"/>\
-                 <text class=\"tick\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                 <text class=\"tick across\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                 HEIGHT - BOTTOM,
                 HEIGHT - BOTTOM + 18.0,
                 escape(name)
@@ -291,7 +299,7 @@ impl Plot {
         let _ = writeln!(
             out,
             "<rect class=\"frame\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" height=\"{}\"/>\
-             <text class=\"label\" x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
+             <text class=\"label across\" x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
              <text class=\"label upright\" transform=\"translate(14 {:.1}) rotate(-90)\" \
              text-anchor=\"middle\">{}</text>",
             WIDTH - LEFT - RIGHT,
@@ -325,7 +333,7 @@ impl Plot {
                 let _ = writeln!(
                     out,
                     "<circle class=\"open way{}\" data-way=\"{}\" cx=\"{px:.1}\" cy=\"{py:.1}\" \
-                     r=\"4\"><title>the run ended within this interval</title></circle>",
+                     r=\"4\"><title>shorter than the others: it ended here</title></circle>",
                     line.way % 8,
                     line.way
                 );

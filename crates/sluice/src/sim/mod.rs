@@ -514,20 +514,24 @@ fn run(
     }
     let mut steps = 0u32;
     loop {
-        let jumped = if let [one] = &mut *lanes {
-            runner.step(&mut [one], Nanos::MAX)
+        let next = if let [one] = &mut *lanes {
+            runner.settle(&mut [one]);
+            one.deadline()
         } else {
             let mut all: Vec<&mut dyn Component> =
                 lanes.iter_mut().map(|l| l as &mut dyn Component).collect();
-            runner.step(&mut all, Nanos::MAX)
+            runner.settle(&mut all);
+            all.iter().map(|l| l.deadline()).min().unwrap_or(Nanos::MAX)
         };
-        if lanes.iter().all(Lane::done) || !jumped {
+        // Time does not go on after the last job.
+        if lanes.iter().all(Lane::done) || next == Nanos::MAX {
             // What cannot go on names itself when the hosts are finished.
             break;
         }
-        if sampler.next() <= runner.now() {
-            sampler.sample(runner.now(), |i| lanes[i].ftl_view());
+        if sampler.next() <= next {
+            sampler.sample(next, |i| lanes[i].ftl_view());
         }
+        runner.jump(next);
         steps += 1;
         if steps == STRIDE || recording.is_pressed(lanes) {
             steps = 0;

@@ -163,9 +163,10 @@ fn unwritten_reads(drive: &DriveOutcome, notes: &mut Vec<Note>) {
     let (unwritten, all) = (ftl.unmapped_reads, ftl.user_reads);
     let share = unwritten as f64 / all as f64;
     let text = format!(
-        "{:.1} % of the sectors read on drive {} were never written: such reads take no time of the \
-         flash; fill the drive first, for example with [precondition] fill = \"sequential\"",
-        share * 100.0,
+        "{} of {} sectors read on drive {} were never written: such reads take no time of the flash; \
+         fill the drive first, for example with [precondition] fill = \"sequential\"",
+        count(unwritten),
+        count(all),
         drive.name
     );
     let note = Note::new(NoteCode::UnwrittenReads, text).of_drive(&drive.name);

@@ -96,11 +96,16 @@ fn rows(
 ) {
     let all = job.series.in_intervals_of(timeline.width);
     let start = |i: usize| timeline.width.0 * i as u64;
-    let seconds = |i: usize| timeline.length(i).as_secs_f64().max(1e-9);
+    // Seconds of an interval in which the job ran; what did not last has no rate.
+    let seconds = |i: usize| {
+        let from = start(i).max(job.started.0);
+        let to = (start(i) + timeline.width.0).min(job.ended.0);
+        (to > from).then(|| (to - from) as f64 / 1e9)
+    };
     let depth: Vec<(u64, f64)> = all
         .intervals()
         .enumerate()
-        .map(|(i, done)| (start(i), done.outstanding_ns as f64 / 1e9 / seconds(i)))
+        .filter_map(|(i, done)| Some((start(i), done.outstanding_ns as f64 / 1e9 / seconds(i)?)))
         .collect();
     let directions = [
         (JobDirection::Read, Direction::Read),
@@ -116,10 +121,9 @@ fn rows(
             Some(drive) => format!("{drive}: {}", job.spec.name),
             None => job.spec.name.clone(),
         };
-        let series = all
-            .intervals()
-            .enumerate()
-            .map(|(i, done)| (start(i), done.bytes[from as usize] as f64 / seconds(i)));
+        let series = all.intervals().enumerate().filter_map(|(i, done)| {
+            Some((start(i), done.bytes[from as usize] as f64 / seconds(i)?))
+        });
         let latencies = job.series.latencies(from).in_intervals_of(timeline.width);
         let latencies = latencies.intervals().enumerate().filter(|(_, l)| l.count > 0);
         let latencies = latencies.map(|(i, l)| LatencyPoint {
@@ -139,6 +143,7 @@ fn rows(
             latencies: latencies.collect(),
             depth: depth.clone(),
             layer,
+            ends_in_interval: job.ended.0 % timeline.width.0 != 0,
         });
     }
 }
