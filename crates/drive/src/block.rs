@@ -76,7 +76,7 @@ impl BlockDrive {
         } else {
             recover(nand, shape, config)?
         };
-        let in_image = matches!(nand.config().data, DataStore::File(_));
+        let in_image = matches!(nand.config().data, DataStore::File(_) | DataStore::Overlay(_));
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
         let bytes = ftl.slots() as usize * sector_bytes as usize;
         let buffer =

@@ -9,7 +9,6 @@
 //! finds zeros.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use media::{DataStore, MediaConfig};
@@ -32,16 +31,12 @@ pub(crate) struct Cmb {
     bases: Vec<Option<Iova>>,
 }
 
-/// The file that a protected buffer of a drive is in, if it is in one.
-fn file(config: &DriveConfig, cmb: CmbConfig) -> Option<PathBuf> {
-    let data = match &config.media {
-        MediaConfig::Nand(nand) => &nand.data,
-        MediaConfig::Pcm(pcm) => &pcm.data,
-        MediaConfig::Null { .. } => return None,
-    };
-    match data {
-        DataStore::File(image) if cmb.protected => Some(sidecar::beside(image, "cmb")),
-        _ => None,
+/// Where a protected buffer of a drive is kept; an unprotected one is in memory only.
+fn store(config: &DriveConfig, cmb: CmbConfig) -> &DataStore {
+    match &config.media {
+        MediaConfig::Nand(nand) if cmb.protected => &nand.data,
+        MediaConfig::Pcm(pcm) if cmb.protected => &pcm.data,
+        _ => &DataStore::None,
     }
 }
 
@@ -56,11 +51,19 @@ impl Cmb {
     ) -> Result<Option<Cmb>, DriveError> {
         let Some(cmb) = config.controller.cmb else { return Ok(None) };
         let bytes = cmb.bytes as usize;
-        let region = match (file(config, cmb), kept) {
-            (Some(path), Some(kept)) => sidecar::replace(&path, Kind::Cmb, &kept, 0)?,
-            (Some(path), None) => sidecar::open_or_create(&path, Kind::Cmb, bytes, 0)?,
-            (None, Some(kept)) => kept,
-            (None, None) => Region::anonymous(bytes).map_err(DriveError::Memory)?,
+        let beside = |image| sidecar::beside(image, "cmb");
+        let region = match (store(config, cmb), kept) {
+            (DataStore::File(image), Some(kept)) => {
+                sidecar::replace(&beside(image), Kind::Cmb, &kept, 0)?
+            }
+            (DataStore::File(image), None) => {
+                sidecar::open_or_create(&beside(image), Kind::Cmb, bytes, 0)?
+            }
+            (_, Some(kept)) => kept,
+            (DataStore::Overlay(image), None) => {
+                sidecar::open_overlay(&beside(image), Kind::Cmb, bytes, 0)?
+            }
+            (_, None) => Region::anonymous(bytes).map_err(DriveError::Memory)?,
         };
         Ok(Some(Cmb { region, config: cmb, bases: Vec::new() }))
     }

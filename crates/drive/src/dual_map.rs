@@ -103,6 +103,11 @@ impl DualMap {
                 let region = sidecar::open_or_create(&path, Kind::Map, bytes, entries.into())?;
                 (region, Some(path))
             }
+            DataStore::Overlay(image) => {
+                let path = sidecar::beside(image, "map");
+                let region = sidecar::open_overlay(&path, Kind::Map, bytes, entries.into())?;
+                (region, Some(path))
+            }
             _ => (Region::anonymous(bytes).map_err(DriveError::Memory)?, None),
         };
         let mut map = DualMap { region, entries, stats: MapStats::default() };

@@ -48,14 +48,27 @@ pub(crate) fn open_or_create(
     bytes: usize,
     identity: u64,
 ) -> Result<Arc<Region>, DriveError> {
-    let trailer = trailer(kind, bytes as u64, identity);
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let trailer = trailer(kind, bytes as u64, identity);
             return create(path, &trailer, bytes, None).map_err(|e| refuse(path, e));
         }
         Err(e) => return Err(refuse(path, e)),
     };
+    check(&file, path, kind, bytes, identity)?;
+    map(file, bytes).map_err(|e| refuse(path, e))
+}
+
+/// Whether `file` is the sidecar that is asked for.
+fn check(
+    file: &File,
+    path: &Path,
+    kind: Kind,
+    bytes: usize,
+    identity: u64,
+) -> Result<(), DriveError> {
+    let trailer = trailer(kind, bytes as u64, identity);
     let length = file.metadata().map_err(|e| refuse(path, e))?.len();
     let mut found = [0; PAGE];
     let start = length.checked_sub(PAGE as u64);
@@ -67,7 +80,30 @@ pub(crate) fn open_or_create(
     if start != bytes as u64 {
         return Err(refuse(path, format!("it holds {start} bytes, and {bytes} are asked for")));
     }
-    map(file, bytes).map_err(|e| refuse(path, e))
+    Ok(())
+}
+
+/// The contents of the file at `path` in memory, copied on write; zeros if there is no such file. The
+/// file never changes.
+///
+/// # Errors
+/// [`DriveError::Sidecar`]: as [`open_or_create`].
+pub(crate) fn open_overlay(
+    path: &Path,
+    kind: Kind,
+    bytes: usize,
+    identity: u64,
+) -> Result<Arc<Region>, DriveError> {
+    match File::open(path) {
+        Ok(file) => {
+            check(&file, path, kind, bytes, identity)?;
+            Region::copy_on_write(&file, bytes).map_err(|e| refuse(path, e))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Region::anonymous(bytes).map_err(DriveError::Memory)
+        }
+        Err(e) => Err(refuse(path, e)),
+    }
 }
 
 /// Makes the file at `path` anew, with these contents; who has the old one mapped keeps that.

@@ -139,6 +139,9 @@ pub enum DataStore {
     Memory,
     /// In an image file that survives restarts.
     File(PathBuf),
+    /// In memory, over what an image file holds: the file is opened for reading only and never
+    /// changes. Without the file, or with one that is empty, the medium is fresh.
+    Overlay(PathBuf),
     /// Not at all: reads return a pattern derived from the address.
     None,
 }

@@ -2,7 +2,8 @@
 //! file is taken for an image or refused. `docs/format/image.md` is the byte map.
 //!
 //! Guarantees: a file that is refused is not touched; a file is an image only once all of it has
-//! been laid out (the header's magic is stored last); two processes never have the same image.
+//! been laid out (the header's magic is stored last); two processes never have the same image, unless
+//! both have an overlay over it, which changes nothing in the file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -160,6 +161,8 @@ pub(crate) enum Kind {
 /// What an image is to hold.
 pub(crate) struct Blueprint<'a> {
     pub(crate) path: &'a Path,
+    /// Whether the file is only read, and what is written stays in memory.
+    pub(crate) overlay: bool,
     pub(crate) kind: Kind,
     /// Numbers that must be the same in an image that is opened.
     pub(crate) identity: &'a [(&'static str, u64)],
@@ -171,7 +174,7 @@ pub(crate) struct Blueprint<'a> {
     pub(crate) tables: usize,
 }
 
-/// The exclusive lock of an image. Given back explicitly, since a child process that is being
+/// The lock of an image: exclusive, or shared under overlays. Given back explicitly, since a child process that is being
 /// started may hold the open file, and with it the lock, a little longer.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
@@ -185,8 +188,8 @@ impl Drop for Lock {
 /// An image that is open and locked.
 pub(crate) struct Opened {
     pub(crate) region: Arc<Region>,
-    /// To be dropped after the region's last use.
-    pub(crate) lock: Lock,
+    /// To be dropped after the region's last use. `None` for an overlay over no image.
+    pub(crate) lock: Option<Lock>,
     /// The numbers kept from its creation.
     pub(crate) kept: Vec<u64>,
 }
@@ -198,13 +201,15 @@ impl Blueprint<'_> {
         mode: Mode,
         fill: impl FnOnce(&Region),
     ) -> Result<Opened, OpenError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(mode != Mode::Open)
-            .truncate(false)
-            .open(self.path)
-            .map_err(self.io("open it"))?;
+        let fresh = mode != Mode::Open;
+        let mut options = OpenOptions::new();
+        options.read(true).write(!self.overlay).create(fresh && !self.overlay).truncate(false);
+        let file = match options.open(self.path) {
+            Err(e) if self.overlay && fresh && e.kind() == io::ErrorKind::NotFound => {
+                return self.lay_out_in_memory(fill);
+            }
+            opened => opened.map_err(self.io("open it"))?,
+        };
         let lock = self.lock(&file)?;
         let meta = file.metadata().map_err(self.io("look at it"))?;
         if !meta.is_file() {
@@ -216,21 +221,39 @@ impl Blueprint<'_> {
         match mode {
             Mode::Open if empty => Err(OpenError::Empty { path: self.path.into() }),
             Mode::Create if !empty => Err(OpenError::Exists { path: self.path.into() }),
+            _ if empty && self.overlay => self.lay_out_in_memory(fill),
             _ if empty => {
                 let region = self.lay_out(file, fill)?;
-                Ok(Opened { region, kept: self.kept.to_vec(), lock })
+                Ok(Opened { region, kept: self.kept.to_vec(), lock: Some(lock) })
             }
             _ => {
                 let kept = self.check(&page[..have], meta.len())?;
-                let region = Region::file(file, self.bytes).map_err(self.io("map it"))?;
-                Ok(Opened { region, kept, lock })
+                let region = if self.overlay {
+                    Region::copy_on_write(&file, self.bytes)
+                } else {
+                    Region::file(file, self.bytes)
+                };
+                let region = region.map_err(self.io("map it"))?;
+                Ok(Opened { region, kept, lock: Some(lock) })
             }
         }
     }
 
+    /// A fresh medium in memory, laid out as an image is.
+    fn lay_out_in_memory(&self, fill: impl FnOnce(&Region)) -> Result<Opened, OpenError> {
+        let region = Region::anonymous(self.bytes)
+            .map_err(|error| OpenError::Memory { bytes: self.bytes as u64, error })?;
+        fill(&region);
+        Ok(Opened { region, kept: self.kept.to_vec(), lock: None })
+    }
+
     fn lock(&self, file: &File) -> Result<Lock, OpenError> {
         let lock = Lock(file.try_clone().map_err(self.io("open it twice"))?);
-        match rustix::fs::flock(&lock.0, FlockOperation::NonBlockingLockExclusive) {
+        let operation = match self.overlay {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        match rustix::fs::flock(&lock.0, operation) {
             Ok(()) => Ok(lock),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse { path: self.path.into() }),
             Err(e) => Err(self.io("lock it")(e.into())),

@@ -124,7 +124,7 @@ enum Cells {
         /// has been written.
         data: usize,
         extents: Vec<Extent>,
-        _lock: image::Lock,
+        _lock: Option<image::Lock>,
     },
 }
 
@@ -181,12 +181,13 @@ impl Pcm {
                 Region::anonymous(bytes)
                     .map_err(|error| OpenError::Memory { bytes: config.bytes, error })?,
             ),
-            DataStore::File(path) => {
+            DataStore::File(path) | DataStore::Overlay(path) => {
                 let extents = bytes.div_ceil(EXTENT);
                 let data = (PAGE + extents).next_multiple_of(PAGE);
                 let end = (data + bytes).next_multiple_of(PAGE);
                 let blueprint = Blueprint {
                     path,
+                    overlay: matches!(config.data, DataStore::Overlay(_)),
                     kind: Kind::Pcm,
                     identity: &[
                         ("number of bytes", config.bytes),

@@ -65,7 +65,7 @@ struct ImageFile {
     room: Vec<Room>,
     /// Whether the next request for room is to fail.
     refuse: bool,
-    _lock: image::Lock,
+    _lock: Option<image::Lock>,
 }
 
 /// Whether a chunk's ranges of an image have room.
@@ -122,11 +122,12 @@ impl Store {
                 store.data = Some(area(each)?);
                 store.oob = if oob_each > 0 { Some(area(oob_each)?) } else { None };
             }
-            DataStore::File(path) => {
+            DataStore::File(path) | DataStore::Overlay(path) => {
                 let areas = Areas::of(&layout);
                 let identity = identity(config, &areas);
                 let blueprint = Blueprint {
                     path,
+                    overlay: matches!(config.data, DataStore::Overlay(_)),
                     kind: Kind::Nand,
                     identity: &identity,
                     kept: &[config.seed, config.errors.factory_bad.to_bits()],
@@ -378,6 +379,7 @@ pub fn memory_needed(config: &MediaConfig) -> u64 {
         MediaConfig::Null { .. } => 0,
         MediaConfig::Pcm(PcmConfig { data, bytes, .. }) => match data {
             DataStore::Memory => *bytes,
+            DataStore::Overlay(_) => *bytes + bytes.div_ceil(crate::pcm::EXTENT as u64),
             DataStore::File(_) => bytes.div_ceil(crate::pcm::EXTENT as u64),
             DataStore::None => 0,
         },
@@ -391,6 +393,10 @@ pub fn memory_needed(config: &MediaConfig) -> u64 {
                 DataStore::File(_) => records + chunks,
                 DataStore::Memory => {
                     records + sectors * (u64::from(g.sector_bytes) + u64::from(g.oob_bytes))
+                }
+                DataStore::Overlay(_) => {
+                    let areas = Areas::of(&Layout::of(config));
+                    records + chunks + areas.end as u64
                 }
             }
         }

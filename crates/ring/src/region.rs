@@ -26,6 +26,8 @@ pub struct Region {
     file: Option<File>,
     /// The file is sealed memory ([`Region::shared`]).
     sealed: bool,
+    /// A private mapping of a file: its pages are the file's until they are written.
+    copy_on_write: bool,
     /// Whose mapping it is a part of.
     whole: Option<Arc<Region>>,
 }
@@ -61,7 +63,8 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: None, sealed: false, whole: None };
+        let region =
+            Region { base, len, file: None, sealed: false, copy_on_write: false, whole: None };
         region.prefer_huge_pages();
         Ok(region)
     }
@@ -92,7 +95,39 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region { base, len, file: Some(file), sealed: false, whole: None }))
+        Ok(Arc::new(Region {
+            base,
+            len,
+            file: Some(file),
+            sealed: false,
+            copy_on_write: false,
+            whole: None,
+        }))
+    }
+
+    /// `len` bytes of `file` from its start, copied on write: what is written stays in this process, and
+    /// the file, which may be open for reading only, never changes. It must be at least that long, and
+    /// nothing else may change it as long as the region is there.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns; `InvalidInput` for a length of zero or past the end of the file.
+    pub fn copy_on_write(file: &File, len: usize) -> io::Result<Arc<Region>> {
+        if len == 0 || file.metadata()?.len() < len as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a region that is empty or longer than its file",
+            ));
+        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. Another
+        // process that truncates the file makes an access raise SIGBUS: image files are locked.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file, 0)? };
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
+        let region =
+            Region { base, len, file: None, sealed: false, copy_on_write: true, whole: None };
+        Ok(Arc::new(region))
     }
 
     /// `len` bytes of what `file` maps from `offset` on: registers of a device, which are read and
@@ -113,7 +148,14 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region { base, len, file: None, sealed: false, whole: None }))
+        Ok(Arc::new(Region {
+            base,
+            len,
+            file: None,
+            sealed: false,
+            copy_on_write: false,
+            whole: None,
+        }))
     }
 
     /// `pages` zeroed huge pages of 2 MiB, which are there and stay where they are in physical memory:
@@ -137,7 +179,14 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: Some(file), sealed: false, whole: None };
+        let region = Region {
+            base,
+            len,
+            file: Some(file),
+            sealed: false,
+            copy_on_write: false,
+            whole: None,
+        };
         let at = region.base.as_ptr().cast();
         // SAFETY: our own mapping, all of it.
         unsafe {
@@ -157,7 +206,14 @@ impl Region {
     pub fn part(whole: &Arc<Region>, offset: usize, len: usize) -> Arc<Region> {
         assert!(len > 0, "a part of 0 bytes");
         let base = NonNull::new(whole.at(offset, len)).unwrap_or(whole.base);
-        Arc::new(Region { base, len, file: None, sealed: false, whole: Some(whole.clone()) })
+        Arc::new(Region {
+            base,
+            len,
+            file: None,
+            sealed: false,
+            copy_on_write: false,
+            whole: Some(whole.clone()),
+        })
     }
 
     /// All of a memory file that is sealed against shrinking, shared with whoever else has it.
@@ -170,7 +226,8 @@ impl Region {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region { base, len, file: Some(file), sealed: true, whole: None };
+        let region =
+            Region { base, len, file: Some(file), sealed: true, copy_on_write: false, whole: None };
         region.prefer_huge_pages();
         Ok(region)
     }
@@ -321,6 +378,17 @@ impl Region {
                 start as u64,
                 (end - start) as u64,
             )?,
+            // SAFETY: whole pages of our own mapping are replaced by zero pages at the same address;
+            // no reference to plain bytes of them exists. `MADV_DONTNEED` would bring back what the
+            // file has there.
+            None if self.copy_on_write => unsafe {
+                rustix::mm::mmap_anonymous(
+                    self.at(start, end - start).cast(),
+                    end - start,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+                )?;
+            },
             // SAFETY: whole pages of our own anonymous mapping; they become zero pages, and no
             // reference to plain bytes of them exists.
             None => unsafe {
@@ -453,6 +521,33 @@ mod tests {
     #[should_panic(expected = "of a region of 4096")]
     fn a_range_that_wraps_is_refused() {
         Region::anonymous(4096).unwrap().fill(usize::MAX, 2, 0);
+    }
+
+    #[test]
+    fn a_copy_on_write_region_shows_its_file_and_never_changes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("base");
+        let contents: Vec<u8> = (0..4 * 4096).map(|i| (i % 251) as u8 + 1).collect();
+        std::fs::write(&path, &contents).unwrap();
+        let file = File::open(&path).unwrap();
+        assert!(Region::copy_on_write(&file, 0).is_err());
+        assert!(Region::copy_on_write(&file, contents.len() + 1).is_err());
+        let region = Region::copy_on_write(&file, contents.len()).unwrap();
+        let mut found = vec![0; contents.len()];
+        region.read(0, &mut found);
+        assert_eq!(found, contents);
+        region.write(100, b"mine");
+        region.reserve(0, 4 * 4096).unwrap();
+        region.sync().unwrap();
+        // Discarded pages are zeros, not what the file has there.
+        region.discard(4096, 2 * 4096).unwrap();
+        region.read(0, &mut found);
+        assert_eq!(&found[100..104], b"mine");
+        assert!(found[4096..3 * 4096].iter().all(|b| *b == 0));
+        assert_eq!(found[3 * 4096..], contents[3 * 4096..]);
+        region.write(5000, b"again");
+        drop(region);
+        assert_eq!(std::fs::read(&path).unwrap(), contents);
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! Numbers as people read them: sizes, rates, durations, counts. Never `inf`, never `NaN`.
+//! Numbers as people read them: sizes, rates, durations, counts. Never `inf`, never `NaN`. Text of files
+//! as a terminal may have it: without control characters.
+
+use std::borrow::Cow;
 
 /// `1,234,567`.
 pub fn count(n: u64) -> String {
@@ -58,6 +61,30 @@ pub fn duration(nanos: u64) -> String {
     scaled(nanos as f64, 1000.0, &["ns", "us", "ms", "s"])
 }
 
+/// Text on one line: control characters, line ends included, are escaped as `\n` or `\u{1b}`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c.is_control())
+}
+
+/// Text of several lines: control characters other than line ends and tabs are escaped.
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c.is_control() && c != '\n' && c != '\t')
+}
+
+fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_bad(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +101,12 @@ mod tests {
         assert_eq!(duration(58_000), "58 us");
         assert_eq!(duration(1_390_000), "1.39 ms");
         assert_eq!(duration(24_220), "24.2 us");
+    }
+
+    #[test]
+    fn no_control_character_reaches_a_terminal() {
+        assert_eq!(printable("plain – text"), "plain – text");
+        assert_eq!(printable("a\nb\x1b[31mc\u{9b}d\x07"), "a\\nb\\u{1b}[31mc\\u{9b}d\\u{7}");
+        assert_eq!(printable_lines("a\n\tb\r"), "a\n\tb\\r");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use block::trace::blktrace::{BlktraceReader, What};
 use serde_json::Value;
 use sluice::scenario::Scenario;
-use sluice::sim::{LayerCounts, Outcome, SimOptions, simulate, to_json};
+use sluice::sim::{LayerCounts, Outcome, SimOptions, TraceOutput, simulate, to_json};
 
 /// A small drive with a hardware queue of 31 tags.
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
@@ -121,7 +121,7 @@ fn watching_changes_nothing() {
         let (trace, blktrace) =
             (dir.path().join(format!("{i}.json")), dir.path().join(i.to_string()));
         let options = SimOptions {
-            trace: Some(trace.clone()),
+            trace: Some(TraceOutput::create(&trace).unwrap()),
             blktrace: Some(blktrace.clone()),
             ..SimOptions::default()
         };

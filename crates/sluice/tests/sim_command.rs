@@ -58,6 +58,13 @@ impl Folder {
     }
 }
 
+/// The only way of a result.
+fn way(text: &str) -> Value {
+    let mut value: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(value.as_array().map(Vec::len), Some(1), "a list of ways, whatever their number");
+    value[0].take()
+}
+
 #[test]
 fn a_table_on_standard_output_and_nothing_else() {
     let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", JOBS)]);
@@ -78,7 +85,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     let first = folder.read("1.json");
     assert_eq!(first, folder.read("2.json"), "byte for byte");
     assert_ne!(first, folder.read("3.json"), "the seed matters");
-    let value: Value = serde_json::from_str(&first).unwrap();
+    let value = way(&first);
     assert_eq!(value["sluice"]["seed"], 7);
     assert_eq!(value["jobs"][0]["jobname"], "readers");
     // As fio names it, and scripts read it.
@@ -177,7 +184,7 @@ fn several_drives_run_their_own_jobs() {
     let folder = Folder::new(&[("two.toml", two)]);
     let table = folder.ran(&["two.toml", "--json", "o.json"]);
     assert!(table.contains("one") && table.contains("two"), "{table}");
-    let value: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
+    let value = way(&folder.read("o.json"));
     let written = |i: usize| value["sluice"]["drives"][i]["ftl"]["user_sectors_written"].as_u64();
     assert_eq!((written(0), written(1)), (Some(256), Some(512)));
 }
@@ -190,7 +197,7 @@ fn requests_that_fail_are_told_with_their_lba_and_exit_code_1() {
         Folder::new(&[("failing.toml", &failing), ("jobs.fio", "[w]\nrw=write\nbs=4k\nsize=1m\n")]);
     let told = folder.failed(&["failing.toml", "jobs.fio", "--json", "o.json"], 1);
     assert!(told.contains("write of sectors 0..+1") && told.contains("failed"), "{told}");
-    let value: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
+    let value = way(&folder.read("o.json"));
     assert!(!value["sluice"]["failures"].as_array().unwrap().is_empty(), "written all the same");
 }
 
@@ -200,7 +207,7 @@ fn options_without_meaning_are_listed_once() {
         [b]\nioengine=io_uring\nrw=read\nsize=64k\nbs=4k\nthread\n";
     let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", jobs)]);
     folder.ran(&["a.toml", "jobs.fio", "--json", "o.json"]);
-    let value: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
+    let value = way(&folder.read("o.json"));
     let ignored = value["sluice"]["ignored_options"].as_array().unwrap();
     let names: Vec<&str> = ignored.iter().map(|n| n.as_str().unwrap()).collect();
     assert_eq!(names, ["direct", "ioengine", "thread"]);

@@ -9,7 +9,7 @@
 //! | `source`, `pattern`, `area` | what a job does next, where, and in which part of the device |
 //! | [`host`](Host), `worker` | runs jobs on a device, in virtual or real time; one job's CPU and slots |
 //! | `verify` | what was written where, and whether it comes back |
-//! | [`histogram`](Histogram), [`series`](Series), `recorder` | latencies; throughput over time; both of one job |
+//! | [`histogram`](Histogram), [`series`](Series), [`latency_series`](LatencySeries), `recorder` | latencies; throughput over time; latencies over time; all of one job |
 //! | [`result`](RunResult), [`fio_json`](to_fio_json) | the numbers, and fio 3.33's JSON of them |
 //! | [`ycsb`] | YCSB's core workloads: what a key-value store is asked next |
 //! | `error` | what can be wrong with a job, a trace or a run |
@@ -22,6 +22,7 @@ mod fio_json;
 mod histogram;
 mod host;
 mod job;
+mod latency_series;
 mod options;
 mod parse;
 mod pattern;
@@ -43,6 +44,7 @@ pub use job::{
     Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, Rate, Replay,
     Tolerance, Zone,
 };
+pub use latency_series::{IntervalLatency, LatencySeries, MAX_LATENCY_INTERVALS};
 pub use parse::{Jobs, parse_job_file, parse_jobs};
 pub use result::{
     Cause, DEPTH_LEVELS, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,

@@ -91,7 +91,10 @@ impl Recorder {
         result.slat.record(times.issued.since(times.wanted));
         result.clat.record(times.completed.since(times.issued));
         result.lat.record(times.completed.since(times.wanted));
-        self.series.record(times.completed.since(self.epoch), direction, bytes);
+        let since = |at: Nanos| at.since(self.epoch);
+        let latency = times.completed.since(times.wanted);
+        let (completed, issued) = (since(times.completed), since(times.issued));
+        self.series.record(completed, direction, bytes, issued, latency);
     }
 
     /// A flush succeeded; only `measured` ones are reported.

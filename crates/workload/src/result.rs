@@ -17,7 +17,7 @@ pub const MAX_FAILURES: usize = 16;
 pub const DEPTH_LEVELS: usize = 7;
 
 /// What a run measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunResult {
     /// The seed that repeats the run.
     pub seed: u64,

@@ -1,21 +1,25 @@
-//! [`Series`]: what completed in each interval of a run, in bounded memory: when the intervals run
-//! out, each two become one.
+//! [`Series`]: throughput, outstanding requests and latencies in each interval of a run, in bounded
+//! memory: when the intervals run out, each two become one.
 
 use clock::Nanos;
 
 use crate::job::Direction;
+use crate::latency_series::LatencySeries;
 
 /// Intervals at most; there are at least half as many in a run longer than half a second.
 pub const MAX_INTERVALS: usize = 1024;
 const FIRST_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// What completed in one interval, per direction.
+/// Requests of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Bytes.
+    /// Bytes completed, per direction.
     pub bytes: [u64; 3],
-    /// Requests.
+    /// Requests completed, per direction.
     pub ios: [u64; 3],
+    /// Nanoseconds that requests were outstanding at the device within the interval, summed over
+    /// requests: divided by the interval's length, the mean queue depth. Requests that completed only.
+    pub outstanding_ns: u64,
 }
 
 impl Interval {
@@ -24,16 +28,18 @@ impl Interval {
             self.bytes[d] += other.bytes[d];
             self.ios[d] += other.ios[d];
         }
+        self.outstanding_ns += other.outstanding_ns;
     }
 }
 
-/// Throughput over time.
+/// Throughput, queue depth and latencies over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     width: Nanos,
     done: Vec<Interval>,
     current: Interval,
     current_ends: Nanos,
+    latencies: [LatencySeries; 3],
 }
 
 impl Default for Series {
@@ -43,19 +49,44 @@ impl Default for Series {
             done: Vec::with_capacity(MAX_INTERVALS),
             current: Interval::default(),
             current_ends: FIRST_INTERVAL,
+            latencies: Default::default(),
         }
     }
 }
 
 impl Series {
-    /// Counts a request of `bytes` completed `at` after the run's start; later than all before.
+    /// Counts a request of `bytes` that was given to the device at `issued`, completed at `at`, both
+    /// after the run's start, and took `latency`; completed no earlier than all before.
     #[inline]
-    pub(crate) fn record(&mut self, at: Nanos, direction: Direction, bytes: u64) {
+    pub(crate) fn record(
+        &mut self,
+        at: Nanos,
+        direction: Direction,
+        bytes: u64,
+        issued: Nanos,
+        latency: Nanos,
+    ) {
         if at >= self.current_ends {
             self.advance(at);
         }
         self.current.bytes[direction as usize] += bytes;
         self.current.ios[direction as usize] += 1;
+        let begins = self.current_ends.since(self.width);
+        self.current.outstanding_ns += at.since(issued.max(begins)).0;
+        if issued < begins {
+            self.spread(issued);
+        }
+        self.latencies[direction as usize].record(at, latency);
+    }
+
+    /// Counts a request that is outstanding from `issued` until the present interval begins.
+    #[cold]
+    fn spread(&mut self, issued: Nanos) {
+        let width = self.width.0;
+        for i in (issued.0 / width) as usize..self.done.len() {
+            let begins = i as u64 * width;
+            self.done[i].outstanding_ns += begins + width - issued.0.max(begins);
+        }
     }
 
     #[cold]
@@ -86,6 +117,22 @@ impl Series {
         self.width = self.width * 2;
     }
 
+    /// Latencies of one direction over time.
+    pub fn latencies(&self, direction: Direction) -> &LatencySeries {
+        &self.latencies[direction as usize]
+    }
+
+    /// The series in intervals of `width`, if that is its own width times a power of two; else in the next
+    /// longer ones.
+    #[must_use]
+    pub fn in_intervals_of(&self, width: Nanos) -> Series {
+        let mut series = self.closed();
+        while series.width < width {
+            series.coarsen();
+        }
+        series
+    }
+
     /// How long each interval is.
     pub fn width(&self) -> Nanos {
         self.width
@@ -114,6 +161,9 @@ impl Series {
             a.add(b);
         }
         mine.current_ends = mine.width * (mine.done.len() as u64 + 1);
+        for (mine, theirs) in mine.latencies.iter_mut().zip(&other.latencies) {
+            mine.merge(theirs);
+        }
         *self = mine;
     }
 
@@ -124,6 +174,7 @@ impl Series {
             done: self.intervals().collect(),
             current: Interval::default(),
             current_ends: Nanos::ZERO,
+            latencies: self.latencies.clone(),
         }
     }
 }
@@ -131,6 +182,10 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn record(series: &mut Series, at: Nanos, bytes: u64) {
+        series.record(at, Direction::Read, bytes, at, Nanos(1));
+    }
 
     fn totals(series: &Series) -> (u64, u64) {
         series.intervals().fold((0, 0), |(b, n), i| (b + i.bytes[0], n + i.ios[0]))
@@ -140,7 +195,7 @@ mod tests {
     fn intervals_double_and_lose_nothing() {
         let mut series = Series::default();
         for ms in 0..100_000u64 {
-            series.record(Nanos::from_millis(ms), Direction::Read, 10);
+            record(&mut series, Nanos::from_millis(ms), 10);
         }
         assert!(series.intervals().count() <= MAX_INTERVALS);
         assert_eq!(totals(&series), (1_000_000, 100_000));
@@ -152,8 +207,8 @@ mod tests {
     #[test]
     fn a_gap_is_zeros_and_a_far_jump_is_cheap() {
         let mut series = Series::default();
-        series.record(Nanos(0), Direction::Read, 1);
-        series.record(Nanos::from_secs(1_000_000), Direction::Read, 1);
+        record(&mut series, Nanos(0), 1);
+        record(&mut series, Nanos::from_secs(1_000_000), 1);
         assert_eq!(totals(&series), (2, 2));
         assert!(series.intervals().count() <= MAX_INTERVALS);
     }
@@ -162,13 +217,36 @@ mod tests {
     fn series_of_different_widths_add_up() {
         let (mut long, mut short) = (Series::default(), Series::default());
         for s in 0..100 {
-            long.record(Nanos::from_secs(s), Direction::Read, 4);
+            record(&mut long, Nanos::from_secs(s), 4);
         }
-        short.record(Nanos::from_millis(1), Direction::Read, 4);
+        record(&mut short, Nanos::from_millis(1), 4);
         short.merge(&long);
         assert_eq!(totals(&short), (404, 101));
         assert_eq!(short.width(), long.width());
         let first = short.intervals().next().unwrap();
         assert_eq!(first.ios[0], 2);
+    }
+
+    #[test]
+    fn outstanding_time_is_in_the_intervals_that_it_was_in() {
+        let mut series = Series::default();
+        let ms = Nanos::from_millis;
+        let one = |series: &mut Series, from: Nanos, to: Nanos| {
+            series.record(to, Direction::Write, 1, from, to.since(from));
+        };
+        // From 0.5 to 3.25 ms, beside one from 2 to 2.5 ms.
+        one(&mut series, ms(2), Nanos(2_500_000));
+        one(&mut series, Nanos(500_000), Nanos(3_250_000));
+        let spent: Vec<u64> = series.intervals().map(|i| i.outstanding_ns).collect();
+        assert_eq!(spent, [500_000, 1_000_000, 1_500_000, 250_000]);
+        // Whatever the width becomes, no time is lost.
+        one(&mut series, Nanos(3_500_000), Nanos::from_secs(5));
+        let sum: u64 = series.intervals().map(|i| i.outstanding_ns).sum();
+        assert_eq!(sum, 500_000 + 2_750_000 + 4_996_500_000);
+        let coarse = series.in_intervals_of(series.width() * 64);
+        assert_eq!(coarse.width(), series.width() * 64);
+        assert_eq!(coarse.intervals().map(|i| i.outstanding_ns).sum::<u64>(), sum);
+        let most = coarse.intervals().map(|i| i.outstanding_ns).max().unwrap_or(0);
+        assert!(most <= coarse.width().0, "one request at a time");
     }
 }

@@ -410,3 +410,70 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
     assert!(matches!(error, OpenError::Io { .. }), "{error}");
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
 }
+
+#[test]
+fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
+    let (dir, path) = place();
+    let mut n = Nand::create(on(&path)).unwrap();
+    program_all(&mut n, C, 1);
+    let old = ChunkId(3);
+    program_all(&mut n, old, 2);
+    n.sync().unwrap();
+    drop(n);
+    let before = fs::read(&path).unwrap();
+    let blocks = fs::metadata(&path).unwrap().blocks();
+
+    let over = |path: &Path| NandConfig { data: DataStore::Overlay(path.into()), ..config() };
+    // Two at once, and no permission to write is needed.
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&path, permissions).unwrap();
+    let mut n = Nand::open_or_create(over(&path)).unwrap();
+    let other = Nand::open(over(&path)).unwrap();
+    assert!(matches!(Nand::open(on(&path)), Err(OpenError::InUse { .. } | OpenError::Io { .. })));
+    for sector in 0..48 {
+        let psn = n.layout().psn(C, sector);
+        verify(&mut n, psn, 1).unwrap();
+    }
+    erase(&mut n, C).unwrap();
+    program_all(&mut n, C, 7);
+    program_all(&mut n, ChunkId(9), 8);
+    erase(&mut n, old).unwrap();
+    n.inject(Fault::ChunkBad { chunk: ChunkId(11) }).unwrap();
+    for sector in 0..48 {
+        let psn = n.layout().psn(C, sector);
+        verify(&mut n, psn, 7).unwrap();
+    }
+    n.sync().unwrap();
+    n.power_cut();
+    drop(n);
+    drop(other);
+    assert!(fs::read(&path).unwrap() == before, "an overlay changed its image");
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), blocks);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+
+    // An image in use is refused, not disturbed; a medium without an image is fresh, and makes none.
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    #[expect(clippy::permissions_set_readonly_false, reason = "a file of this test's own")]
+    permissions.set_readonly(false);
+    fs::set_permissions(&path, permissions).unwrap();
+    let owner = Nand::open(on(&path)).unwrap();
+    assert!(matches!(Nand::open(over(&path)), Err(OpenError::InUse { .. })));
+    drop(owner);
+    let none = dir.path().join("none.img");
+    let mut n = Nand::open_or_create(over(&none)).unwrap();
+    assert!(n.chunks().all(|(_, i)| i.wear == 0 && i.write_pointer == 0));
+    program_all(&mut n, C, 3);
+    for sector in 0..48 {
+        let psn = n.layout().psn(C, sector);
+        verify(&mut n, psn, 3).unwrap();
+    }
+    drop(n);
+    assert!(!none.exists());
+    fs::write(&none, b"").unwrap();
+    drop(Nand::open_or_create(over(&none)).unwrap());
+    assert_eq!(fs::metadata(&none).unwrap().len(), 0);
+    assert!(matches!(Nand::open(over(&none)), Err(OpenError::Empty { .. })));
+    fs::write(&none, b"something else").unwrap();
+    assert!(matches!(Nand::open_or_create(over(&none)), Err(OpenError::NotAnImage { .. })));
+}

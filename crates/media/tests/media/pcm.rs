@@ -150,3 +150,26 @@ fn images_of_another_size_and_impossible_shapes_are_refused() {
         assert!(matches!(Pcm::open(bad), Err(OpenError::Geometry(_))));
     }
 }
+
+#[test]
+fn an_overlay_of_phase_change_memory_leaves_its_image_untouched() {
+    let (_dir, path) = place();
+    let mut pcm = Pcm::create(on(&path)).unwrap();
+    pcm.write(512, &[7; 512]).unwrap();
+    pcm.sync().unwrap();
+    drop(pcm);
+    let before = std::fs::read(&path).unwrap();
+    let mut pcm = Pcm::open_or_create(config(DataStore::Overlay(path.clone()))).unwrap();
+    let mut found = [0; 512];
+    pcm.read(512, &mut found).unwrap();
+    assert_eq!(found, [7; 512]);
+    let far = pcm.config().bytes - 512;
+    for at in [0, 512, far] {
+        pcm.write(at, &[9; 512]).unwrap();
+        pcm.read(at, &mut found).unwrap();
+        assert_eq!(found, [9; 512]);
+    }
+    pcm.sync().unwrap();
+    drop(pcm);
+    assert!(std::fs::read(&path).unwrap() == before, "an overlay changed its image");
+}

@@ -196,17 +196,26 @@ pub struct SimArgs {
     /// Scenarios (`.toml`), each one way of a comparison, and fio job files to run on every one.
     #[arg(required = true, value_name = "SCENARIO.toml|JOB.fio")]
     pub inputs: Vec<PathBuf>,
-    /// Write the results as fio does, with Sluice's own beside them.
-    #[arg(long, value_name = "FILE")]
+    /// Write the results as a list of what fio would have written for each scenario, with Sluice's own
+    /// beside it; `-` for standard output, where the table then goes to standard error.
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
-    /// Write a self-contained page with plots.
-    #[arg(long, value_name = "FILE.html")]
+    /// Write a self-contained page with plots; `-` for standard output.
+    #[arg(long, value_name = "FILE.html|-")]
     pub report: Option<PathBuf>,
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Write what happens, event by event, for Perfetto; with one scenario only.
-    #[arg(long, value_name = "FILE")]
+    /// Exit with 1 if a result has a note: if it may not mean what it seems to. Everything is written
+    /// before.
+    #[arg(long)]
+    pub strict: bool,
+    /// Change the images of drives with data = "file", and the files beside them. Otherwise a simulation
+    /// starts from what an image holds and leaves it as it is.
+    #[arg(long)]
+    pub write_image: bool,
+    /// Write what happens, event by event, for Perfetto; with one scenario only. `-` for standard output.
+    #[arg(long, value_name = "FILE|-")]
     pub trace: Option<PathBuf>,
     /// Print this many of the slowest requests of each drive, what each waited for, and where the time of
     /// all requests went; also in --json and --report.
@@ -637,6 +646,8 @@ mod tests {
             json: None,
             report: None,
             seed: None,
+            strict: false,
+            write_image: false,
             trace: None,
             slowest: 0,
             blktrace: None,

@@ -9,6 +9,7 @@ use miette::{
 };
 
 use crate::scenario::{Invalid, ScenarioError};
+use crate::text::{printable, printable_lines};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub enum Failure {
     Usage(String),
     /// It was asked well, and still went wrong.
     Other(String),
+    /// It was interrupted by SIGINT.
+    Interrupted(String),
 }
 
 impl From<ScenarioError> for Failure {
@@ -28,11 +31,12 @@ impl From<ScenarioError> for Failure {
 }
 
 impl Failure {
-    /// 2 when what was asked is wrong, 1 when it went wrong.
+    /// 2 when what was asked is wrong, 1 when it went wrong, 130 when it was interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Scenario(_) | Failure::Usage(_) => 2,
             Failure::Other(_) => 1,
+            Failure::Interrupted(_) => 130,
         }
     }
 
@@ -40,8 +44,13 @@ impl Failure {
     pub fn render(&self) -> String {
         match self {
             Failure::Scenario(ScenarioError::Invalid(invalid)) => render(invalid),
-            Failure::Scenario(error) => format!("error: {error}\n"),
-            Failure::Usage(message) | Failure::Other(message) => format!("error: {message}\n"),
+            Failure::Scenario(error) => {
+                format!("error: {}\n", printable_lines(&error.to_string()))
+            }
+            Failure::Usage(message) | Failure::Other(message) => {
+                format!("error: {}\n", printable_lines(message))
+            }
+            Failure::Interrupted(message) => format!("{}\n", printable_lines(message)),
         }
     }
 }
@@ -55,7 +64,7 @@ struct Shown<'e> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.invalid.problem)
+        write!(f, "{}", printable_lines(&self.invalid.problem.to_string()))
     }
 }
 
@@ -63,7 +72,8 @@ impl std::error::Error for Shown<'_> {}
 
 impl Diagnostic for Shown<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.invalid.problem.help().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        let help = self.invalid.problem.help();
+        help.map(|help| Box::new(printable_lines(&help).into_owned()) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -77,20 +87,30 @@ impl Diagnostic for Shown<'_> {
     }
 }
 
+/// A text of as many bytes, each where it was, without control characters that a terminal acts on.
+fn without_controls(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\t' => c,
+        c if c.is_control() && c.len_utf8() == 1 => '?',
+        c if c.is_control() => '\u{b7}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
+}
+
 fn render(invalid: &Invalid) -> String {
-    let mut text = invalid.text.to_string();
+    let mut text = without_controls(&invalid.text);
     if !text.ends_with('\n') {
         // A caret can stand one past the end.
         text.push('\n');
     }
-    let name = invalid.path.display().to_string();
-    let shown = Shown { invalid, source: NamedSource::new(name, text) };
+    let name = printable(&invalid.path.display().to_string()).into_owned();
+    let shown = Shown { invalid, source: NamedSource::new(&name, text) };
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr())
         && std::env::var_os("NO_COLOR").is_none();
     let theme = if colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
-    let mut out =
-        format!("{}:{}:{}: error\n", invalid.path.display(), invalid.line, invalid.column);
+    let mut out = format!("{name}:{}:{}: error\n", invalid.line, invalid.column);
     match handler.render_report(&mut out, &shown) {
         Ok(()) => out,
         Err(_) => format!("error: {invalid}\n"),

@@ -6,6 +6,7 @@
 //! | `bench_part` | the parts of `sluice bench`'s groups |
 //! | [`failure`](Failure) | why a command failed, its exit code, its message with the place in the source |
 //! | [`sim_command`] | `sluice sim` |
+//! | `output` | a file that results are written to, opened before there are any |
 //! | [`serve_command`] | `sluice serve` |
 //! | [`admin_command`] | `sluice admin` |
 //! | [`device_command`] | `sluice device list`, `bind`, `unbind` |
@@ -27,6 +28,7 @@ pub mod drive_command;
 pub mod exec_command;
 mod failure;
 pub mod kv_command;
+mod output;
 pub mod plot_command;
 pub mod serve_command;
 pub mod sim_command;
@@ -42,6 +44,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use failure::Failure;
+
+use crate::text::printable_lines;
 
 /// A software-defined SSD and the user-space I/O stack that drives it.
 #[derive(Debug, Parser)]
@@ -85,7 +89,8 @@ enum Command {
 }
 
 /// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
-/// request was wrong: the arguments, or a scenario.
+/// request was wrong: the arguments, or a scenario; 130 when it was interrupted and has given what there
+/// was.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -121,11 +126,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Writes to standard output; a reader that has left (`| head`) is no failure.
+/// Writes to standard output, with control characters of names and titles escaped; a reader that has left (`| head`) is no failure.
 ///
 /// # Errors
 /// Any other error of the output.
 pub fn print(text: &str) -> Result<(), Failure> {
+    let text = printable_lines(text);
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {

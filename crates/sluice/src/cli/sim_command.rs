@@ -1,38 +1,51 @@
 //! `sluice sim`: runs scenarios, prints the table, writes the files.
 
-use std::io::IsTerminal;
-use std::path::Path;
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
 
 use super::args::SimArgs;
+use super::output::{Output, is_standard};
 use super::{Failure, print};
 use crate::explain::{render_bands, render_slowest};
 use crate::report::{Report, html, table};
-use crate::scenario::Scenario;
-use crate::sim::{Outcome, SimError, SimOptions, Stage, simulate, to_json, to_way};
+use crate::scenario::{Precondition, Scenario};
+use crate::sim::{Outcome, SimError, SimOptions, Stage, simulate, to_json, to_text, to_way};
 use crate::stack::StackError;
 use crate::stack::named::NamedError;
+use crate::text::{printable, printable_lines};
+
+/// Exit code of a process that SIGINT ended.
+const INTERRUPTED: i32 = 130;
 
 impl From<SimError> for Failure {
     fn from(error: SimError) -> Failure {
-        if let SimError::Stack(StackError::Named(NamedError::Scenario(error))) = error {
-            return Failure::Scenario(error);
-        }
-        if error.is_usage() {
-            Failure::Usage(error.to_string())
-        } else {
-            Failure::Other(error.to_string())
+        match error {
+            SimError::Scenario(error)
+            | SimError::Stack(StackError::Named(NamedError::Scenario(error))) => {
+                Failure::Scenario(error)
+            }
+            error if error.is_usage() => Failure::Usage(error.to_string()),
+            error => Failure::Other(error.to_string()),
         }
     }
 }
 
 /// Runs the scenarios one after the other; each is one way of the report.
 ///
+/// The first SIGINT ends the jobs, and what there is is printed and written; the second ends the process.
+///
 /// # Errors
-/// What is wrong with the scenarios or jobs; a run that cannot be trusted; requests that failed.
+/// What is wrong with the scenarios or jobs; outputs that cannot be opened, before anything is run; a run
+/// that cannot be trusted; requests that failed; notes, with `--strict`; an interruption.
 pub fn run(args: &SimArgs) -> Result<(), Failure> {
     let (files, jobs) = args.scenarios_and_jobs();
     if files.is_empty() {
@@ -44,52 +57,97 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     if args.blktrace.is_some() && files.len() > 1 {
         return Err(Failure::Usage("--blktrace takes one scenario".into()));
     }
-    let mut scenarios = Vec::new();
-    for file in files {
-        let mut scenario = Scenario::load(file)?;
+    let mut scenarios = load(&files)?;
+    for scenario in &mut scenarios {
         if let Some(seed) = args.seed {
             scenario.set_seed(seed);
         }
-        scenarios.push(scenario);
     }
-    let mut report = Report {
-        title: match scenarios.as_slice() {
-            [one] => one.title.clone(),
-            many => format!("{} ways", many.len()),
-        },
-        ..Report::default()
-    };
-    let (mut results, mut failures) = (Vec::new(), Vec::new());
-    let mut stories = String::new();
-    for scenario in &scenarios {
-        let bar = Bar::new(&scenario.title);
-        let mut progress = |stage| bar.tell(stage);
+    let mut outputs = Outputs::open(args)?;
+    let interrupt = Interrupt::catch()?;
+    let mut results = Results::default();
+    let mut failed = None;
+    for (i, scenario) in scenarios.iter().enumerate() {
+        let bar = Bar::new(scenario, (i, scenarios.len()));
+        let trace = outputs.trace.as_ref().map(Output::trace).transpose()?;
+        let mut progress = |stage| {
+            bar.tell(stage);
+            // The jobs are told by `stop`. Before them there is nothing of this scenario to keep.
+            if matches!(stage, Stage::Preconditioning(_)) && interrupt.is_asked() {
+                bar.finish();
+                let told = results.write(&scenarios, &mut outputs).err();
+                let told = told.unwrap_or_else(|| interrupted(results.outcomes.len()));
+                drop(std::mem::take(&mut outputs));
+                eprint!("{}", told.render());
+                std::process::exit(INTERRUPTED);
+            }
+        };
         let options = SimOptions {
             job_files: jobs.iter().map(|j| j.to_path_buf()).collect(),
-            trace: args.trace.clone(),
+            trace,
             blktrace: args.blktrace.clone(),
             slowest: args.slowest,
+            write_image: args.write_image,
+            stop: Some(&interrupt.asked),
             progress: Some(&mut progress),
         };
-        let outcome = simulate(scenario, options)?;
+        let outcome = simulate(scenario, options);
         bar.finish();
-        failures.extend(outcome.failures());
-        stories.push_str(&stories_of(&outcome));
-        report.ways.push(to_way(&outcome));
-        results.push(to_json(&outcome));
+        match outcome {
+            Ok(outcome) => results.outcomes.push(outcome),
+            Err(error) => {
+                failed = Some(Failure::from(error));
+                break;
+            }
+        }
+        if results.outcomes.iter().any(|o| o.partial) {
+            break;
+        }
     }
-    print(&(table::render(&report) + &stories))?;
-    if let Some(path) = &args.json {
-        // One scenario: what fio would have written. Several: a list of such.
-        let value = if results.len() == 1 { results.remove(0) } else { Value::Array(results) };
-        write(path, &format!("{value:#}\n"))?;
+    if let Some(failed) = failed {
+        if !results.outcomes.is_empty() {
+            // Those before it were run for nothing else.
+            results.write(&scenarios, &mut outputs)?;
+        }
+        return Err(failed);
     }
-    if let Some(path) = &args.report {
-        write(path, &html::render(&report))?;
+    results.write(&scenarios, &mut outputs)?;
+    results.judge(args.strict)
+}
+
+/// Loads the scenarios, each of which is one way of the report, with a name of its own.
+fn load(files: &[&Path]) -> Result<Vec<Scenario>, Failure> {
+    let mut scenarios: Vec<Scenario> = Vec::new();
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for file in files {
+        // A file that is not there is told of when it is loaded.
+        let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+        if seen.contains(&path) {
+            return Err(Failure::Usage(format!(
+                "{} is given twice, and its two results could not be told apart: give each scenario \
+                 once, or change a copy",
+                file.display()
+            )));
+        }
+        seen.push(path);
+        scenarios.push(Scenario::load(file)?);
     }
-    match failures.len() {
-        0 => Ok(()),
-        n => Err(Failure::Other(format!("{n} requests failed; the first: {}", failures[0]))),
+    let titles: Vec<String> = scenarios.iter().map(|s| s.title.clone()).collect();
+    for scenario in &mut scenarios {
+        if titles.iter().filter(|t| **t == scenario.title).count() > 1 {
+            scenario.title = format!("{} ({})", scenario.title, scenario.file.display());
+        }
+    }
+    Ok(scenarios)
+}
+
+/// The title of a report: those of its scenarios.
+fn joined(titles: &[&str]) -> String {
+    match titles {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [all @ .., last] if all.len() < 3 => format!("{} and {last}", all.join(", ")),
+        [a, b, rest @ ..] => format!("{a}, {b} and {} more", rest.len()),
     }
 }
 
@@ -110,41 +168,234 @@ fn stories_of(outcome: &Outcome) -> String {
     out
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .map_err(|e| Failure::Other(format!("cannot write {}: {e}", path.display())))
+/// What has been found so far.
+#[derive(Default)]
+struct Results {
+    outcomes: Vec<Outcome>,
 }
 
-/// A progress bar on a terminal, nothing when standard error is piped.
+impl Results {
+    fn report(&self, scenarios: &[Scenario]) -> Report {
+        let titles: Vec<&str> = scenarios.iter().map(|s| s.title.as_str()).collect();
+        let mut questions: Vec<&str> = scenarios.iter().map(|s| s.question.as_str()).collect();
+        questions.retain(|question| !question.is_empty());
+        let mut seen = Vec::new();
+        questions.retain(|question| {
+            let new = !seen.contains(question);
+            seen.push(*question);
+            new
+        });
+        Report {
+            title: joined(&titles),
+            subtitle: questions.join(" "),
+            ways: self.outcomes.iter().map(to_way).collect(),
+        }
+    }
+
+    /// Prints the table, and writes every output, one that fails beside others that do not.
+    fn write(&self, scenarios: &[Scenario], outputs: &mut Outputs) -> Result<(), Failure> {
+        let report = self.report(scenarios);
+        let stories: String = self.outcomes.iter().map(stories_of).collect();
+        let table = table::render(&report) + &stories;
+        let mut first = if outputs.is_standard_taken() {
+            let _ = std::io::stderr().write_all(printable_lines(&table).as_bytes());
+            None
+        } else {
+            print(&table).err()
+        };
+        if let Some(output) = &mut outputs.json {
+            let ways = Value::Array(self.outcomes.iter().map(to_json).collect());
+            first = first.or(output.write(&to_text(&ways)).err());
+        }
+        if let Some(output) = &mut outputs.report {
+            first = first.or(output.write(&html::render(&report)).err());
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Whether the results are what was asked for.
+    fn judge(&self, strict: bool) -> Result<(), Failure> {
+        let failures: Vec<String> = self.outcomes.iter().flat_map(Outcome::failures).collect();
+        let notes: Vec<_> = self.outcomes.iter().flat_map(|o| &o.notes).collect();
+        if self.outcomes.iter().any(|o| o.partial) {
+            return Err(interrupted(self.outcomes.len()));
+        }
+        if let Some(first) = failures.first() {
+            return Err(Failure::Other(format!(
+                "{} requests failed; the first: {first}",
+                failures.len()
+            )));
+        }
+        match notes.first() {
+            Some(first) if strict => Err(Failure::Other(format!(
+                "--strict, and there are {} notes; the first: {} [{}]",
+                notes.len(),
+                first.text,
+                first.code.as_str()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn interrupted(outcomes: usize) -> Failure {
+    Failure::Interrupted(match outcomes {
+        0 => "interrupted before there was a result".into(),
+        _ => "interrupted: the results are partial".into(),
+    })
+}
+
+/// Where results go beside the table.
+#[derive(Default)]
+struct Outputs {
+    json: Option<Output>,
+    report: Option<Output>,
+    trace: Option<Output>,
+    standard: usize,
+}
+
+impl Outputs {
+    /// Opens all of them, or none.
+    fn open(args: &SimArgs) -> Result<Outputs, Failure> {
+        let given: Vec<(&str, &PathBuf)> =
+            [("--json", &args.json), ("--report", &args.report), ("--trace", &args.trace)]
+                .into_iter()
+                .filter_map(|(option, path)| Some((option, path.as_ref()?)))
+                .collect();
+        for (i, (option, path)) in given.iter().enumerate() {
+            if let Some((other, _)) = given[..i].iter().find(|(_, earlier)| earlier == path) {
+                let to = path.display();
+                return Err(Failure::Usage(format!("{other} and {option} both write to {to}")));
+            }
+        }
+        if let Some(dir) = &args.blktrace {
+            if is_standard(dir) {
+                return Err(Failure::Usage("--blktrace takes a folder, not `-`".into()));
+            }
+            std::fs::create_dir_all(dir)
+                .map_err(|e| Failure::Other(format!("cannot make {}: {e}", dir.display())))?;
+        }
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+        Ok(Outputs {
+            json: open(&args.json)?,
+            report: open(&args.report)?,
+            trace: open(&args.trace)?,
+            standard: given.iter().filter(|(_, path)| is_standard(path)).count(),
+        })
+    }
+
+    /// Whether standard output is for programs, so that the table is not printed there.
+    fn is_standard_taken(&self) -> bool {
+        self.standard > 0
+    }
+}
+
+/// SIGINT: the first is told, the second ends the process at once.
+struct Interrupt {
+    asked: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    fn catch() -> Result<Interrupt, Failure> {
+        let failed = |e| Failure::Other(format!("cannot catch SIGINT: {e}"));
+        let asked = Arc::new(AtomicBool::new(false));
+        // In this order: the first signal finds the flag down, the second finds it up.
+        flag::register_conditional_shutdown(SIGINT, INTERRUPTED, asked.clone()).map_err(failed)?;
+        flag::register(SIGINT, asked.clone()).map_err(failed)?;
+        Ok(Interrupt { asked })
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// A progress bar on a terminal, nothing when standard error is piped. It never goes back: where a drive
+/// is preconditioned, that is its first half.
 struct Bar {
     bar: ProgressBar,
+    preconditions: bool,
+    furthest: Cell<f64>,
 }
 
 impl Bar {
-    fn new(title: &str) -> Bar {
+    fn new(scenario: &Scenario, (index, count): (usize, usize)) -> Bar {
+        let preconditions = scenario.precondition != Precondition::default();
+        let furthest = Cell::new(0.0);
         if !std::io::stderr().is_terminal() {
-            return Bar { bar: ProgressBar::hidden() };
+            return Bar { bar: ProgressBar::hidden(), preconditions, furthest };
         }
         let bar = ProgressBar::new(1_000);
         // The template is a constant that parses.
-        if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:40} {percent:>3} % {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:40} {msg}") {
             bar.set_style(style);
         }
-        bar.set_prefix(title.to_owned());
+        let title = printable(&scenario.title);
+        bar.set_prefix(match count {
+            1 => title.into_owned(),
+            _ => format!("{}/{count} {title}", index + 1),
+        });
         bar.enable_steady_tick(Duration::from_millis(200));
-        Bar { bar }
+        Bar { bar, preconditions, furthest }
     }
 
     fn tell(&self, stage: Stage) {
+        let position = position(self.preconditions, stage);
+        self.furthest.set(self.furthest.get().max(position));
         let (part, what) = match stage {
             Stage::Preconditioning(part) => (part, "preconditioning"),
             Stage::Running(part) => (part, "running"),
         };
-        self.bar.set_position((part * 1_000.0) as u64);
-        self.bar.set_message(what);
+        self.bar.set_position((self.furthest.get() * 1_000.0) as u64);
+        self.bar.set_message(format!("{what}, {:.0} %", (part * 100.0).clamp(0.0, 100.0)));
     }
 
     fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// How far a run is, from 0 to 1.
+fn position(preconditions: bool, stage: Stage) -> f64 {
+    let within = |part: f64| if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
+    match (stage, preconditions) {
+        (Stage::Preconditioning(part), true) => within(part) / 2.0,
+        (Stage::Preconditioning(_), false) => 0.0,
+        (Stage::Running(part), true) => 0.5 + within(part) / 2.0,
+        (Stage::Running(part), false) => within(part),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_joined_as_far_as_they_fit_a_heading() {
+        assert_eq!(joined(&["a"]), "a");
+        assert_eq!(joined(&["a", "b"]), "a and b");
+        assert_eq!(joined(&["a", "b", "c"]), "a, b and c");
+        assert_eq!(joined(&["a", "b", "c", "d"]), "a, b and 2 more");
+    }
+
+    #[test]
+    fn progress_covers_preconditioning_and_never_goes_back() {
+        let course = [
+            Stage::Preconditioning(0.0),
+            Stage::Preconditioning(0.7),
+            Stage::Preconditioning(1.0),
+            Stage::Running(0.0),
+            Stage::Running(0.5),
+            Stage::Running(1.0),
+        ];
+        let all: Vec<f64> = course.iter().map(|stage| position(true, *stage)).collect();
+        assert_eq!(all, [0.0, 0.35, 0.5, 0.5, 0.75, 1.0]);
+        assert_eq!(position(false, Stage::Running(0.5)), 0.5);
+        assert_eq!(position(true, Stage::Running(f64::NAN)), 0.5);
+        let parsed = Scenario::parse(Path::new("a.toml"), "[drive]\npreset = \"pcm\"\n");
+        let bar = Bar::new(&parsed.unwrap(), (0, 1));
+        bar.tell(Stage::Running(0.8));
+        bar.tell(Stage::Running(0.3));
+        assert_eq!(bar.furthest.get(), 0.8, "it stays where it was");
     }
 }

@@ -116,6 +116,9 @@ fn data(data: &DataStore) -> String {
     match data {
         DataStore::Memory => "kept in memory, sparse".into(),
         DataStore::File(path) => format!("kept in the image {}", path.display()),
+        DataStore::Overlay(path) => {
+            format!("kept in memory, over the image {}", path.display())
+        }
         DataStore::None => "not kept: reads return a pattern of the address".into(),
     }
 }

@@ -163,7 +163,7 @@ fn latency(lines: &[Line]) -> Axis {
 
 fn line(way: usize, name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Line {
     let points = values.into_iter().enumerate().map(|(i, v)| (i as f64, v)).collect();
-    Line { way, name: name.into(), points }
+    Line { way, name: name.into(), points, ..Line::default() }
 }
 
 fn lines(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Picture {

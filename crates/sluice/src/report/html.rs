@@ -3,14 +3,11 @@
 
 use std::fmt::Write as _;
 
-use super::heat;
 use super::plot::{Axis, Line, Plot};
 use super::table::{self, HEADINGS, WORDS};
 use super::why;
 use super::{Direction, JobRow, Report, Way};
-
-/// Colours and dashes that lines have before they repeat.
-pub(super) const PALETTE: usize = 8;
+use super::{heat, over_time, style, terms};
 
 /// Text safe in HTML, in elements and in attributes.
 pub(super) fn escape(text: &str) -> String {
@@ -48,10 +45,11 @@ pub fn render(report: &Report) -> String {
     out.push_str("</header>\n<main>\n");
     results(&mut out, &report);
     latencies(&mut out, &report);
-    throughput(&mut out, &report);
+    over_time::chapter(&mut out, &report);
     why::chapter(&mut out, &report);
     busy(&mut out, &report);
     scenarios(&mut out, &report);
+    terms::chapter(&mut out);
     let _ = write!(
         out,
         "</main>\n<footer>Made by sluice {}. The page is complete in itself.</footer>\n\
@@ -62,20 +60,23 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-fn open(out: &mut String, heading: &str, how_to_read: &str) {
+/// Begins a chapter.
+pub(super) fn open(out: &mut String, heading: &str, how_to_read: &str) {
     let _ = write!(out, "<section>\n<h2>{heading}</h2>\n<p class=\"how\">{how_to_read}</p>\n");
 }
 
-/// The names of the ways with the colours and dashes of their lines.
-fn legend(out: &mut String, report: &Report) {
+/// The names of the ways with the colours and dashes of their lines; where there are several, each can be
+/// hidden and shown again.
+pub(super) fn legend(out: &mut String, report: &Report) {
     out.push_str("<ul class=\"legend\">");
     for (i, way) in report.ways.iter().enumerate() {
+        let name = escape(&way.name);
         let _ = write!(
             out,
-            "<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><line class=\"line way{}\" \
-             x1=\"1\" x2=\"33\" y1=\"5\" y2=\"5\"/></svg>{}</li>",
-            i % PALETTE,
-            escape(&way.name)
+            "<li><label><input type=\"checkbox\" checked data-show=\"{i}\" aria-label=\"show {name}\">\
+             <svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><line {} \
+             x1=\"1\" x2=\"33\" y1=\"5\" y2=\"5\"/></svg>{name}</label></li>",
+            style::attributes(i).replace(" data-way", " data-of"),
         );
     }
     out.push_str("</ul>\n");
@@ -90,10 +91,11 @@ fn results(out: &mut String, report: &Report) {
          a drive that stutters. WA, write amplification, is how many sectors were programmed for \
          each sector written: above 1 the rest is garbage collection and padding.",
     );
+    notes(out, report);
     out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
     for (i, heading) in HEADINGS.iter().enumerate() {
         let class = if i < WORDS { "" } else { " class=\"n\"" };
-        let _ = write!(out, "<th{class}>{heading}</th>");
+        let _ = write!(out, "<th{class}>{}</th>", terms::explained(heading));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for way in &report.ways {
@@ -101,7 +103,7 @@ fn results(out: &mut String, report: &Report) {
             out.push_str(if at == 0 { "<tr class=\"first\">" } else { "<tr>" });
             for (i, cell) in table::cells(way, row, at == 0).iter().enumerate() {
                 let class = if i < WORDS { "" } else { " class=\"n\"" };
-                let _ = write!(out, "<td{class}>{}</td>", escape(cell));
+                let _ = write!(out, "<td{class} data-h=\"{}\">{}</td>", HEADINGS[i], escape(cell));
             }
             out.push_str("</tr>\n");
         }
@@ -128,8 +130,28 @@ fn results(out: &mut String, report: &Report) {
     out.push_str("</section>\n");
 }
 
+/// What must be known of the results before they are believed.
+fn notes(out: &mut String, report: &Report) {
+    if report.ways.iter().all(|way| way.notes.is_empty()) {
+        return;
+    }
+    out.push_str("<ul class=\"notes\">\n");
+    for way in &report.ways {
+        for note in &way.notes {
+            let _ = writeln!(
+                out,
+                "<li><b>{}</b>: {} <code>{}</code></li>",
+                escape(&way.name),
+                escape(&note.text),
+                escape(&note.code)
+            );
+        }
+    }
+    out.push_str("</ul>\n");
+}
+
 /// Every job and direction that any way has, in order of first appearance.
-fn rows(report: &Report) -> Vec<(&str, Direction)> {
+pub(super) fn rows(report: &Report) -> Vec<(&str, Direction)> {
     let mut seen: Vec<(&str, Direction)> = Vec::new();
     for row in report.ways.iter().flat_map(|way| &way.jobs) {
         let key = (row.name.as_str(), row.direction);
@@ -141,7 +163,7 @@ fn rows(report: &Report) -> Vec<(&str, Direction)> {
 }
 
 /// The rows of one job and direction, with the number of their way.
-fn rows_of<'r>(
+pub(super) fn rows_of<'r>(
     report: &'r Report,
     key: (&'r str, Direction),
 ) -> impl Iterator<Item = (usize, &'r Way, &'r JobRow)> {
@@ -153,7 +175,8 @@ fn rows_of<'r>(
     })
 }
 
-fn heading(key: (&str, Direction)) -> String {
+/// The caption of a job and direction.
+pub(super) fn heading(key: (&str, Direction)) -> String {
     format!("{} ({})", key.0, key.1.as_str())
 }
 
@@ -180,8 +203,10 @@ fn latencies(out: &mut String, report: &Report) {
                         way: *i,
                         name: way.name.clone(),
                         points: row.cdf.iter().map(|(ns, share)| (*ns as f64, *share)).collect(),
+                        ..Line::default()
                     })
                     .collect(),
+                bands: Vec::new(),
             })
         })
         .collect();
@@ -197,50 +222,13 @@ fn latencies(out: &mut String, report: &Report) {
          unit. The axes are stretched to show that tail: each decade of time, and each further \
          nine of the percentage, takes the same space.",
     );
-    panels(out, report, &plots);
-}
-
-fn throughput(out: &mut String, report: &Report) {
-    let plots: Vec<Plot> = rows(report)
-        .into_iter()
-        .filter_map(|key| {
-            let rows: Vec<_> =
-                rows_of(report, key).filter(|(_, _, row)| row.series.len() > 1).collect();
-            let end = rows.iter().filter_map(|(_, _, row)| row.series.last()).map(|p| p.0).max()?;
-            let top = rows
-                .iter()
-                .flat_map(|(_, _, row)| row.series.iter().map(|p| p.1))
-                .fold(0.0, f64::max);
-            Some(Plot {
-                title: heading(key),
-                x: Axis::time(end),
-                y: Axis::bandwidth(top),
-                lines: rows
-                    .iter()
-                    .map(|(i, way, row)| Line {
-                        way: *i,
-                        name: way.name.clone(),
-                        points: row.series.iter().map(|(t, v)| (*t as f64 / 1e9, *v)).collect(),
-                    })
-                    .collect(),
-            })
-        })
-        .collect();
-    if plots.is_empty() {
-        return;
-    }
-    open(
-        out,
-        "Throughput over time",
-        "Bytes per second in each interval of the run. A level line is a steady state; a fall after \
-         a level stretch is the moment when free space ran out and garbage collection began to \
-         share the flash with the jobs.",
-    );
-    panels(out, report, &plots);
-}
-
-fn panels(out: &mut String, report: &Report, plots: &[Plot]) {
     legend(out, report);
+    panels(out, &plots);
+    out.push_str("</section>\n");
+}
+
+/// Plots beside each other.
+pub(super) fn panels(out: &mut String, plots: &[Plot]) {
     out.push_str("<div class=\"panels\">\n");
     for plot in plots {
         let _ = write!(
@@ -250,7 +238,7 @@ fn panels(out: &mut String, report: &Report, plots: &[Plot]) {
             plot.svg()
         );
     }
-    out.push_str("</div>\n</section>\n");
+    out.push_str("</div>\n");
 }
 
 fn busy(out: &mut String, report: &Report) {

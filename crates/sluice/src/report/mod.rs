@@ -7,6 +7,9 @@
 //! | [`figures`] | the figures of the LightNVM paper's evaluation, from results of `sluice bench` |
 //! | `picture` | a plot as an SVG file of its own: lines or bars, title, legend |
 //! | `plot` | a line plot as SVG: latency CDFs, throughput over time |
+//! | `over_time` | the chapter of what changed while the run went on |
+//! | `terms` | what the words of a report mean |
+//! | `style` | colours and dashes that tell ways apart |
 //! | `heat` | a channels × PUs busy map as SVG |
 //! | `why` | bars of what requests waited for |
 //! | `page.css`, `page.js` | how the page looks, and what it shows under the pointer |
@@ -18,9 +21,12 @@
 pub mod figures;
 mod heat;
 pub mod html;
+mod over_time;
 mod picture;
 mod plot;
+mod style;
 pub mod table;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod why;
@@ -32,7 +38,7 @@ pub use why::{Why, WhyBar, WhyGroup, WhyWait};
 pub struct Report {
     /// What it is about.
     pub title: String,
-    /// One sentence under the title; may be empty.
+    /// The question that it answers, or a sentence under the title; may be empty.
     pub subtitle: String,
     /// The ways, in the order they are shown.
     pub ways: Vec<Way>,
@@ -63,8 +69,61 @@ pub struct Way {
     pub lateness: Option<Lateness>,
     /// Why requests took as long as they did, one entry per drive; none if that was not asked.
     pub why: Vec<Why>,
+    /// Translation layers over time, one per drive that has one.
+    pub layers: Vec<LayerSeries>,
+    /// The intervals of everything over time.
+    pub intervals: Intervals,
+    /// What must be known of these results before they are believed.
+    pub notes: Vec<NoteRow>,
     /// What else must be said about this way, such as that the emulator could not keep up.
     pub remarks: Vec<String>,
+}
+
+/// What must be known of a result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NoteRow {
+    /// Its code, as `docs/report.md` lists it.
+    pub code: String,
+    /// On one line.
+    pub text: String,
+}
+
+/// The intervals of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Intervals {
+    /// Length of each but the last, in nanoseconds.
+    pub width_ns: u64,
+    /// Length of the last.
+    pub last_ns: u64,
+}
+
+impl Intervals {
+    /// Whether the run ended within the last interval.
+    pub fn is_last_partial(&self) -> bool {
+        self.last_ns < self.width_ns
+    }
+}
+
+/// A translation layer over time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LayerSeries {
+    /// The drive; empty if there is only one.
+    pub drive: String,
+    /// Interval by interval.
+    pub points: Vec<LayerPoint>,
+}
+
+/// What a translation layer did in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LayerPoint {
+    /// Where the interval starts, in nanoseconds.
+    pub start_ns: u64,
+    /// Free lines at its end.
+    pub free_lines: f64,
+    /// Sectors programmed per sector written in it; `None` if nothing was written.
+    pub write_amplification: Option<f64>,
+    /// Share of the sectors written in it that garbage collection moved, from 0 to 1.
+    pub gc_share: f64,
 }
 
 /// Which way data went.
@@ -108,6 +167,28 @@ pub struct JobRow {
     pub cdf: Vec<(u64, f64)>,
     /// Throughput over time: the start of each interval in nanoseconds, and bytes per second in it.
     pub series: Vec<(u64, f64)>,
+    /// Latencies over time.
+    pub latencies: Vec<LatencyPoint>,
+    /// Mean number of outstanding requests over time, those of the job's other directions included: the
+    /// start of each interval in nanoseconds, and the mean.
+    pub depth: Vec<(u64, f64)>,
+    /// Whether the job ended within its last interval, so that this one is shorter than the others.
+    pub ends_in_interval: bool,
+    /// The drive's place among the [`layers`](Way::layers) of the way, if it has a translation layer.
+    pub layer: Option<usize>,
+}
+
+/// Latencies of the requests that completed in one interval, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencyPoint {
+    /// Where the interval starts.
+    pub start_ns: u64,
+    /// Half of the requests took no longer.
+    pub p50: u64,
+    /// 99 % took no longer.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
 }
 
 /// Latencies in nanoseconds.
@@ -142,6 +223,16 @@ pub struct GcFigures {
     pub erases: u64,
     /// Free lines at the end.
     pub free_lines: u64,
+}
+
+impl GcFigures {
+    /// Whether anything was written, moved or erased.
+    pub fn is_active(&self) -> bool {
+        let GcFigures {
+            user_sectors, moved_sectors, padded_sectors, lines_reclaimed, erases, ..
+        } = *self;
+        user_sectors + moved_sectors + padded_sectors + lines_reclaimed + erases > 0
+    }
 }
 
 /// How late completions were in real time, in nanoseconds (rule R6).
@@ -218,8 +309,14 @@ impl Report {
                 row.latency.mean = settled(row.latency.mean);
                 row.series.iter_mut().for_each(|(_, v)| *v = settled(*v));
                 row.series.sort_by_key(|(t, _)| *t);
+                row.depth.iter_mut().for_each(|(_, v)| *v = settled(*v));
                 row.cdf.iter_mut().for_each(|(_, share)| *share = settled(*share).min(1.0));
                 row.cdf.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            }
+            for point in way.layers.iter_mut().flat_map(|layer| &mut layer.points) {
+                point.free_lines = settled(point.free_lines);
+                point.gc_share = settled(point.gc_share).min(1.0);
+                point.write_amplification = point.write_amplification.filter(|wa| wa.is_finite());
             }
             for map in &mut way.busy {
                 let units = map.channels as usize * map.pus as usize;

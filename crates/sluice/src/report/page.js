@@ -23,6 +23,7 @@
     ns: (v) => scaled(v, 1000, ["ns", "us", "ms", "s"]),
     seconds: (v) => scaled(v * 1e9, 1000, ["ns", "us", "ms", "s"]),
     bytes: (v) => scaled(v, 1000, ["B/s", "kB/s", "MB/s", "GB/s"]),
+    number: (v) => (v >= 100 ? v.toFixed(0) : v.toPrecision(3)),
     share: (v) => `${(v * 100).toFixed(v > 0.999 ? 4 : v > 0.99 ? 3 : 2)} %`,
   };
   const apply = { linear: (v) => v, log: (v) => Math.log10(v), nines: (v) => -Math.log10(1 - v) };
@@ -38,6 +39,7 @@
     const x = axis(svg.dataset.x), y = axis(svg.dataset.y);
     const [left, top, right, bottom] = svg.dataset.frame.split(" ").map(Number);
     const lines = [...svg.querySelectorAll("polyline")].map((line) => ({
+      line,
       name: line.dataset.name,
       points: line.getAttribute("points").split(" ").map((p) => p.split(",").map(Number)),
     }));
@@ -50,7 +52,8 @@
       cursor.setAttribute("y1", top); cursor.setAttribute("y2", bottom);
       cursor.style.visibility = "visible";
       const text = [x.words(x.value((at - left) / (right - left)))];
-      for (const { name, points } of lines) {
+      for (const { line, name, points } of lines) {
+        if (line.classList.contains("off")) continue;
         // The last point at or before the pointer; a line that has not begun says nothing.
         let here = null;
         for (const p of points) { if (p[0] > at) break; here = p; }
@@ -59,6 +62,17 @@
       show(event, text.join("\n"));
     });
     svg.addEventListener("pointerleave", () => { hide(); cursor.style.visibility = "hidden"; });
+  }
+
+  // Every legend hides and shows a way in all plots.
+  document.documentElement.classList.add("script");
+  const boxes = [...document.querySelectorAll("[data-show]")];
+  for (const box of boxes) {
+    box.addEventListener("change", () => {
+      const way = box.dataset.show;
+      for (const other of boxes) if (other.dataset.show === way) other.checked = box.checked;
+      for (const drawn of document.querySelectorAll(`[data-way="${way}"]`)) drawn.classList.toggle("off", !box.checked);
+    });
   }
 
   for (const cell of document.querySelectorAll("[data-tip]")) {

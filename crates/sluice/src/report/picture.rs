@@ -57,8 +57,8 @@ impl Picture {
         let mut out = String::new();
         let names: Vec<(&str, String)> = match &self.drawing {
             Drawing::Lines { lines, .. } => {
-                let class = |line: &Line| format!("way{}", line.way % super::html::PALETTE);
-                lines.iter().map(|line| (line.name.as_str(), class(line))).collect()
+                let attributes = |line: &Line| super::style::attributes(line.way);
+                lines.iter().map(|line| (line.name.as_str(), attributes(line))).collect()
             }
             Drawing::Bars(bars) => {
                 let series = bars.series.iter().enumerate();
@@ -83,7 +83,7 @@ impl Picture {
             let _ = match &self.drawing {
                 Drawing::Lines { .. } => write!(
                     out,
-                    "<line class=\"line {class}\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y}\" y2=\"{y}\"/>",
+                    "<line {class} x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y}\" y2=\"{y}\"/>",
                     x + 30.0
                 ),
                 Drawing::Bars(_) => write!(
@@ -104,7 +104,7 @@ impl Picture {
         out.push_str(&match &self.drawing {
             Drawing::Lines { x, y, lines } => {
                 let (title, lines) = (self.title.clone(), lines.clone());
-                Plot { title, x: x.clone(), y: y.clone(), lines }.body()
+                Plot { title, x: x.clone(), y: y.clone(), lines, bands: Vec::new() }.body()
             }
             Drawing::Bars(bars) => bars.body(&self.title),
         });
@@ -125,7 +125,8 @@ impl Bars {
             ticks: self.groups.iter().enumerate().map(|(i, g)| (middle(i), g.clone())).collect(),
             unit: "",
         };
-        let plot = Plot { title: title.to_owned(), x, y: self.y.clone(), lines: Vec::new() };
+        let (lines, bands) = (Vec::new(), Vec::new());
+        let plot = Plot { title: title.to_owned(), x, y: self.y.clone(), lines, bands };
         let mut out = plot.body();
         let slot = (WIDTH - LEFT - RIGHT) / n;
         let width = slot * 0.7 / self.series.len().max(1) as f64;
@@ -183,6 +184,7 @@ mod tests {
             way,
             name: name.into(),
             points: vec![(0.0, 1.0), (100.0, 250.0)],
+            ..Line::default()
         };
         let lines = vec![line(0, "one"), line(1, "two"), line(2, "three"), line(3, "four")];
         for drawing in

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::html::escape;
+use super::style;
 
 /// How a value becomes a distance along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,15 +23,28 @@ pub(super) struct Axis {
     pub(super) min: f64,
     pub(super) max: f64,
     pub(super) ticks: Vec<(f64, String)>,
-    /// How the page writes a value under the pointer: `ns`, `bytes`, `share` or `seconds`.
+    /// How the page writes a value under the pointer: `ns`, `bytes`, `share`, `seconds` or `number`.
     pub(super) unit: &'static str,
 }
 
 /// One line: which way it belongs to, and its points.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     pub(super) way: usize,
     pub(super) name: String,
+    pub(super) points: Vec<(f64, f64)>,
+    /// A thin line, beside another of its way.
+    pub(super) is_fine: bool,
+    /// The last point is of an interval that the run ended in: it is marked.
+    pub(super) is_last_partial: bool,
+}
+
+/// A share from 0 to 1 over the x axis, drawn as an area behind the lines: 1 is the top of the plot.
+#[derive(Clone, Debug)]
+pub(super) struct Band {
+    pub(super) way: usize,
+    pub(super) name: String,
+    /// Where the intervals start, and their shares.
     pub(super) points: Vec<(f64, f64)>,
 }
 
@@ -41,6 +55,7 @@ pub(super) struct Plot {
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
+    pub(super) bands: Vec<Band>,
 }
 
 // The drawing, in the SVG's own units.
@@ -87,9 +102,17 @@ impl Axis {
         // The outermost halves of a decade that hold everything.
         let (low, high) = ((low * 2.0).floor() / 2.0, (high * 2.0).ceil() / 2.0);
         let high = if high <= low { low + 0.5 } else { high };
-        let ticks = (low.ceil() as i32..=high.floor() as i32)
-            .map(|decade| (10f64.powi(decade), decade_label(decade)))
-            .collect();
+        let decades = low.ceil() as i32..=high.floor() as i32;
+        let mut ticks: Vec<(f64, String)> =
+            decades.map(|decade| (10f64.powi(decade), decade_label(decade))).collect();
+        if ticks.len() < 3 {
+            // A short axis has steps within its decades.
+            let (from, to) = (10f64.powf(low) * 0.999, 10f64.powf(high) * 1.001);
+            let steps = (low.floor() as i32..=high.ceil() as i32)
+                .flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
+            let steps = steps.filter(|ns| (from..to).contains(ns) && *ns >= 1.0);
+            ticks = steps.map(|ns| (ns, crate::text::duration(ns.round() as u64))).collect();
+        }
         Axis {
             label: "latency (log scale)",
             scale: Scale::Log,
@@ -137,6 +160,23 @@ impl Axis {
             max: top,
             ticks: ticks.into_iter().map(|t| (t, crate::text::rate(t))).collect(),
             unit: "bytes",
+        }
+    }
+
+    /// Plain numbers from 0 to a round number at or above `max`.
+    pub(super) fn numbers(label: &'static str, max: f64) -> Axis {
+        let (top, ticks) = round_ticks(max);
+        let name = |t: f64| {
+            let text = format!("{t:.2}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        Axis {
+            label,
+            scale: Scale::Linear,
+            min: 0.0,
+            max: top,
+            ticks: ticks.into_iter().map(|t| (t, name(t))).collect(),
+            unit: "number",
         }
     }
 
@@ -223,6 +263,7 @@ impl Plot {
             WIDTH - RIGHT,
             HEIGHT - BOTTOM,
         );
+        self.areas(&mut out);
         out.push_str(&self.body());
         out.push_str("<line class=\"cursor\" y1=\"0\" y2=\"0\"/>\n</svg>\n");
         out
@@ -249,7 +290,7 @@ impl Plot {
             let _ = writeln!(
                 out,
                 "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\"/>\
-                 <text class=\"tick\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                 <text class=\"tick across\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                 HEIGHT - BOTTOM,
                 HEIGHT - BOTTOM + 18.0,
                 escape(name)
@@ -258,8 +299,8 @@ impl Plot {
         let _ = writeln!(
             out,
             "<rect class=\"frame\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" height=\"{}\"/>\
-             <text class=\"label\" x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
-             <text class=\"label\" transform=\"translate(14 {:.1}) rotate(-90)\" \
+             <text class=\"label across\" x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
+             <text class=\"label upright\" transform=\"translate(14 {:.1}) rotate(-90)\" \
              text-anchor=\"middle\">{}</text>",
             WIDTH - LEFT - RIGHT,
             HEIGHT - TOP - BOTTOM,
@@ -274,18 +315,53 @@ impl Plot {
             if points.is_empty() {
                 continue;
             }
+            let attributes = style::attributes(line.way);
+            let attributes = match line.is_fine {
+                true => attributes.replacen("class=\"line", "class=\"fine line", 1),
+                false => attributes,
+            };
             let _ = write!(
                 out,
-                "<polyline class=\"line way{}\" data-name=\"{}\" points=\"",
-                line.way % super::html::PALETTE,
+                "<polyline {attributes} data-name=\"{}\" points=\"",
                 escape(&line.name)
             );
             for (i, (px, py)) in points.iter().enumerate() {
                 let _ = write!(out, "{}{px:.1},{py:.1}", if i == 0 { "" } else { " " });
             }
             out.push_str("\"/>\n");
+            if let (true, Some((px, py))) = (line.is_last_partial, points.last()) {
+                let _ = writeln!(
+                    out,
+                    "<circle class=\"open way{}\" data-way=\"{}\" cx=\"{px:.1}\" cy=\"{py:.1}\" \
+                     r=\"4\"><title>shorter than the others: it ended here</title></circle>",
+                    line.way % 8,
+                    line.way
+                );
+            }
         }
         out
+    }
+
+    /// The bands as areas, each interval as wide as it is.
+    fn areas(&self, out: &mut String) {
+        let floor = HEIGHT - BOTTOM;
+        for band in self.bands.iter().filter(|band| band.points.iter().any(|p| p.1 > 0.0)) {
+            let mut path = format!("M{LEFT},{floor}");
+            for (i, (start, share)) in band.points.iter().enumerate() {
+                let y = floor - share * (floor - TOP);
+                let end = band.points.get(i + 1).map_or(self.x.max, |next| next.0);
+                let _ =
+                    write!(path, "L{:.1},{y:.1}H{:.1}", x_of(&self.x, *start), x_of(&self.x, end));
+            }
+            let _ = writeln!(
+                out,
+                "<path class=\"band fill{}\" data-way=\"{}\" d=\"{path}V{floor}Z\"><title>{}</title>\
+                 </path>",
+                band.way % 8,
+                band.way,
+                escape(&band.name)
+            );
+        }
     }
 
     /// The points of a line in the drawing, those left out that nobody could see.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{JobRow, Report, Way};
-use crate::text::{count, duration, rate};
+use super::{GcFigures, JobRow, Report, Way};
+use crate::text::{count, duration, printable, rate};
 
 /// Headings of the columns; the first three are words, the others numbers.
 pub(super) const HEADINGS: [&str; 12] =
@@ -15,8 +15,8 @@ pub(super) fn cells(way: &Way, row: &JobRow, first: bool) -> [String; 12] {
     let l = &row.latency;
     let once = |text: String| if first { text } else { String::new() };
     [
-        once(way.name.clone()),
-        row.name.clone(),
+        once(printable(&way.name).into_owned()),
+        printable(&row.name).into_owned(),
         row.direction.as_str().to_owned(),
         count(row.iops.round() as u64),
         rate(row.bytes_per_sec),
@@ -61,8 +61,12 @@ pub fn render(report: &Report) -> String {
         out.push('\n');
     }
     for way in &report.ways {
+        let name = printable(&way.name);
         for remark in remarks(way) {
-            let _ = writeln!(out, "{}: {remark}", way.name);
+            let _ = writeln!(out, "{name}: {}", printable(&remark));
+        }
+        for note in &way.notes {
+            let _ = writeln!(out, "note: {name}: {} [{}]", printable(&note.text), note.code);
         }
     }
     out
@@ -74,7 +78,8 @@ pub(super) fn remarks(way: &Way) -> Vec<String> {
     if let Some(op) = way.over_provisioning {
         remarks.push(format!("over-provisioning {:.1} % (physical/logical − 1)", op * 100.0));
     }
-    if let Some(gc) = &way.gc {
+    // A run that only read has nothing to say here.
+    if let Some(gc) = way.gc.filter(GcFigures::is_active) {
         remarks.push(format!(
             "{} sectors written, {} moved by garbage collection, {} of padding; {} lines \
              reclaimed, {} chunks erased, {} lines free at the end",

@@ -44,6 +44,17 @@ pub(super) fn example() -> Report {
                 },
                 cdf,
                 series,
+                latencies: (0..200u64)
+                    .map(|i| LatencyPoint {
+                        start_ns: i * 50_000_000,
+                        p50: base as u64,
+                        p99: (base * (1.5 + tail * (10 + i % 5) as f64)) as u64,
+                        max: (base * (3.0 + tail * (30 + i % 7) as f64)) as u64,
+                    })
+                    .collect(),
+                depth: (0..200u64).map(|i| (i * 50_000_000, 4.0 + (i % 3) as f64)).collect(),
+                layer: Some(0),
+                ends_in_interval: true,
             });
         }
         let units = (0..128)
@@ -67,6 +78,19 @@ pub(super) fn example() -> Report {
                 ..GcFigures::default()
             }),
             busy: vec![BusyMap { drive: String::new(), channels: 16, pus: 8, units }],
+            layers: vec![LayerSeries {
+                drive: String::new(),
+                points: (0..200u64)
+                    .map(|i| LayerPoint {
+                        start_ns: i * 50_000_000,
+                        free_lines: 40.0 - (i.min(60) / 2) as f64,
+                        write_amplification: Some(1.0 + tail * (i > 60) as u8 as f64),
+                        gc_share: if i > 60 { tail / 4.0 } else { 0.0 },
+                    })
+                    .collect(),
+            }],
+            intervals: Intervals { width_ns: 50_000_000, last_ns: 20_000_000 },
+            notes: Vec::new(),
             lateness: None,
             remarks: Vec::new(),
         });
@@ -99,11 +123,11 @@ fn the_page_is_self_contained_and_deterministic() {
     for outside in ["http:", "https:", "src=", "@import", "url(", "<link"] {
         assert!(!page.contains(outside), "refers to `{outside}`");
     }
-    assert_eq!(page.matches("<svg class=\"plot\"").count(), 4, "two jobs, two kinds of plot");
+    assert_eq!(page.matches("<svg class=\"plot\"").count(), 10, "four of two jobs, two");
     assert_eq!(page.matches("<svg class=\"heat\"").count(), 3);
     assert_eq!(page.matches("data-tip=").count(), 3 * 128);
     assert!(page.contains("# &lt;b&gt;"), "the scenario is escaped");
-    for open in ["section", "figure", "table", "details", "svg", "div", "ul", "dl"] {
+    for open in ["section", "figure", "table", "details", "svg", "div", "ul", "dl", "label"] {
         let (o, c) = (format!("<{open}"), format!("</{open}>"));
         let opened =
             page.matches(&format!("{o} ")).count() + page.matches(&format!("{o}>")).count();
@@ -143,4 +167,67 @@ fn no_number_is_none() {
     };
     assert!(html::render(&bare).contains("0 B/s"));
     assert!(table::render(&bare).contains("0 ns"));
+}
+
+#[test]
+fn a_run_that_only_read_has_no_sentence_of_zeros() {
+    let mut report = example();
+    assert!(table::render(&report).contains("moved by garbage collection"));
+    for way in &mut report.ways {
+        way.gc = Some(GcFigures { free_lines: 3, ..GcFigures::default() });
+    }
+    for text in [table::render(&report), html::render(&report)] {
+        assert!(!text.contains("moved by garbage collection"), "{text}");
+    }
+}
+
+#[test]
+fn notes_are_beside_the_table_and_on_the_page() {
+    let mut report = example();
+    let text = "5.0 % of <nothing>".to_owned();
+    report.ways[1].notes = vec![NoteRow { code: "not-steady".into(), text }];
+    let table = table::render(&report);
+    assert!(table.contains("note: pblk, 128 PUs: 5.0 % of <nothing> [not-steady]\n"), "{table}");
+    let page = html::render(&report);
+    assert!(page.contains("5.0 % of &lt;nothing&gt; <code>not-steady</code>"));
+}
+
+#[test]
+fn control_characters_of_names_do_not_reach_the_table() {
+    let mut report = example();
+    report.ways[0].name = "two\nlines\x1b[31m".into();
+    report.ways[0].jobs[0].name = "job\r".into();
+    report.ways[0].remarks = vec!["bell\x07".into()];
+    let table = table::render(&report);
+    assert!(table.contains("two\\nlines\\u{1b}[31m") && table.contains("job\\r"), "{table}");
+    assert!(table.chars().all(|c| c == '\n' || !c.is_control()), "{table}");
+}
+
+#[test]
+fn twelve_ways_have_twelve_styles_and_can_be_selected() {
+    let mut report = example();
+    let one = report.ways[0].clone();
+    report.ways = (0..12).map(|i| Way { name: format!("way {i}"), ..one.clone() }).collect();
+    let page = html::render(&report);
+    let mut styles: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("<polyline") && line.contains("data-name=\"way "))
+        .filter_map(|line| line.split(" data-way=").next())
+        .collect();
+    styles.sort_unstable();
+    styles.dedup();
+    assert_eq!(styles.len(), 12, "{styles:?}");
+    assert!((0..12).all(|i| page.contains(&format!("data-show=\"{i}\""))));
+}
+
+#[test]
+fn the_last_partial_interval_is_marked_and_whole_ones_are_not() {
+    let mut report = example();
+    let rings = |report: &Report| html::render(report).matches("<circle class=\"open").count();
+    assert!(rings(&report) > 0);
+    for way in &mut report.ways {
+        way.intervals.last_ns = way.intervals.width_ns;
+        way.jobs.iter_mut().for_each(|row| row.ends_in_interval = false);
+    }
+    assert_eq!(rings(&report), 0);
 }

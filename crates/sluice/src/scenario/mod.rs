@@ -63,6 +63,8 @@ pub struct Scenario {
     pub text: Arc<str>,
     /// What it is called in results: its `title`, or the file's name without its ending.
     pub title: String,
+    /// The question that it is to answer, in a sentence: its `question`; may be empty.
+    pub question: String,
     /// What everything random derives from.
     pub seed: u64,
     /// The drives, at least one, with names of their own.
@@ -147,6 +149,7 @@ impl Scenario {
             file: file.to_path_buf(),
             text: source.text.clone(),
             title: file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
+            question: String::new(),
             seed: DEFAULT_SEED,
             drives: Vec::new(),
             path: PathConfig::default(),
@@ -157,6 +160,7 @@ impl Scenario {
             shares: Vec::new(),
         };
         root.set("title", &mut scenario.title, |v| v.string().map(str::to_owned))?;
+        root.set("question", &mut scenario.question, |v| v.string().map(str::to_owned))?;
         root.set("seed", &mut scenario.seed, |v| v.u64())?;
         root.set("job_files", &mut scenario.job_files, job::read_files)?;
         let drives = match root.get("drive") {
@@ -268,6 +272,22 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+
+    /// A conflict in a line of the scenario, counted from 1: shown with a caret.
+    pub(crate) fn conflict_in_line(
+        &self,
+        line: usize,
+        message: String,
+        help: String,
+    ) -> ScenarioError {
+        let source = Source::new(&self.file, &self.text);
+        let lines = self.text.split_inclusive('\n');
+        let start: usize = lines.clone().take(line.saturating_sub(1)).map(str::len).sum();
+        let text = lines.clone().nth(line.saturating_sub(1)).unwrap_or_default();
+        let indent = text.len() - text.trim_start().len();
+        let span = start + indent..start + text.trim_end().len().max(indent);
+        ScenarioError::at(&source, span, Problem::Conflict { message, help })
     }
 
     /// The drive of this name.

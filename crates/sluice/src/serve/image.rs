@@ -29,7 +29,7 @@ pub fn keeps_data(plan: &DrivePlan) -> bool {
 /// The image of a drive that has one.
 pub fn image(plan: &DrivePlan) -> Option<&Path> {
     match store(plan) {
-        DataStore::File(path) => Some(path),
+        DataStore::File(path) | DataStore::Overlay(path) => Some(path),
         DataStore::Memory | DataStore::None => None,
     }
 }
@@ -40,15 +40,33 @@ fn mark(image: &Path) -> PathBuf {
     path.into()
 }
 
+/// The drive with an overlay in place of its image: it starts from what the image holds, and nothing of
+/// the image or of the files beside it ever changes. An image whose preconditioning was interrupted
+/// holds nothing.
+pub fn over_image(plan: &DrivePlan) -> DrivePlan {
+    let mut plan = plan.clone();
+    let unfinished = image(&plan).is_some_and(|image| mark(image).exists());
+    let data = match &mut plan.config.media {
+        MediaConfig::Nand(nand) => &mut nand.data,
+        MediaConfig::Pcm(pcm) => &mut pcm.data,
+        MediaConfig::Null { .. } => return plan,
+    };
+    if let DataStore::File(path) = data {
+        *data = if unfinished { DataStore::Memory } else { DataStore::Overlay(path.clone()) };
+    }
+    plan
+}
+
 /// Whether nothing of the drive is worth keeping. To be asked before the drive is powered on, which
 /// makes its image.
-pub(super) fn is_fresh(plan: &DrivePlan) -> bool {
-    image(plan).is_none_or(|image| !image.exists() || mark(image).exists())
+pub(crate) fn is_fresh(plan: &DrivePlan) -> bool {
+    let is_empty = |image: &Path| image.metadata().is_ok_and(|file| file.len() == 0);
+    image(plan).is_none_or(|image| !image.exists() || is_empty(image) || mark(image).exists())
 }
 
 /// Says that a drive is being preconditioned.
 #[derive(Debug)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     path: Option<PathBuf>,
 }
 
@@ -57,7 +75,7 @@ impl Mark {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn set(plan: &DrivePlan) -> io::Result<Mark> {
+    pub(crate) fn set(plan: &DrivePlan) -> io::Result<Mark> {
         let path = image(plan).map(mark);
         if let Some(path) = &path {
             std::fs::write(path, "This image was being preconditioned, and is not finished.\n")?;
@@ -69,7 +87,7 @@ impl Mark {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn remove(self) -> io::Result<()> {
+    pub(crate) fn remove(self) -> io::Result<()> {
         self.path.map_or(Ok(()), std::fs::remove_file)
     }
 }

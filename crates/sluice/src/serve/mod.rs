@@ -48,7 +48,8 @@ use direct::served::Name;
 use drive::Drive;
 
 pub use error::ServeError;
-pub use image::{image, keeps_data};
+pub(crate) use image::{Mark, is_fresh};
+pub use image::{image, keeps_data, over_image};
 pub(crate) use pane::{LiveDrive, Pane};
 pub use reading::{Reading, to_json};
 

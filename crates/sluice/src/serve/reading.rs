@@ -172,6 +172,7 @@ impl Reading {
             capacity: self.plan.capacity,
             layer: self.layer.clone(),
             shards: self.shards.clone(),
+            ..DriveOutcome::default()
         }
     }
 
@@ -212,8 +213,8 @@ pub fn to_json(scenario: &Scenario, readings: &[Reading]) -> Value {
         elapsed,
         costs: HostCosts::default(),
         ignored: Vec::new(),
-        untraced: 0,
         drives: readings.iter().map(Reading::outcome).collect(),
+        ..Outcome::default()
     };
     let mut section = sim::to_json(&outcome)["sluice"].take();
     section["clock"] = "real".into();

@@ -1,13 +1,57 @@
 //! An outcome as JSON: fio's result format, with Sluice's own section beside it.
 
 use drive::{CareStats, DriveStats, HintStats, NotificationStats};
+use ftl::FtlStats;
 use lightnvm::LabelHealth;
+use media::MediaStats;
 use serde_json::{Map, Value, json};
-use workload::RunResult;
+use workload::{Direction, JobResult, RunResult};
 
-use super::{DriveOutcome, Outcome};
+use super::{DriveOutcome, Note, Outcome, Timeline};
 use crate::explain::{breakdown_json, request_json};
 use crate::stack::ShardCounts;
+
+/// The number of the `sluice` section's form: it grows when a key changes its meaning or goes.
+pub const SCHEMA: u32 = 2;
+
+/// JSON for people and programs: an entry per line, lists of numbers on one line.
+pub fn to_text(value: &Value) -> String {
+    let mut out = String::new();
+    write_value(value, 0, &mut out);
+    out.push('\n');
+    out
+}
+
+fn write_value(value: &Value, depth: usize, out: &mut String) {
+    let is_flat = |v: &Value| !matches!(v, Value::Array(_) | Value::Object(_));
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    match value {
+        Value::Array(items) if !items.iter().all(is_flat) => {
+            for (i, item) in items.iter().enumerate() {
+                out.push(if i == 0 { '[' } else { ',' });
+                line(out, depth + 1);
+                write_value(item, depth + 1, out);
+            }
+            line(out, depth);
+            out.push(']');
+        }
+        Value::Object(entries) if !entries.is_empty() => {
+            for (i, (key, item)) in entries.iter().enumerate() {
+                out.push(if i == 0 { '{' } else { ',' });
+                line(out, depth + 1);
+                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push_str(": ");
+                write_value(item, depth + 1, out);
+            }
+            line(out, depth);
+            out.push('}');
+        }
+        flat => out.push_str(&flat.to_string()),
+    }
+}
 
 /// What fio would have written, with a `sluice` section. Equal outcomes give equal bytes: the
 /// timestamp is zero.
@@ -20,9 +64,15 @@ pub fn to_json(outcome: &Outcome) -> Value {
     };
     let mut value = workload::to_fio_json(&all, 0);
     let section = json!({
+        "schema": SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
         "title": outcome.title,
+        "question": outcome.question,
+        "scenario": &*outcome.text,
+        "parameters": outcome.parameters,
         "seed": outcome.seed,
+        "partial": outcome.partial,
+        "notes": outcome.notes.iter().map(Note::to_json).collect::<Vec<_>>(),
         "clock": "virtual",
         "elapsed_ns": outcome.elapsed.0,
         "host": {
@@ -43,58 +93,26 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
     let elapsed = outcome.elapsed.0.max(1) as f64;
     let share = |t: clock::Nanos| t.0 as f64 / elapsed;
     let mut object = Map::new();
+    let timeline = Timeline::of(outcome.elapsed);
     object.insert("name".into(), json!(d.name));
+    let jobs = d.run.reported();
+    if !jobs.is_empty() {
+        let jobs = jobs.iter().map(|job| job_over_time(job, &timeline));
+        object.insert("jobs_over_time".into(), jobs.collect());
+    }
+    if let Some(over_time) = ftl_over_time(d, &timeline) {
+        object.insert("over_time".into(), over_time);
+    }
     if let Some(f) = &d.ftl {
         object.insert("write_amplification".into(), json!(f.write_amplification()));
-        object.insert(
-            "ftl".into(),
-            json!({
-                "user_sectors_written": f.user_writes,
-                "sectors_written_from_reserve": f.reserve_writes,
-                "user_sectors_read": f.user_reads,
-                "buffer_hits": f.buffer_hits,
-                "unmapped_reads": f.unmapped_reads,
-                "trimmed_sectors": f.trimmed,
-                "padding_sectors": f.padding,
-                "metadata_sectors": f.metadata,
-                "trims_told": f.trims_told,
-                "map_hits": f.map_hits,
-                "map_misses": f.map_misses,
-                "map_page_reads": f.map_page_reads,
-                "map_page_writes": f.map_page_writes,
-                "map_pages_lost": f.map_pages_lost,
-                "map_pages_rebuilt": f.pages_rebuilt,
-                "map_rebuild_sectors_read": f.rebuild_reads,
-                "map_sectors_lost": f.map_sectors_lost,
-                "map_read_errors": f.map_read_errors,
-                "programs": f.programs,
-                "checkpoints": f.checkpoints,
-                "checkpoints_for_losses": f.loss_checkpoints,
-                "flushes": f.flushes,
-                "free_lines": d.free_lines,
-            }),
-        );
-        object.insert(
-            "gc".into(),
-            json!({
-                "moved_sectors": f.gc_moves,
-                "lines_reclaimed": f.lines_reclaimed,
-                "erases": f.erases,
-                "program_failures": f.program_failures,
-                "erase_failures": f.erase_failures,
-                "retired_chunks": f.retired_chunks,
-                "lost_sectors": f.lost,
-                "lines_without_metadata": f.lines_without_metadata,
-                "victims_read_by_metadata": f.victims_by_metadata,
-                "victims_read_by_oob": f.victims_by_oob,
-                "lines_refreshed": f.refreshed_lines,
-                "lines_levelled": f.levelled_lines,
-                "lines_ended": f.ended_lines,
-                "sectors_refreshed": f.refresh_moves,
-                "offline_chunks": f.offline_chunks,
-                "sectors_written_again": f.rescued,
-            }),
-        );
+        let mut ftl = ftl(f);
+        ftl["free_lines"] = json!(d.free_lines);
+        object.insert("ftl".into(), ftl);
+        object.insert("gc".into(), gc(f));
+    }
+    if let Some(before) = &d.ftl_before {
+        object.insert("ftl_before".into(), ftl(before));
+        object.insert("gc_before".into(), gc(before));
     }
     if !d.shards.is_empty() {
         object.insert("shards".into(), d.shards.iter().map(shard).collect());
@@ -148,18 +166,10 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
         object.insert("block_layer".into(), layer.to_json());
     }
     if let Some(m) = &d.drive.media {
-        object.insert(
-            "media".into(),
-            json!({
-                "programs": m.programs,
-                "erases": m.erases,
-                "reads": m.reads,
-                "corrected_bits": m.corrected_bits,
-                "uncorrectable_reads": m.uncorrectable_reads,
-                "offline_chunks": m.offline_chunks,
-                "wear": { "min": m.wear.min, "mean": m.wear.mean, "max": m.wear.max },
-            }),
-        );
+        object.insert("media".into(), media(m));
+    }
+    if let Some(m) = &d.media_before {
+        object.insert("media_before".into(), media(m));
     }
     if let Some(explanation) = &d.explanation {
         let names = d.names(explanation);
@@ -178,6 +188,130 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
         }),
     );
     Value::Object(object)
+}
+
+/// Counters of a translation layer.
+fn ftl(f: &FtlStats) -> Value {
+    json!({
+        "user_sectors_written": f.user_writes,
+        "sectors_written_from_reserve": f.reserve_writes,
+        "user_sectors_read": f.user_reads,
+        "buffer_hits": f.buffer_hits,
+        "unmapped_reads": f.unmapped_reads,
+        "trimmed_sectors": f.trimmed,
+        "padding_sectors": f.padding,
+        "metadata_sectors": f.metadata,
+        "trims_told": f.trims_told,
+        "map_hits": f.map_hits,
+        "map_misses": f.map_misses,
+        "map_page_reads": f.map_page_reads,
+        "map_page_writes": f.map_page_writes,
+        "map_pages_lost": f.map_pages_lost,
+        "map_pages_rebuilt": f.pages_rebuilt,
+        "map_rebuild_sectors_read": f.rebuild_reads,
+        "map_sectors_lost": f.map_sectors_lost,
+        "map_read_errors": f.map_read_errors,
+        "programs": f.programs,
+        "checkpoints": f.checkpoints,
+        "checkpoints_for_losses": f.loss_checkpoints,
+        "flushes": f.flushes,
+    })
+}
+
+/// Counters of its garbage collection.
+fn gc(f: &FtlStats) -> Value {
+    json!({
+        "moved_sectors": f.gc_moves,
+        "lines_reclaimed": f.lines_reclaimed,
+        "erases": f.erases,
+        "program_failures": f.program_failures,
+        "erase_failures": f.erase_failures,
+        "retired_chunks": f.retired_chunks,
+        "lost_sectors": f.lost,
+        "lines_without_metadata": f.lines_without_metadata,
+        "victims_read_by_metadata": f.victims_by_metadata,
+        "victims_read_by_oob": f.victims_by_oob,
+        "lines_refreshed": f.refreshed_lines,
+        "lines_levelled": f.levelled_lines,
+        "lines_ended": f.ended_lines,
+        "sectors_refreshed": f.refresh_moves,
+        "offline_chunks": f.offline_chunks,
+        "sectors_written_again": f.rescued,
+    })
+}
+
+/// Counters of a medium; wear and offline chunks are those at the end.
+fn media(m: &MediaStats) -> Value {
+    json!({
+        "programs": m.programs,
+        "erases": m.erases,
+        "reads": m.reads,
+        "corrected_bits": m.corrected_bits,
+        "uncorrectable_reads": m.uncorrectable_reads,
+        "offline_chunks": m.offline_chunks,
+        "wear": { "min": m.wear.min, "mean": m.wear.mean, "max": m.wear.max },
+    })
+}
+
+/// The intervals of a run.
+fn intervals(timeline: &Timeline) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("interval_ns".into(), json!(timeline.width.0));
+    object.insert("last_interval_ns".into(), json!(timeline.last.0));
+    object
+}
+
+/// Throughput, queue depth and latencies of a job in each interval.
+fn job_over_time(job: &JobResult, timeline: &Timeline) -> Value {
+    let mut object = intervals(timeline);
+    object.insert("name".into(), json!(job.spec.name));
+    let series = job.series.in_intervals_of(timeline.width);
+    let mut done: Vec<workload::Interval> = series.intervals().collect();
+    done.resize(timeline.count.max(done.len()), workload::Interval::default());
+    let ns = |i: usize| timeline.length(i.min(timeline.count - 1)).0.max(1) as f64;
+    let depth = done.iter().enumerate().map(|(i, d)| d.outstanding_ns as f64 / ns(i));
+    object.insert("queue_depth".into(), depth.collect());
+    for direction in [Direction::Read, Direction::Write, Direction::Trim] {
+        if job.direction(direction).ios == 0 {
+            continue;
+        }
+        let d = direction as usize;
+        let latencies = job.series.latencies(direction).in_intervals_of(timeline.width);
+        let mut latencies: Vec<workload::IntervalLatency> = latencies.intervals().collect();
+        latencies.resize(done.len(), workload::IntervalLatency::default());
+        let per_second = |of: &dyn Fn(&workload::Interval) -> u64| -> Vec<f64> {
+            let rate = |(i, interval)| of(interval) as f64 * 1e9 / ns(i);
+            done.iter().enumerate().map(rate).collect()
+        };
+        // An interval without a request has no latency.
+        let of = |of: &dyn Fn(&workload::IntervalLatency) -> u64| -> Vec<Option<u64>> {
+            latencies.iter().map(|l| (l.count > 0).then(|| of(l))).collect()
+        };
+        object.insert(
+            direction.name().into(),
+            json!({
+                "iops": per_second(&|i| i.ios[d]),
+                "bytes_per_sec": per_second(&|i| i.bytes[d]),
+                "lat_p50_ns": of(&|l| l.p50.0),
+                "lat_p99_ns": of(&|l| l.p99.0),
+                "lat_max_ns": of(&|l| l.max.0),
+            }),
+        );
+    }
+    Value::Object(object)
+}
+
+/// The translation layer in each interval.
+fn ftl_over_time(d: &DriveOutcome, timeline: &Timeline) -> Option<Value> {
+    let found = d.over_time.as_ref()?.intervals(timeline);
+    let mut object = intervals(timeline);
+    let mut put = |key: &str, values: Value| object.insert(key.to_owned(), values);
+    put("free_lines", found.iter().map(|i| i.free_lines).collect());
+    put("user_sectors_written", found.iter().map(|i| i.user_sectors).collect());
+    put("moved_sectors", found.iter().map(|i| i.moved_sectors).collect());
+    put("lines_reclaimed", found.iter().map(|i| i.lines_reclaimed).collect());
+    put("write_amplification", found.iter().map(|i| i.write_amplification).collect());
+    Some(Value::Object(object))
 }
 
 /// What one shard did; all of them together are in `ftl` and `gc`.

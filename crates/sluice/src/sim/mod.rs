@@ -9,31 +9,45 @@
 //! | `layer_trace` | the block layer's events, for blkparse and for Perfetto |
 //! | [`stories`](Explanation) | why requests took as long as they did |
 //! | `spans` | requests and the drive's busy times as a Perfetto trace |
+//! | [`notes`](Note) | what must be known of a result |
+//! | [`over_time`](OverTime) | the translation layer at equal distances of virtual time |
+//! | `parameters` | the scenario with defaults and presets resolved |
+//! | `close` | brings a drive's image to rest |
 
+mod close;
 mod json;
 mod layer;
 mod layer_trace;
+mod notes;
 mod outcome;
+mod over_time;
+mod parameters;
 mod spans;
 mod stories;
 mod way;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::trace::blktrace::WriteError;
 use block::{Device, Group};
 use clock::{Component, Nanos, VirtualRunner};
 use workload::{Host, HostCosts, JobError, JobSpec};
 
-pub use json::to_json;
+pub use json::{SCHEMA, to_json, to_text};
 pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
+pub use notes::{Note, NoteCode};
 pub use outcome::{DriveOutcome, Outcome};
+pub use over_time::{FtlInterval, OverTime, Sample, Timeline};
 pub use stories::Explanation;
 pub use way::to_way;
 
-use crate::scenario::{JobTable, Scenario};
-use crate::stack::{ShardCounts, Stack, StackDevice, StackError, precondition, take_turns};
+use crate::scenario::{JobTable, Scenario, ScenarioError};
+use crate::serve::{Mark, image, is_fresh, keeps_data, over_image};
+use crate::stack::{ShardCounts, Stack, StackDevice, StackError, precondition, take_turns_sampled};
 use layer_trace::LayerTrace;
+use over_time::Sampler;
 use spans::SpanTrace;
 use stories::Stories;
 
@@ -52,14 +66,39 @@ pub struct SimOptions<'a> {
     /// Jobs beside the scenario's own.
     pub job_files: Vec<PathBuf>,
     /// Write a Perfetto trace here.
-    pub trace: Option<PathBuf>,
+    pub trace: Option<TraceOutput>,
     /// Write what happens to each request in the block layer into this folder, for blkparse.
     pub blktrace: Option<PathBuf>,
     /// Explain this many of the slowest requests of each drive, and where the time of all of them went;
     /// 0 for none.
     pub slowest: usize,
+    /// Change the drives' images, which are else only read: what is written stays in memory.
+    pub write_image: bool,
+    /// Ends the jobs when it becomes true; the outcome is what there is until then.
+    pub stop: Option<&'a AtomicBool>,
     /// Told now and then where the run stands.
     pub progress: Option<&'a mut dyn FnMut(Stage)>,
+}
+
+/// A file that a trace is written to.
+#[derive(Debug)]
+pub struct TraceOutput {
+    /// What it is called in messages.
+    pub name: PathBuf,
+    /// The file, or another thing that can be written to; written from where it stands.
+    pub file: File,
+    /// Whether it is emptied before.
+    pub truncate: bool,
+}
+
+impl TraceOutput {
+    /// Makes the file, or empties it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(path: &Path) -> std::io::Result<TraceOutput> {
+        Ok(TraceOutput { name: path.to_path_buf(), file: File::create(path)?, truncate: false })
+    }
 }
 
 /// Why a run could not be done.
@@ -101,6 +140,38 @@ pub enum SimError {
         #[source]
         source: WriteError,
     },
+    /// What is written cannot be read again, and is to be verified.
+    #[error(
+        "job {job} verifies what it reads back, and drive {drive} keeps no data (data = \"none\"): set \
+         data = \"memory\" or \"file\", or remove `verify`"
+    )]
+    VerifyWithoutData {
+        /// The job.
+        job: String,
+        /// The drive.
+        drive: String,
+    },
+    /// The scenario's own jobs do not go with its drives.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The image's folder cannot be written to.
+    #[error("drive {drive}: cannot mark its image as being preconditioned: {source}")]
+    Mark {
+        /// The drive.
+        drive: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The image could not be brought to its disk.
+    #[error("drive {drive}: cannot write its image: {source}")]
+    Image {
+        /// The drive.
+        drive: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// There is nothing to trace.
     #[error("{file}: `raw` has no block layer to trace: set path.block = \"sq\" or \"mq\"")]
     NoLayer {
@@ -113,12 +184,20 @@ impl SimError {
     /// Whether what was asked is at fault, and not the run.
     pub fn is_usage(&self) -> bool {
         match self {
-            SimError::Job(_) | SimError::NoJobs { .. } | SimError::NoLayer { .. } => true,
+            SimError::Job(_)
+            | SimError::NoJobs { .. }
+            | SimError::NoLayer { .. }
+            | SimError::VerifyWithoutData { .. }
+            | SimError::Scenario(_) => true,
             SimError::Host(e) => {
                 matches!(e, workload::HostError::Misfit { .. } | workload::HostError::NoJobs)
             }
             SimError::Stack(e) => e.is_usage(),
-            SimError::Trace { .. } | SimError::Blktrace { .. } | SimError::Recording => false,
+            SimError::Trace { .. }
+            | SimError::Blktrace { .. }
+            | SimError::Recording
+            | SimError::Mark { .. }
+            | SimError::Image { .. } => false,
         }
     }
 }
@@ -148,6 +227,9 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String
         let drive = table.drive.as_ref().map_or(0, |(name, _)| {
             scenario.drives.iter().position(|d| d.config.name == *name).unwrap_or(0)
         });
+        if spec.verify && !keeps_data(&scenario.drives[drive]) {
+            return Err(verify_without_data(scenario, table, drive));
+        }
         per_drive[drive].push(spec, table.group);
     }
     let named = scenario.job_files.iter().map(|(path, _)| path);
@@ -155,8 +237,12 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String
         let parsed = workload::parse_job_file(file)?;
         ignored.extend(parsed.ignored);
         // A job file knows no drives: every drive runs it.
-        for jobs in &mut per_drive {
+        for (jobs, plan) in per_drive.iter_mut().zip(&scenario.drives) {
             for spec in &parsed.jobs {
+                if spec.verify && !keeps_data(plan) {
+                    let (job, drive) = (spec.name.clone(), plan.config.name.clone());
+                    return Err(SimError::VerifyWithoutData { job, drive });
+                }
                 jobs.push(spec.clone(), Group(0));
             }
         }
@@ -167,6 +253,15 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String
     ignored.sort();
     ignored.dedup();
     Ok((per_drive, ignored))
+}
+
+/// Why a job of the scenario cannot verify, with its place.
+fn verify_without_data(scenario: &Scenario, table: &JobTable, drive: usize) -> SimError {
+    let line = table.pairs.iter().find(|(key, _, _)| key == "verify").map_or(table.line, |p| p.2);
+    let drive = &scenario.drives[drive].config.name;
+    let message = format!("job {} verifies, and drive {drive} keeps no data to verify", table.name);
+    let help = "set data = \"memory\" or \"file\" in the drive, or remove `verify`".into();
+    scenario.conflict_in_line(line, message, help).into()
 }
 
 fn spec_of(table: &JobTable, file: &Path) -> Result<(JobSpec, Vec<String>), JobError> {
@@ -184,7 +279,10 @@ struct Lane {
     /// The device of a drive without jobs.
     idle: Option<StackDevice>,
     ftl_before: Option<ftl::FtlStats>,
+    media_before: Option<media::MediaStats>,
     shards_before: Vec<ShardCounts>,
+    /// Whether what it holds is to be on its image in the end.
+    keeps_image: bool,
 }
 
 impl Component for Lane {
@@ -232,9 +330,13 @@ impl Lane {
 
     /// Counters and free lines of the translation layer, on whichever side it runs.
     fn ftl_view(&self) -> Option<(ftl::FtlStats, f64)> {
-        let host = self.device().and_then(StackDevice::ftl_view);
-        host.or_else(|| self.drive.ftl().map(|f| (*f.stats(), f.free_lines())))
+        ftl_view(self.device(), &self.drive)
     }
+}
+
+fn ftl_view(device: Option<&StackDevice>, drive: &drive::Drive) -> Option<(ftl::FtlStats, f64)> {
+    let host = device.and_then(StackDevice::ftl_view);
+    host.or_else(|| drive.ftl().map(|f| (*f.stats(), f.free_lines())))
 }
 
 /// Steps between two looks at progress and trace.
@@ -275,6 +377,9 @@ const STRIDE: u32 = 1024;
 /// [`SimError`]. Failed requests are no error: they are in the outcome.
 pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outcome, SimError> {
     let (mut per_drive, ignored) = jobs(scenario, &options.job_files)?;
+    if options.blktrace.is_some() && scenario.path.layer.is_none() {
+        return Err(SimError::NoLayer { file: scenario.file.clone() });
+    }
     let costs = HostCosts {
         submit: scenario.host.submit.unwrap_or_default(),
         complete: scenario.host.complete.unwrap_or_default(),
@@ -282,20 +387,41 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     let mut runner = VirtualRunner::new();
     let mut lanes = Vec::new();
     let count = scenario.drives.len() as f64;
+    let mut from_images = Vec::new();
     for (i, plan) in scenario.drives.iter().enumerate() {
-        let stack = Stack::build(plan, None)?;
+        let keeps_image = options.write_image && image(plan).is_some();
+        let fresh = is_fresh(plan);
+        let mark = (keeps_image && fresh).then(|| Mark::set(plan)).transpose();
+        let mark =
+            mark.map_err(|source| SimError::Mark { drive: plan.config.name.clone(), source })?;
+        let stack = match options.write_image {
+            true => Stack::build(plan, None)?,
+            false => Stack::build(&over_image(plan), None)?,
+        };
         let mut tell = |part: f64| {
             if let Some(progress) = &mut options.progress {
                 progress(Stage::Preconditioning((i as f64 + part) / count));
             }
         };
         let what = &scenario.precondition;
-        let stack = precondition(stack, what, &mut runner, scenario.seed, &mut tell)?;
+        let stack = match fresh {
+            true => precondition(stack, what, &mut runner, scenario.seed, &mut tell)?,
+            // Its contents are somebody's data.
+            false => {
+                from_images.push(plan.config.name.as_str());
+                stack
+            }
+        };
+        if let Some(mark) = mark {
+            let failed = |source| SimError::Mark { drive: plan.config.name.clone(), source };
+            mark.remove().map_err(failed)?;
+        }
         let stack = match &scenario.path.layer {
             Some(layer) => stack.layered(layer, runner.now(), false)?,
             None => stack,
         };
         let ftl_before = stack.ftl_stats();
+        let media_before = stack.drive.stats().media;
         let shards_before = stack.device.shard_counts();
         let Stack { drive, mut device, .. } = stack;
         let Jobs { specs, groups } = std::mem::take(&mut per_drive[i]);
@@ -309,24 +435,37 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             host = Some(Host::new(device, specs, costs, scenario.seed.wrapping_add(i as u64))?);
         }
         let name = plan.config.name.clone();
-        let index = i as u16;
-        lanes.push(Lane { index, name, drive, host, idle, ftl_before, shards_before });
+        lanes.push(Lane {
+            index: i as u16,
+            name,
+            drive,
+            host,
+            idle,
+            ftl_before,
+            media_before,
+            shards_before,
+            keeps_image,
+        });
     }
-    let mut recording = Recording::start(scenario, &options, &mut lanes)?;
+    let mut recording = Recording::start(scenario, &mut options, &mut lanes)?;
     let started = runner.now();
-    run(&mut runner, &mut lanes, &mut recording, &mut options)?;
+    let mut sampler = Sampler::start(started, &lanes);
+    let partial = run(&mut runner, &mut lanes, &mut recording, &mut sampler, &mut options)?;
     let (untraced, explanations) = recording.finish(&mut lanes)?;
     let elapsed = runner.now().since(started);
+    let over_time = sampler.finish(runner.now(), |i| lanes[i].ftl_view());
     let mut drives = Vec::new();
-    for lane in lanes {
-        drives.push(DriveOutcome::of(lane, runner.now(), elapsed)?);
+    for (lane, over_time) in lanes.into_iter().zip(over_time) {
+        drives.push(DriveOutcome::of(lane, over_time, runner.now(), elapsed)?);
     }
     let explanations = explanations.into_iter().map(Some).chain(std::iter::repeat(None));
     for (drive, explanation) in drives.iter_mut().zip(explanations) {
         drive.explanation = explanation;
     }
     let outcome = Outcome::new(scenario, drives, elapsed, costs, ignored);
-    Ok(Outcome { untraced, ..outcome })
+    let mut outcome = Outcome { partial, untraced, ..outcome };
+    outcome.notes = notes::notes(scenario, &outcome, &from_images);
+    Ok(outcome)
 }
 
 /// What is written down while the jobs run.
@@ -339,17 +478,13 @@ struct Recording {
 impl Recording {
     fn start(
         scenario: &Scenario,
-        options: &SimOptions<'_>,
+        options: &mut SimOptions<'_>,
         lanes: &mut [Lane],
     ) -> Result<Recording, SimError> {
         let dir = options.blktrace.as_deref();
-        if dir.is_some() && scenario.path.layer.is_none() {
-            return Err(SimError::NoLayer { file: scenario.file.clone() });
-        }
-        let mut spans = match &options.trace {
-            Some(path) => Some(SpanTrace::create(path, scenario, lanes)?),
-            None => None,
-        };
+        let output = options.trace.take();
+        let spans = output.map(|output| SpanTrace::create(output, scenario, lanes));
+        let mut spans = spans.transpose()?;
         let stories = match spans.is_some() || options.slowest > 0 {
             true => Some(Stories::start(options.slowest, lanes)?),
             false => None,
@@ -394,38 +529,61 @@ impl Recording {
     }
 }
 
+/// Runs the jobs; returns whether they were stopped before their end.
 fn run(
     runner: &mut VirtualRunner,
     lanes: &mut [Lane],
     recording: &mut Recording,
+    sampler: &mut Sampler,
     options: &mut SimOptions<'_>,
-) -> Result<(), SimError> {
+) -> Result<bool, SimError> {
+    let asked = options.stop;
+    let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
+    let mut stopped = false;
     if let ([Lane { host: Some(host), drive, .. }], true) = (&mut *lanes, recording.is_coarse()) {
         tracepoint::enter(0);
-        take_turns(runner, host, drive, &mut |_, host, _| {
-            recording.explain();
-            if let Some(progress) = &mut options.progress {
-                progress(Stage::Running(host.progress()));
-            }
-            true
-        });
+        let mut tell =
+            |_: &mut VirtualRunner, host: &mut Host<StackDevice>, _: &mut drive::Drive| {
+                recording.explain();
+                if let Some(progress) = &mut options.progress {
+                    progress(Stage::Running(host.progress()));
+                }
+                if !stopped && asked() {
+                    stopped = true;
+                    host.stop();
+                }
+                true
+            };
+        let mut sample = |at: Nanos, host: &Host<StackDevice>, drive: &drive::Drive| {
+            sampler.sample(at, |_| ftl_view(Some(host.device()), drive));
+            sampler.next()
+        };
+        let first = sample(runner.now(), host, drive);
+        take_turns_sampled(runner, host, drive, &mut tell, first, &mut sample);
         recording.explain();
         // What cannot go on names itself when the host is finished.
-        return Ok(());
+        return Ok(stopped);
     }
     let mut steps = 0u32;
     loop {
-        let jumped = if let [one] = &mut *lanes {
-            runner.step(&mut [one], Nanos::MAX)
+        let next = if let [one] = &mut *lanes {
+            runner.settle(&mut [one]);
+            one.deadline()
         } else {
             let mut all: Vec<&mut dyn Component> =
                 lanes.iter_mut().map(|l| l as &mut dyn Component).collect();
-            runner.step(&mut all, Nanos::MAX)
+            runner.settle(&mut all);
+            all.iter().map(|l| l.deadline()).min().unwrap_or(Nanos::MAX)
         };
-        if lanes.iter().all(Lane::done) || !jumped {
+        // Time does not go on after the last job.
+        if lanes.iter().all(Lane::done) || next == Nanos::MAX {
             // What cannot go on names itself when the hosts are finished.
             break;
         }
+        if sampler.next() <= next {
+            sampler.sample(next, |i| lanes[i].ftl_view());
+        }
+        runner.jump(next);
         steps += 1;
         if steps == STRIDE || recording.is_pressed(lanes) {
             steps = 0;
@@ -434,7 +592,12 @@ fn run(
                 let hosts = lanes.iter().filter_map(|l| l.host.as_ref());
                 progress(Stage::Running(hosts.map(Host::progress).fold(1.0, f64::min)));
             }
+            if !stopped && asked() {
+                stopped = true;
+                lanes.iter_mut().filter_map(|l| l.host.as_mut()).for_each(Host::stop);
+            }
         }
     }
-    recording.collect(runner.now(), lanes)
+    recording.collect(runner.now(), lanes)?;
+    Ok(stopped)
 }

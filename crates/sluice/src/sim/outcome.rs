@@ -5,18 +5,25 @@ use std::sync::Arc;
 use clock::Nanos;
 use drive::DriveStats;
 use ftl::FtlStats;
-use workload::{HostCosts, HostError, RunResult};
+use media::MediaStats;
+use serde_json::Value;
+use workload::{HostCosts, RunResult};
 
-use super::{Explanation, Lane, LayerCounts};
+use super::parameters::parameters;
+use super::{Explanation, Lane, LayerCounts, Note, OverTime, SimError};
 use crate::explain::Names;
 use crate::scenario::{Capacity, Scenario};
 use crate::stack::{ShardCounts, StackDevice};
 
 /// What a run of one scenario found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The scenario's title.
     pub title: String,
+    /// The question that the scenario is to answer; may be empty.
+    pub question: String,
+    /// What the scenario comes to, defaults and presets resolved.
+    pub parameters: Value,
     /// Its text.
     pub text: Arc<str>,
     /// What everything random came from.
@@ -27,6 +34,10 @@ pub struct Outcome {
     pub costs: HostCosts,
     /// Job options that were given and have no meaning here.
     pub ignored: Vec<String>,
+    /// Whether the run was interrupted: results are those up to there.
+    pub partial: bool,
+    /// What must be known of the results.
+    pub notes: Vec<Note>,
     /// Events that a trace was asked for and has no room for.
     pub untraced: u64,
     /// The drives, in the scenario's order.
@@ -34,16 +45,22 @@ pub struct Outcome {
 }
 
 /// What happened on one drive.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DriveOutcome {
     /// The drive.
     pub name: String,
     /// What its jobs measured; no jobs for a drive without any.
     pub run: RunResult,
-    /// What the drive did during the run.
+    /// What the drive did during the run, its media included.
     pub drive: DriveStats,
+    /// What its media did before: bring-up, recovery and preconditioning.
+    pub media_before: Option<MediaStats>,
     /// What the translation layer did during the run, on whichever side it ran.
     pub ftl: Option<FtlStats>,
+    /// What it did before: preconditioning.
+    pub ftl_before: Option<FtlStats>,
+    /// The translation layer over time; `None` without one, and in real time.
+    pub over_time: Option<OverTime>,
     /// Free lines at the end.
     pub free_lines: Option<f64>,
     /// Channels and parallel units per channel; `None` for media without.
@@ -68,14 +85,21 @@ impl DriveOutcome {
         }
     }
 
-    pub(super) fn of(lane: Lane, now: Nanos, elapsed: Nanos) -> Result<DriveOutcome, HostError> {
+    /// The outcome of a drive. A drive that is kept has everything on its image then.
+    pub(super) fn of(
+        mut lane: Lane,
+        over_time: Option<OverTime>,
+        now: Nanos,
+        elapsed: Nanos,
+    ) -> Result<DriveOutcome, SimError> {
         let layer = lane.device().and_then(StackDevice::cores);
         let layer = layer.map(|cores| LayerCounts::of(cores.layer(), cores.kind(), now));
         let (ftl, free_lines) = lane.ftl_view().unzip();
         let shards = lane.device().map(StackDevice::shard_counts).unwrap_or_default();
         let before = lane.shards_before.iter();
         let shards = shards.iter().zip(before).map(|(now, before)| now.since(before)).collect();
-        let ftl = match (ftl, lane.ftl_before) {
+        let (ftl_before, media_before) = (lane.ftl_before, lane.media_before);
+        let ftl = match (ftl, ftl_before) {
             (Some(after), Some(before)) => Some(after.since(&before)),
             (after, _) => after,
         };
@@ -84,16 +108,31 @@ impl DriveOutcome {
             media::MediaConfig::Pcm(p) => Some((p.channels, p.pus)),
             media::MediaConfig::Null { .. } => None,
         };
+        let mut drive = lane.drive.stats();
+        if let (Some(media), Some(before)) = (&mut drive.media, &media_before) {
+            *media = media.since(before);
+        }
+        if lane.keeps_image {
+            lane.flush(now);
+        }
         let run = match lane.host {
             Some(host) => host.finish()?,
-            None => RunResult { seed: 0, elapsed, jobs: Vec::new() },
+            None => RunResult { elapsed, ..RunResult::default() },
         };
-        let drive = lane.drive.stats();
+        if lane.keeps_image {
+            // The host's side is gone: it may not point into the drive any more.
+            drop(lane.idle);
+            let drive = lane.name.clone();
+            lane.drive.shut_down().map_err(|source| SimError::Image { drive, source })?;
+        }
         Ok(DriveOutcome {
             name: lane.name,
             run,
             drive,
+            media_before,
             ftl,
+            ftl_before,
+            over_time,
             free_lines,
             shape,
             capacity: None,
@@ -101,6 +140,15 @@ impl DriveOutcome {
             shards,
             explanation: None,
         })
+    }
+}
+
+impl DriveOutcome {
+    /// Share of `elapsed` that its busiest parallel unit or channel was busy; `None` for media without.
+    pub fn busiest(&self, elapsed: Nanos) -> Option<f64> {
+        let pus = self.drive.pus.iter().map(|p| p.read + p.program + p.erase);
+        let most = pus.chain(self.drive.channels.iter().copied()).max()?;
+        Some(most.0 as f64 / elapsed.0.max(1) as f64)
     }
 }
 
@@ -117,13 +165,15 @@ impl Outcome {
         }
         Outcome {
             title: scenario.title.clone(),
+            question: scenario.question.clone(),
+            parameters: parameters(scenario),
             text: scenario.text.clone(),
             seed: scenario.seed,
             elapsed,
             costs,
             ignored,
-            untraced: 0,
             drives,
+            ..Outcome::default()
         }
     }
 

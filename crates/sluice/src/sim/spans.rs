@@ -6,12 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clock::Nanos;
 use tracepoint::ArrayOp;
 
-use super::{Lane, SimError};
+use super::{Lane, SimError, TraceOutput};
 use crate::explain::{
     Background, BackgroundSpan, BusySpan, Explained, Names, Sink, Unit, cause_name, op_name,
 };
@@ -50,12 +50,15 @@ const JOBS: u32 = 10_000;
 
 impl SpanTrace {
     pub(super) fn create(
-        path: &Path,
+        output: TraceOutput,
         scenario: &Scenario,
         lanes: &[Lane],
     ) -> Result<SpanTrace, SimError> {
-        let mut file = TraceFile::create(path)
-            .map_err(|source| SimError::Trace { path: path.to_path_buf(), source })?;
+        if output.truncate {
+            let failed = |source| SimError::Trace { path: output.name.clone(), source };
+            output.file.set_len(0).map_err(failed)?;
+        }
+        let mut file = TraceFile::new(output.file);
         let mut drives = Vec::new();
         for (i, lane) in lanes.iter().enumerate() {
             let process = i as u32 + 1;
@@ -86,7 +89,7 @@ impl SpanTrace {
                 operations: Vec::new(),
             });
         }
-        Ok(SpanTrace { path: path.to_path_buf(), file, drives, next_id: 0 })
+        Ok(SpanTrace { path: output.name, file, drives, next_id: 0 })
     }
 
     /// The file, for others who draw into it.

@@ -2,9 +2,12 @@
 
 use workload::{Direction as JobDirection, DirectionResult, JobResult};
 
-use super::{DriveOutcome, Outcome};
+use super::{DriveOutcome, Outcome, Timeline};
 use crate::explain::{band_bar, breakdown_title, request_bar};
-use crate::report::{Busy, BusyMap, Direction, GcFigures, JobRow, Latency, Way, Why};
+use crate::report::{
+    Busy, BusyMap, Direction, GcFigures, Intervals, JobRow, Latency, LatencyPoint, LayerPoint,
+    LayerSeries, NoteRow, Way, Why,
+};
 
 /// Points of a distribution at most: more than a plot shows.
 const CDF_POINTS: usize = 400;
@@ -19,9 +22,16 @@ pub fn to_way(outcome: &Outcome) -> Way {
         elapsed_ns: outcome.elapsed.0,
         ..Way::default()
     };
+    let timeline = Timeline::of(outcome.elapsed);
+    way.intervals = Intervals { width_ns: timeline.width.0, last_ns: timeline.last.0 };
     for drive in &outcome.drives {
+        let layer = drive.over_time.as_ref().map(|_| way.layers.len());
         for job in drive.run.reported() {
-            rows(&job, several.then_some(drive.name.as_str()), &mut way.jobs);
+            let name = several.then_some(drive.name.as_str());
+            rows(&job, name, (&timeline, layer), &mut way.jobs);
+        }
+        if let Some(series) = layer_series(drive, &timeline, several) {
+            way.layers.push(series);
         }
         if let Some(map) = busy(drive, outcome.elapsed.0, several) {
             way.busy.push(map);
@@ -53,16 +63,15 @@ pub fn to_way(outcome: &Outcome) -> Way {
             way.remarks.push(format!("{of}{}", layer.line()));
         }
     }
-    if outcome.untraced > 0 {
-        way.remarks.push(format!(
-            "The trace lacks {} events of the block layer, for want of room.",
-            outcome.untraced
-        ));
-    }
     if !outcome.ignored.is_empty() {
         way.remarks.push(format!("Without meaning here: {}.", outcome.ignored.join(", ")));
     }
     way.remarks.extend(outcome.failures());
+    let row = |note: &super::Note| NoteRow {
+        code: note.code.as_str().to_owned(),
+        text: note.text.clone(),
+    };
+    way.notes = outcome.notes.iter().map(row).collect();
     way
 }
 
@@ -81,7 +90,42 @@ fn why(drive: &DriveOutcome, several: bool) -> Option<Why> {
     })
 }
 
-fn rows(job: &JobResult, drive: Option<&str>, rows: &mut Vec<JobRow>) {
+/// The translation layer of a drive over time.
+fn layer_series(drive: &DriveOutcome, timeline: &Timeline, several: bool) -> Option<LayerSeries> {
+    let intervals = drive.over_time.as_ref()?.intervals(timeline);
+    let point = |(start_ns, i): (u64, &super::FtlInterval)| {
+        let all = i.user_sectors + i.moved_sectors;
+        LayerPoint {
+            start_ns,
+            free_lines: i.free_lines,
+            write_amplification: i.write_amplification,
+            gc_share: if all == 0 { 0.0 } else { i.moved_sectors as f64 / all as f64 },
+        }
+    };
+    let starts = (0..).map(|i| timeline.width.0 * i);
+    let name = if several { drive.name.clone() } else { String::new() };
+    Some(LayerSeries { drive: name, points: starts.zip(&intervals).map(point).collect() })
+}
+
+fn rows(
+    job: &JobResult,
+    drive: Option<&str>,
+    (timeline, layer): (&Timeline, Option<usize>),
+    rows: &mut Vec<JobRow>,
+) {
+    let all = job.series.in_intervals_of(timeline.width);
+    let start = |i: usize| timeline.width.0 * i as u64;
+    // Seconds of an interval in which the job ran; what did not last has no rate.
+    let seconds = |i: usize| {
+        let from = start(i).max(job.started.0);
+        let to = (start(i) + timeline.width.0).min(job.ended.0);
+        (to > from).then(|| (to - from) as f64 / 1e9)
+    };
+    let depth: Vec<(u64, f64)> = all
+        .intervals()
+        .enumerate()
+        .filter_map(|(i, done)| Some((start(i), done.outstanding_ns as f64 / 1e9 / seconds(i)?)))
+        .collect();
     let directions = [
         (JobDirection::Read, Direction::Read),
         (JobDirection::Write, Direction::Write),
@@ -96,10 +140,16 @@ fn rows(job: &JobResult, drive: Option<&str>, rows: &mut Vec<JobRow>) {
             Some(drive) => format!("{drive}: {}", job.spec.name),
             None => job.spec.name.clone(),
         };
-        let width = job.series.width();
-        let series = job.series.intervals().enumerate().map(|(i, interval)| {
-            let bytes = interval.bytes[from as usize] as f64;
-            (width.0 * i as u64, bytes / width.as_secs_f64())
+        let series = all.intervals().enumerate().filter_map(|(i, done)| {
+            Some((start(i), done.bytes[from as usize] as f64 / seconds(i)?))
+        });
+        let latencies = job.series.latencies(from).in_intervals_of(timeline.width);
+        let latencies = latencies.intervals().enumerate().filter(|(_, l)| l.count > 0);
+        let latencies = latencies.map(|(i, l)| LatencyPoint {
+            start_ns: start(i),
+            p50: l.p50.0,
+            p99: l.p99.0,
+            max: l.max.0,
         });
         rows.push(JobRow {
             name,
@@ -109,6 +159,10 @@ fn rows(job: &JobResult, drive: Option<&str>, rows: &mut Vec<JobRow>) {
             latency: latency(result),
             cdf: cdf(result),
             series: series.collect(),
+            latencies: latencies.collect(),
+            depth: depth.clone(),
+            layer,
+            ends_in_interval: job.ended.0 % timeline.width.0 != 0,
         });
     }
 }

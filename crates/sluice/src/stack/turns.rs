@@ -5,7 +5,7 @@
 //! none and the host has no deadline, the drive goes on alone.
 
 use block::Device;
-use clock::{Component, VirtualRunner};
+use clock::{Component, Nanos, VirtualRunner};
 use drive::Drive;
 use workload::Host;
 
@@ -16,6 +16,20 @@ pub fn take_turns<D: Device>(
     host: &mut Host<D>,
     drive: &mut Drive,
     tell: &mut dyn FnMut(&mut VirtualRunner, &mut Host<D>, &mut Drive) -> bool,
+) -> bool {
+    take_turns_sampled(runner, host, drive, tell, Nanos::MAX, &mut |_, _, _| Nanos::MAX)
+}
+
+/// As [`take_turns`], and calls `sample` at the instant `sample_at`, and then at the instants that it
+/// returns: when everything before that instant has happened, and nothing at it. Sampling changes
+/// nothing of what happens.
+pub fn take_turns_sampled<D: Device>(
+    runner: &mut VirtualRunner,
+    host: &mut Host<D>,
+    drive: &mut Drive,
+    tell: &mut dyn FnMut(&mut VirtualRunner, &mut Host<D>, &mut Drive) -> bool,
+    mut sample_at: Nanos,
+    sample: &mut dyn FnMut(Nanos, &Host<D>, &Drive) -> Nanos,
 ) -> bool {
     let mut turns = 0u32;
     loop {
@@ -43,11 +57,17 @@ pub fn take_turns<D: Device>(
         loop {
             let due = drive.deadline();
             if due >= wanted {
-                if wanted == clock::Nanos::MAX {
+                if wanted == Nanos::MAX {
                     return false;
+                }
+                while wanted >= sample_at {
+                    sample_at = sample(sample_at, host, drive);
                 }
                 runner.jump(wanted);
                 break;
+            }
+            while due >= sample_at {
+                sample_at = sample(sample_at, host, drive);
             }
             runner.jump(due);
             drive.poll(runner.now());

@@ -1,0 +1,47 @@
+//! [`attributes`]: colours and dashes that tell ways apart, as many as there are.
+//!
+//! Eight colours, each with a dash of its own; the ninth way has the first colour again, and a dash that
+//! none of that colour has.
+
+/// Colours of `page.css`.
+const COLOURS: usize = 8;
+
+/// The attributes of a line of the way at `index`: its class and, where the class is not enough, its dash.
+pub(super) fn attributes(index: usize) -> String {
+    let class = format!("way{}", index % COLOURS);
+    match dash(index / COLOURS) {
+        None => format!("class=\"line {class}\" data-way=\"{index}\""),
+        Some(dash) => {
+            format!("class=\"line {class}\" style=\"stroke-dasharray:{dash}\" data-way=\"{index}\"")
+        }
+    }
+}
+
+/// The dash of the ways that share a colour, after the first of it.
+fn dash(round: usize) -> Option<String> {
+    match round {
+        0 => None,
+        1 => Some("1 3".into()),
+        2 => Some("16 4".into()),
+        3 => Some("12 3 2 3 2 3".into()),
+        n => Some(format!("{} 3 {} 3", 4 + 4 * (n % 8), 2 + 3 * (n / 8))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_of_many_ways_look_alike() {
+        let without_index = |index: usize| {
+            let text = attributes(index);
+            text[..text.find(" data-way").unwrap()].to_owned()
+        };
+        let all: BTreeSet<String> = (0..256).map(without_index).collect();
+        assert_eq!(all.len(), 256);
+        assert_eq!(attributes(3), "class=\"line way3\" data-way=\"3\"");
+    }
+}

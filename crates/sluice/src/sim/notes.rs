@@ -1,0 +1,257 @@
+//! [`Note`]: what must be known of a result before it is believed: a result that does not mean what it
+//! seems to says so. `docs/report.md` lists the codes.
+
+use clock::Nanos;
+use serde_json::{Value, json};
+use workload::JobResult;
+
+use super::{DriveOutcome, Outcome};
+use crate::scenario::{Precondition, Scenario};
+use crate::text::{count, duration};
+
+/// Share of a job's time that its CPU is busy for the host to be the bottleneck.
+const HOST_BUSY: f64 = 0.99;
+/// Share of the time that the busiest part of a drive may be busy then.
+const DRIVE_IDLE: f64 = 0.9;
+
+/// What a note is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NoteCode {
+    /// Reads of sectors that were never written, which take no time of the media.
+    UnwrittenReads,
+    /// Garbage collection has not gone over the drive once: not in steady state.
+    NotSteady,
+    /// A scheduler, weights or limits never had two requests to choose from.
+    NothingToOrder,
+    /// Requests of a trace were changed to fit the drive.
+    RequestsRounded,
+    /// A job issued no request.
+    NothingIssued,
+    /// The modelled host's CPU was the bottleneck, not the drive.
+    HostBound,
+    /// A choice of the scenario costs nothing in virtual time.
+    CostsNothing,
+    /// The run was interrupted.
+    Partial,
+    /// The drive started from an image, and was not preconditioned.
+    NotPreconditioned,
+    /// A trace lacks events.
+    TraceIncomplete,
+}
+
+impl NoteCode {
+    /// Every code.
+    pub const ALL: [NoteCode; 10] = [
+        NoteCode::UnwrittenReads,
+        NoteCode::NotSteady,
+        NoteCode::NothingToOrder,
+        NoteCode::RequestsRounded,
+        NoteCode::NothingIssued,
+        NoteCode::HostBound,
+        NoteCode::CostsNothing,
+        NoteCode::Partial,
+        NoteCode::NotPreconditioned,
+        NoteCode::TraceIncomplete,
+    ];
+
+    /// The code in results.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NoteCode::UnwrittenReads => "unwritten-reads",
+            NoteCode::NotSteady => "not-steady",
+            NoteCode::NothingToOrder => "nothing-to-order",
+            NoteCode::RequestsRounded => "requests-rounded",
+            NoteCode::NothingIssued => "nothing-issued",
+            NoteCode::HostBound => "host-bound",
+            NoteCode::CostsNothing => "costs-nothing",
+            NoteCode::Partial => "partial",
+            NoteCode::NotPreconditioned => "not-preconditioned",
+            NoteCode::TraceIncomplete => "trace-incomplete",
+        }
+    }
+}
+
+/// One thing to know of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    /// What it is about.
+    pub code: NoteCode,
+    /// The drive, if it is about one.
+    pub drive: Option<String>,
+    /// The job, if it is about one.
+    pub job: Option<String>,
+    /// In words, on one line.
+    pub text: String,
+    /// The numbers in the text, by name.
+    pub numbers: Vec<(&'static str, Value)>,
+}
+
+impl Note {
+    fn new(code: NoteCode, text: String) -> Note {
+        Note { code, drive: None, job: None, text, numbers: Vec::new() }
+    }
+
+    fn of_drive(mut self, drive: &str) -> Note {
+        self.drive = Some(drive.to_owned());
+        self
+    }
+
+    fn of_job(mut self, job: &str) -> Note {
+        self.job = Some(job.to_owned());
+        self
+    }
+
+    fn with(mut self, name: &'static str, number: impl Into<Value>) -> Note {
+        self.numbers.push((name, number.into()));
+        self
+    }
+
+    /// As an object of results.
+    pub fn to_json(&self) -> Value {
+        let numbers = self.numbers.iter().map(|(name, n)| ((*name).to_owned(), n.clone()));
+        json!({
+            "code": self.code.as_str(),
+            "drive": self.drive,
+            "job": self.job,
+            "text": self.text,
+            "numbers": numbers.collect::<serde_json::Map<String, Value>>(),
+        })
+    }
+}
+
+/// Every note of an outcome, in a fixed order. `from_images` are the drives that started from an image.
+pub(super) fn notes(scenario: &Scenario, outcome: &Outcome, from_images: &[&str]) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if outcome.partial {
+        let text = format!(
+            "the run was interrupted after {} of virtual time: results are those up to there",
+            duration(outcome.elapsed.0)
+        );
+        notes.push(Note::new(NoteCode::Partial, text).with("elapsed_ns", outcome.elapsed.0));
+    }
+    for drive in &outcome.drives {
+        unwritten_reads(drive, &mut notes);
+        not_steady(drive, &mut notes);
+        if from_images.contains(&drive.name.as_str())
+            && scenario.precondition != Precondition::default()
+        {
+            let text = format!(
+                "drive {} starts from its image, which is not preconditioned again: [precondition] \
+                 had no effect",
+                drive.name
+            );
+            notes.push(Note::new(NoteCode::NotPreconditioned, text).of_drive(&drive.name));
+        }
+        for job in &drive.run.jobs {
+            of_job(drive, job, outcome.elapsed, &mut notes);
+        }
+        of_layer(scenario, drive, &mut notes);
+    }
+    if outcome.untraced > 0 {
+        let events = outcome.untraced;
+        let text = format!(
+            "the trace lacks {} events of the block layer, which it had no memory for",
+            count(events)
+        );
+        notes.push(Note::new(NoteCode::TraceIncomplete, text).with("events", events));
+    }
+    notes
+}
+
+fn unwritten_reads(drive: &DriveOutcome, notes: &mut Vec<Note>) {
+    let Some(ftl) = drive.ftl.filter(|f| f.unmapped_reads > 0 && f.user_reads > 0) else { return };
+    let (unwritten, all) = (ftl.unmapped_reads, ftl.user_reads);
+    let share = unwritten as f64 / all as f64;
+    let text = format!(
+        "{} of {} sectors read on drive {} were never written: such reads take no time of the flash; \
+         fill the drive first, for example with [precondition] fill = \"sequential\"",
+        count(unwritten),
+        count(all),
+        drive.name
+    );
+    let note = Note::new(NoteCode::UnwrittenReads, text).of_drive(&drive.name);
+    let note = note.with("unwritten_sectors", unwritten).with("read_sectors", all);
+    notes.push(note.with("share", share));
+}
+
+fn not_steady(drive: &DriveOutcome, notes: &mut Vec<Note>) {
+    let (Some(ftl), Some(capacity)) = (&drive.ftl, &drive.capacity) else { return };
+    let before = drive.ftl_before.map_or(0, |f| f.lines_reclaimed);
+    let reclaimed = before + ftl.lines_reclaimed;
+    if ftl.user_writes == 0 || reclaimed >= capacity.lines {
+        return;
+    }
+    let text = format!(
+        "drive {} is not in steady state: garbage collection has reclaimed {} lines, preconditioning \
+         included, of {}; write amplification, throughput and latency will change as more is written",
+        drive.name,
+        count(reclaimed),
+        count(capacity.lines)
+    );
+    let note = Note::new(NoteCode::NotSteady, text).of_drive(&drive.name);
+    notes.push(note.with("lines_reclaimed", reclaimed).with("lines", capacity.lines));
+}
+
+fn of_job(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut Vec<Note>) {
+    let name = &job.spec.name;
+    let mut push = |note: Note| notes.push(note.of_drive(&drive.name).of_job(name));
+    if job.issued == 0 {
+        push(Note::new(NoteCode::NothingIssued, format!("job {name} issued no request")));
+    }
+    let fit = &job.trace_fit;
+    if fit.widened + fit.wrapped + fit.left_out > 0 {
+        let text = format!(
+            "requests of job {name}'s trace were changed to fit the drive: {} widened to whole \
+             sectors, {} wrapped around its end, {} left out",
+            count(fit.widened),
+            count(fit.wrapped),
+            count(fit.left_out)
+        );
+        let note = Note::new(NoteCode::RequestsRounded, text).with("widened", fit.widened);
+        push(note.with("wrapped", fit.wrapped).with("left_out", fit.left_out));
+    }
+    let runtime = job.ended.since(job.started);
+    let busy = job.cpu_busy.0 as f64 / runtime.0.max(1) as f64;
+    let drive_busy = drive.busiest(elapsed);
+    if runtime > Nanos::ZERO && busy >= HOST_BUSY && drive_busy.is_some_and(|b| b < DRIVE_IDLE) {
+        let drive_busy = drive_busy.unwrap_or(0.0);
+        let text = format!(
+            "job {name} was limited by the host, not by the drive: its CPU was busy {:.1} % of the time \
+             with [host] costs, the busiest channel or parallel unit {:.1} %",
+            busy * 100.0,
+            drive_busy * 100.0
+        );
+        let note = Note::new(NoteCode::HostBound, text).with("cpu_busy_share", busy);
+        push(note.with("drive_busy_share", drive_busy));
+    }
+}
+
+fn of_layer(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<Note>) {
+    let (Some(plan), Some(layer)) = (&scenario.path.layer, &drive.layer) else { return };
+    let scheduler = plan.scheduler.name();
+    if scheduler == "none" && plan.limits.is_empty() {
+        let text = format!(
+            "block = \"{}\" costs nothing in virtual time: locks and cache misses of the host are not \
+             modelled, so that sq, mq and raw differ only where requests merge or queue",
+            layer.kind
+        );
+        notes.push(Note::new(NoteCode::CostsNothing, text).of_drive(&drive.name));
+        return;
+    }
+    let staged = layer.staging.iter().map(|s| s.peak).max().unwrap_or(0);
+    if staged > 1 {
+        return;
+    }
+    let what = match (scheduler, plan.limits.is_empty()) {
+        ("none", _) => "the groups' limits".to_owned(),
+        (scheduler, true) => format!("the scheduler \"{scheduler}\""),
+        (scheduler, false) => format!("the scheduler \"{scheduler}\" and the groups' limits"),
+    };
+    let text = format!(
+        "{what} of drive {} never had two requests to choose from: at most {staged} was staged; \
+         hardware queues took every request at once",
+        drive.name
+    );
+    let note = Note::new(NoteCode::NothingToOrder, text).of_drive(&drive.name);
+    notes.push(note.with("staged_max", staged));
+}

@@ -1,0 +1,314 @@
+//! [`parameters`]: what a scenario comes to, defaults and presets resolved, as plain keys and values.
+
+use block::sched::{GroupLimits, SchedulerConfig};
+use drive::{Arbitration, DriveConfig, PersonalityKind, PuPolicy, SuspendConfig, WriteBuffer};
+use ftl::{FtlConfig, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, VictimPolicyKind};
+use media::{Cell, DataStore, MediaConfig, NandConfig, PcmConfig};
+use serde_json::{Map, Value, json};
+
+use crate::scenario::{DrivePlan, Fill, LayerPlan, PathConfig, Precondition, Scenario, Target};
+
+/// The scenario as it is run, without its jobs, which fio's part of the results has.
+pub(super) fn parameters(scenario: &Scenario) -> Value {
+    json!({
+        "seed": scenario.seed,
+        "drives": scenario.drives.iter().map(drive).collect::<Vec<_>>(),
+        "path": path(&scenario.path),
+        "host": {
+            "submit_ns": scenario.host.submit.unwrap_or_default().0,
+            "complete_ns": scenario.host.complete.unwrap_or_default().0,
+        },
+        "precondition": precondition(&scenario.precondition),
+    })
+}
+
+fn precondition(p: &Precondition) -> Value {
+    json!({
+        "fill": match p.fill {
+            Fill::None => "none",
+            Fill::Sequential => "sequential",
+        },
+        "overwrite_random": p.overwrite_random,
+    })
+}
+
+fn drive(plan: &DrivePlan) -> Value {
+    let config = &plan.config;
+    let mut object = Map::new();
+    let mut set = |key: &str, value: Value| {
+        object.insert(key.to_owned(), value);
+    };
+    set("name", json!(config.name));
+    set("preset", json!(plan.preset));
+    set("personality", json!(personality(config)));
+    set("media", media(&config.media));
+    set("controller", controller(config));
+    set("pu_policy", pu_policy(&config.pu_policy));
+    set("page_register", json!(config.page_register));
+    set("cache_program", json!(config.cache_program));
+    set("cache_read", json!(config.transfers.cache_read));
+    set("read_register", json!(config.transfers.read_register));
+    set("transfer_by_page", json!(config.transfers.by_page));
+    set("target", json!(plan.target.label()));
+    set("shards", json!(plan.shards));
+    match (&plan.target, config.personality) {
+        (Target::None, PersonalityKind::Block) => {
+            set("write_buffer", write_buffer(&config.write_buffer));
+            set("ftl", ftl(&config.ftl));
+        }
+        (target, _) => set("ftl", target.ftl().map_or(Value::Null, ftl)),
+    }
+    if let Some(c) = &plan.capacity {
+        set("logical_bytes", json!(c.logical_bytes()));
+        set("lines", json!(c.lines));
+        set("line_sectors", json!(c.line_sectors));
+        set("held_lines", json!(c.held_lines));
+    }
+    Value::Object(object)
+}
+
+fn personality(config: &DriveConfig) -> &'static str {
+    match config.personality {
+        PersonalityKind::Null => "null",
+        PersonalityKind::Block => "block",
+        PersonalityKind::OpenChannel => "open-channel",
+    }
+}
+
+fn data(data: &DataStore) -> Value {
+    match data {
+        DataStore::Memory => json!("memory"),
+        DataStore::None => json!("none"),
+        DataStore::File(path) | DataStore::Overlay(path) => {
+            json!({ "file": path.display().to_string() })
+        }
+    }
+}
+
+fn media(media: &MediaConfig) -> Value {
+    match media {
+        MediaConfig::Nand(nand) => nand_media(nand),
+        MediaConfig::Pcm(pcm) => pcm_media(pcm),
+        MediaConfig::Null { bytes, sector_bytes } => {
+            json!({ "kind": "null", "bytes": bytes, "sector_bytes": sector_bytes })
+        }
+    }
+}
+
+fn nand_media(nand: &NandConfig) -> Value {
+    let (g, t, e) = (&nand.geometry, &nand.timing, &nand.errors);
+    let bits = nand.cell.bits() as usize;
+    json!({
+        "kind": "nand",
+        "cell": cell(nand.cell),
+        "one_shot": nand.one_shot,
+        "pair_distance": nand.pair_distance,
+        "data": data(&nand.data),
+        "seed": nand.seed,
+        "geometry": {
+            "channels": g.channels,
+            "pus": g.pus,
+            "planes": g.planes,
+            "chunks": g.chunks,
+            "pages": g.pages,
+            "page_bytes": g.page_bytes,
+            "sector_bytes": g.sector_bytes,
+            "oob_bytes": g.oob_bytes,
+        },
+        "timing": {
+            "read_ns": t.read[..bits.min(4)].iter().map(|t| t.0).collect::<Vec<_>>(),
+            "program_ns": t.program[..bits.min(4)].iter().map(|t| t.0).collect::<Vec<_>>(),
+            "erase_ns": t.erase.0,
+            "channel_bytes_per_sec": t.channel_bytes_per_sec,
+        },
+        "errors": {
+            "factory_bad": e.factory_bad,
+            "program_fail": e.program_fail,
+            "erase_fail": e.erase_fail,
+            "rber": e.rber,
+            "rber_growth": e.rber_growth,
+            "ecc_bits": e.ecc_bits,
+            "endurance": e.endurance,
+            "read_retries": e.read_retries,
+            "retry_leaves": e.retry_leaves,
+            "retention_ns": e.retention.0,
+            "disturb_reads": e.disturb_reads,
+        },
+    })
+}
+
+fn cell(cell: Cell) -> &'static str {
+    match cell.bits() {
+        1 => "slc",
+        2 => "mlc",
+        3 => "tlc",
+        _ => "qlc",
+    }
+}
+
+fn pcm_media(pcm: &PcmConfig) -> Value {
+    json!({
+        "kind": "pcm",
+        "channels": pcm.channels,
+        "pus": pcm.pus,
+        "bytes": pcm.bytes,
+        "sector_bytes": pcm.sector_bytes,
+        "read_ns": pcm.read.0,
+        "write_ns": pcm.write.0,
+        "channel_bytes_per_sec": pcm.channel_bytes_per_sec,
+        "data": data(&pcm.data),
+    })
+}
+
+fn controller(config: &DriveConfig) -> Value {
+    let c = &config.controller;
+    let arbitration = match c.arbitration {
+        Arbitration::RoundRobin { burst } => json!({ "kind": "round-robin", "burst": burst }),
+        Arbitration::Weighted { burst, high, medium, low } => {
+            json!({ "kind": "weighted", "burst": burst, "high": high, "medium": medium, "low": low })
+        }
+    };
+    json!({
+        "fetch_ns": c.fetch.0,
+        "complete_ns": c.complete.0,
+        "dma_bytes_per_sec": c.dma_bytes_per_sec,
+        "dma_in_bytes_per_sec": c.dma_in_bytes_per_sec,
+        "io_queues": c.io_queues,
+        "queue_depth": c.queue_depth,
+        "arbitration": arbitration,
+        "cmb_bytes": c.cmb.map(|cmb| cmb.bytes),
+        "doorbell_buffer": c.doorbell_buffer,
+        "patrol_sectors_per_sec": c.patrol.map(|p| p.sectors_per_sec),
+    })
+}
+
+fn pu_policy(policy: &PuPolicy) -> Value {
+    match policy {
+        PuPolicy::Fifo => json!({ "kind": "fifo" }),
+        PuPolicy::ReadsFirst { suspend } => json!({
+            "kind": "reads-first",
+            "suspend": suspend.map(|SuspendConfig { suspend, resume, max_per_operation }| json!({
+                "suspend_ns": suspend.0,
+                "resume_ns": resume.0,
+                "max_per_operation": max_per_operation,
+            })),
+        }),
+    }
+}
+
+fn write_buffer(buffer: &WriteBuffer) -> Value {
+    match buffer {
+        WriteBuffer::None => json!({ "kind": "none" }),
+        WriteBuffer::Volatile { bytes } => json!({ "kind": "volatile", "bytes": bytes }),
+        WriteBuffer::PowerLossProtected { bytes } => {
+            json!({ "kind": "power-loss-protected", "bytes": bytes })
+        }
+    }
+}
+
+fn ftl(config: &FtlConfig) -> Value {
+    json!({
+        "over_provisioning": config.over_provisioning,
+        "active_pus": config.active_pus,
+        "victim_policy": match config.victim_policy {
+            VictimPolicyKind::Greedy => "greedy",
+            VictimPolicyKind::CostBenefit => "cost-benefit",
+            VictimPolicyKind::Fifo => "fifo",
+            VictimPolicyKind::Cost => "cost",
+        },
+        "hot_cold": config.hot_cold,
+        "reserve_lines": config.reserve_lines,
+        "gc_start_lines": config.gc_start_lines,
+        "gc_window_units": config.gc_window_units,
+        "buffer_sectors": config.buffer_sectors,
+        "checkpoint_sectors": config.checkpoint_sectors,
+        "map_cache_sectors": config.map_cache_sectors,
+        "wear_levelling": config.wear_levelling,
+        "static_wear": config.static_wear,
+        "line_metadata": match config.line_metadata {
+            LineMetadata::Off => "off",
+            LineMetadata::WhereItFits => "where-it-fits",
+            LineMetadata::On => "on",
+        },
+        "reverse_map": match config.reverse_map {
+            ReverseMapKind::Memory => "memory",
+            ReverseMapKind::Media => "media",
+        },
+        "rate_limiter": match config.rate_limiter {
+            RateLimiterKind::Share => json!({ "kind": "share" }),
+            RateLimiterKind::Pid { kp, ki, kd } => {
+                json!({ "kind": "pid", "kp": kp, "ki": ki, "kd": kd })
+            }
+        },
+        "gc_yields": match config.gc_yields {
+            GcYields::Never => "never",
+            GcYields::BusyPus => "busy-pus",
+            GcYields::AnyRead => "any-read",
+        },
+    })
+}
+
+fn path(path: &PathConfig) -> Value {
+    let Some(layer) = &path.layer else {
+        return json!({ "block": "raw", "completion": "poll" });
+    };
+    json!({
+        "block": layer.name(),
+        "completion": "poll",
+        "sockets": layer.topology.sockets,
+        "cores_per_socket": layer.topology.cores,
+        "hardware_queues": layer.queues,
+        "queue_depth": layer.queue_depth,
+        "merge": layer.merge,
+        "scheduler": scheduler(&layer.scheduler),
+        "limits": limits(layer),
+    })
+}
+
+fn scheduler(config: &SchedulerConfig) -> Value {
+    let settings = match config {
+        SchedulerConfig::None => Value::Null,
+        SchedulerConfig::Deadline(c) => json!({
+            "read_expire_ns": c.read_expire.0,
+            "write_expire_ns": c.write_expire.0,
+            "fifo_batch": c.fifo_batch,
+            "writes_starved": c.writes_starved,
+            "front_merges": c.front_merges,
+        }),
+        SchedulerConfig::Kyber(c) => json!({
+            "read_target_ns": c.target.read.0,
+            "write_target_ns": c.target.write.0,
+            "read_batch": c.batch.read,
+            "write_batch": c.batch.write,
+            "read_depth_percent": c.depth_percent.read,
+            "write_depth_percent": c.depth_percent.write,
+            "window_ns": c.window.0,
+        }),
+        SchedulerConfig::Fair(c) => json!({
+            "weights": c.weights,
+            "default_weight": c.default_weight,
+            "request_cost_sectors": c.request_cost_sectors,
+            "work_conserving": c.borrow,
+        }),
+        SchedulerConfig::Priority(c) => json!({
+            "classes": c.classes.iter().map(|(g, class)| (g.0, *class)).collect::<Vec<_>>(),
+            "default_class": c.default_class,
+            "aging_ns": c.patience.0,
+        }),
+    };
+    json!({ "kind": config.name(), "settings": settings })
+}
+
+fn limits(layer: &LayerPlan) -> Value {
+    let rates = |limits: &GroupLimits| {
+        let rate = |r: Option<block::sched::Rate>| r.map(|r| r.per_sec);
+        json!({
+            "read_iops": rate(limits.read.operations),
+            "read_bytes_per_sec": rate(limits.read.bytes),
+            "write_iops": rate(limits.write.operations),
+            "write_bytes_per_sec": rate(limits.write.bytes),
+        })
+    };
+    let of = layer.limits.iter();
+    of.map(|(group, limits)| json!({ "group": group.0, "limits": rates(limits) })).collect()
+}

@@ -1,0 +1,278 @@
+//! [`LatencySeries`]: the distribution of latencies in each interval of a run, in bounded memory.
+//!
+//! Sixteen buckets per power of two: a percentile is within 3.2 % of the recorded latency. A closed
+//! interval keeps the buckets that hold something; recording a request is a few instructions, and memory
+//! is asked for once per interval. When the intervals run out, each two become one.
+
+use clock::Nanos;
+
+const SUB_BITS: u32 = 4;
+const SUB: u64 = 1 << SUB_BITS;
+/// Latencies over 19 hours share the last bucket.
+const TOP_BIT: u32 = 46;
+const BUCKETS: usize = ((TOP_BIT - SUB_BITS + 1) as usize) << SUB_BITS;
+
+/// Intervals at most; there are at least half as many in a run longer than an eighth of a second.
+pub const MAX_LATENCY_INTERVALS: usize = 256;
+const FIRST_INTERVAL: Nanos = Nanos::from_millis(1);
+
+/// Latencies of the requests that completed in one interval; zeros if none did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IntervalLatency {
+    /// Requests.
+    pub count: u64,
+    /// Half of the requests took no longer.
+    pub p50: Nanos,
+    /// 99 % took no longer.
+    pub p99: Nanos,
+    /// The longest; exact.
+    pub max: Nanos,
+}
+
+/// A closed interval: buckets that hold something, ascending, and the longest latency.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Closed {
+    buckets: Box<[(u16, u32)]>,
+    max: u64,
+}
+
+/// Latencies over time, of one direction of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencySeries {
+    width: Nanos,
+    done: Vec<Closed>,
+    /// Counts of the present interval; empty before the first request.
+    counts: Box<[u32]>,
+    max: u64,
+    ends: Nanos,
+}
+
+impl Default for LatencySeries {
+    fn default() -> LatencySeries {
+        LatencySeries {
+            width: FIRST_INTERVAL,
+            done: Vec::new(),
+            counts: Box::default(),
+            max: 0,
+            ends: FIRST_INTERVAL,
+        }
+    }
+}
+
+#[inline]
+fn index(value: u64) -> usize {
+    let shift = (u64::BITS - 1 - (value | SUB).leading_zeros()) - SUB_BITS;
+    let index = (u64::from(shift) << SUB_BITS) + (value >> shift);
+    (index as usize).min(BUCKETS - 1)
+}
+
+/// The middle of a bucket.
+fn middle(index: usize) -> u64 {
+    let index = index as u64;
+    if index < 2 * SUB {
+        return index;
+    }
+    let shift = (index >> SUB_BITS) - 1;
+    let from = (SUB + (index & (SUB - 1))) << shift;
+    from + ((1 << shift) - 1) / 2
+}
+
+impl Closed {
+    fn summary(&self) -> IntervalLatency {
+        let count: u64 = self.buckets.iter().map(|(_, n)| u64::from(*n)).sum();
+        let percentile = |share: f64| {
+            let wanted = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
+            let mut seen = 0;
+            let found = self.buckets.iter().find(|(_, n)| {
+                seen += u64::from(*n);
+                seen >= wanted
+            });
+            Nanos(found.map_or(0, |(i, _)| middle(usize::from(*i))).min(self.max))
+        };
+        let (p50, p99) = (percentile(0.5), percentile(0.99));
+        IntervalLatency { count, p50, p99, max: Nanos(self.max) }
+    }
+
+    /// Adds what `other` holds.
+    fn add(&mut self, other: &Closed) {
+        self.max = self.max.max(other.max);
+        let (mine, theirs) = (&self.buckets, &other.buckets);
+        let mut sum = Vec::with_capacity(mine.len() + theirs.len());
+        let (mut a, mut b) = (mine.iter().peekable(), theirs.iter().peekable());
+        while let (Some((i, n)), Some((j, m))) = (a.peek(), b.peek()) {
+            match i.cmp(j) {
+                std::cmp::Ordering::Less => sum.extend(a.next()),
+                std::cmp::Ordering::Greater => sum.extend(b.next()),
+                std::cmp::Ordering::Equal => {
+                    sum.push((*i, n.saturating_add(*m)));
+                    a.next();
+                    b.next();
+                }
+            }
+        }
+        sum.extend(a);
+        sum.extend(b);
+        self.buckets = sum.into();
+    }
+}
+
+impl LatencySeries {
+    /// Adds the latency of a request completed `at` after the run's start; no earlier than all before.
+    #[inline]
+    pub(crate) fn record(&mut self, at: Nanos, latency: Nanos) {
+        if at >= self.ends || self.counts.is_empty() {
+            self.advance(at);
+        }
+        let count = &mut self.counts[index(latency.0)];
+        *count = count.saturating_add(1);
+        self.max = self.max.max(latency.0);
+    }
+
+    #[cold]
+    fn advance(&mut self, at: Nanos) {
+        if self.counts.is_empty() {
+            self.counts = vec![0; BUCKETS].into();
+        }
+        while at >= self.ends {
+            self.done.push(close(&self.counts, self.max));
+            self.counts.fill(0);
+            self.max = 0;
+            if self.done.len() == MAX_LATENCY_INTERVALS {
+                self.coarsen();
+            }
+            self.ends = self.width * (self.done.len() as u64 + 1);
+        }
+    }
+
+    /// Makes each two intervals one.
+    fn coarsen(&mut self) {
+        let mut fine = std::mem::take(&mut self.done).into_iter();
+        while let Some(mut first) = fine.next() {
+            if let Some(second) = fine.next() {
+                first.add(&second);
+            }
+            self.done.push(first);
+        }
+        self.width = self.width * 2;
+    }
+
+    /// How long each interval is.
+    pub fn width(&self) -> Nanos {
+        self.width
+    }
+
+    /// The intervals from the run's start to the last request; the last may not have ended.
+    pub fn intervals(&self) -> impl Iterator<Item = IntervalLatency> + '_ {
+        self.done.iter().map(Closed::summary).chain(self.present().map(|last| last.summary()))
+    }
+
+    fn present(&self) -> Option<Closed> {
+        let last = close(&self.counts, self.max);
+        (!last.buckets.is_empty()).then_some(last)
+    }
+
+    /// The series in intervals of `width`, if that is its own width times a power of two; else in the next
+    /// longer ones.
+    #[must_use]
+    pub fn in_intervals_of(&self, width: Nanos) -> LatencySeries {
+        let mut series = self.closed();
+        while series.width < width {
+            series.coarsen();
+        }
+        series
+    }
+
+    /// Adds what `other` holds, in the coarser intervals of the two.
+    pub fn merge(&mut self, other: &LatencySeries) {
+        let (mut mine, mut theirs) = (self.closed(), other.closed());
+        while mine.width < theirs.width {
+            mine.coarsen();
+        }
+        while theirs.width < mine.width {
+            theirs.coarsen();
+        }
+        if mine.done.len() < theirs.done.len() {
+            mine.done.resize(theirs.done.len(), Closed::default());
+        }
+        for (a, b) in mine.done.iter_mut().zip(&theirs.done) {
+            a.add(b);
+        }
+        mine.ends = mine.width * (mine.done.len() as u64 + 1);
+        *self = mine;
+    }
+
+    /// With the interval that has begun as a whole one.
+    fn closed(&self) -> LatencySeries {
+        let done = self.done.iter().cloned().chain(self.present()).collect();
+        LatencySeries { width: self.width, done, ..LatencySeries::default() }
+    }
+}
+
+fn close(counts: &[u32], max: u64) -> Closed {
+    let used = counts.iter().enumerate().filter(|(_, n)| **n > 0);
+    Closed { buckets: used.map(|(i, n)| (i as u16, *n)).collect(), max }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_an_interval_are_within_their_bound() {
+        let mut series = LatencySeries::default();
+        let mut all: Vec<u64> = (1..=1000).map(|i| i * i * 37).collect();
+        for latency in &all {
+            series.record(Nanos(*latency % 1000), Nanos(*latency));
+        }
+        all.sort_unstable();
+        let found: Vec<IntervalLatency> = series.intervals().collect();
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].count, found[0].max), (1000, Nanos(37_000_000)));
+        for (got, exact) in [(found[0].p50, all[499]), (found[0].p99, all[989])] {
+            let off = (got.0 as f64 - exact as f64).abs() / exact as f64;
+            assert!(off < 0.032, "{got:?} for {exact}");
+        }
+    }
+
+    #[test]
+    fn intervals_double_keep_their_requests_and_stay_few() {
+        let mut series = LatencySeries::default();
+        for ms in 0..10_000u64 {
+            // The middle second is slow.
+            let slow = (4_000..5_000).contains(&ms);
+            series.record(Nanos::from_millis(ms), Nanos(if slow { 1 << 20 } else { 1 << 10 }));
+        }
+        let found: Vec<IntervalLatency> = series.intervals().collect();
+        assert!(found.len() <= MAX_LATENCY_INTERVALS && found.len() > MAX_LATENCY_INTERVALS / 2);
+        assert_eq!(found.iter().map(|i| i.count).sum::<u64>(), 10_000);
+        let width = series.width().0 / 1_000_000;
+        for (i, interval) in (0..).zip(&found) {
+            let (from, to) = (i * width, (i + 1) * width);
+            let expected = match (from >= 4_000 && to <= 5_000, to <= 4_000 || from >= 5_000) {
+                (true, _) => 1 << 20,
+                (_, true) => 1 << 10,
+                _ => continue,
+            };
+            assert!(interval.p50.0.abs_diff(expected) <= expected / 32, "{i}: {interval:?}");
+            assert_eq!(interval.max, Nanos(expected), "{i}");
+        }
+        let coarse = series.in_intervals_of(series.width() * 8);
+        assert!(coarse.intervals().count() <= found.len().div_ceil(8));
+        assert_eq!(coarse.intervals().map(|i| i.count).sum::<u64>(), 10_000);
+    }
+
+    #[test]
+    fn series_of_different_widths_add_up_and_nothing_is_nothing() {
+        assert_eq!(LatencySeries::default().intervals().count(), 0);
+        let (mut long, mut short) = (LatencySeries::default(), LatencySeries::default());
+        for s in 0..100 {
+            long.record(Nanos::from_secs(s), Nanos(500));
+        }
+        short.record(Nanos::from_millis(1), Nanos(900));
+        short.merge(&long);
+        assert_eq!(short.width(), long.width());
+        assert_eq!(short.intervals().map(|i| i.count).sum::<u64>(), 101);
+        let first = short.intervals().next().unwrap();
+        assert_eq!((first.max, first.p50), (Nanos(900), Nanos(503)));
+    }
+}
