@@ -48,6 +48,9 @@ impl Default for Series {
 }
 
 impl Series {
+    /// Bytes of the intervals of one.
+    pub(crate) const BYTES: u64 = (MAX_INTERVALS * size_of::<Interval>()) as u64;
+
     /// Counts a request of `bytes` completed `at` after the run's start; later than all before.
     #[inline]
     pub(crate) fn record(&mut self, at: Nanos, direction: Direction, bytes: u64) {

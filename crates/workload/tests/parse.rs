@@ -76,7 +76,8 @@ fn what_is_not_supported_is_an_error_with_its_line() {
     );
     assert_eq!(
         message("[global]\nrandom_generator=lfsr\n[j]\n"),
-        "dir/jobs.fio:2: option `random_generator` is not supported"
+        "dir/jobs.fio:2: option `random_generator` is not supported: a permutation covers every \
+         block once, without memory"
     );
     for (text, part) in [
         ("[j]\nrw=sideways", ":2: `rw=sideways`: expected read, write, trim, randread"),
