@@ -94,6 +94,10 @@ fn per_direction<T: Clone>(
     if parts.len() > 3 {
         return Err("at most three values: reads, writes, trims".into());
     }
+    if parts.iter().all(|part| part.trim().is_empty()) {
+        // An empty value is no value, of a variable that is not set for instance.
+        parse("")?;
+    }
     for (i, slot) in into.iter_mut().enumerate() {
         let part = parts.get(i).or(parts.last()).map_or("", |p| p.trim());
         // A trailing comma limits what stands before it and nothing else (`rate=1m,`).

@@ -20,6 +20,9 @@ impl From<SimError> for Failure {
         if let SimError::Stack(StackError::Named(NamedError::Scenario(error))) = error {
             return Failure::Scenario(error);
         }
+        if let SimError::Job(error) = error {
+            return Failure::Job(error);
+        }
         if error.is_usage() {
             Failure::Usage(error.to_string())
         } else {

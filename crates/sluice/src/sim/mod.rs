@@ -16,19 +16,19 @@ mod outcome;
 mod spans;
 mod way;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use block::Group;
 use block::trace::blktrace::WriteError;
 use clock::{Component, Nanos, VirtualRunner};
-use workload::{Host, HostCosts, JobError, JobSpec};
+use workload::{Host, HostCosts, JobError, JobSource, JobSpec};
 
 pub use json::to_json;
 pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
 pub use outcome::{DriveOutcome, Outcome};
 pub use way::to_way;
 
-use crate::scenario::{JobTable, Scenario};
+use crate::scenario::Scenario;
 use crate::stack::{ShardCounts, Stack, StackDevice, StackError, precondition, take_turns};
 use layer_trace::LayerTrace;
 use spans::SpanTrace;
@@ -105,7 +105,8 @@ impl SimError {
         match self {
             SimError::Job(_) | SimError::NoJobs { .. } | SimError::NoLayer { .. } => true,
             SimError::Host(e) => {
-                matches!(e, workload::HostError::Misfit { .. } | workload::HostError::NoJobs)
+                use workload::HostError::{Misfit, NoJobs, TooLarge};
+                matches!(e, Misfit { .. } | NoJobs | TooLarge { .. })
             }
             SimError::Stack(e) => e.is_usage(),
             SimError::Trace { .. } | SimError::Blktrace { .. } => false,
@@ -132,8 +133,9 @@ impl Jobs {
 fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String>), SimError> {
     let mut per_drive = vec![Jobs::default(); scenario.drives.len()];
     let mut ignored = Vec::new();
+    let source = JobSource::new(&scenario.file, scenario.text.clone());
     for table in &scenario.jobs {
-        let (spec, unused) = spec_of(table, &scenario.file)?;
+        let (spec, unused) = table.spec(&source)?;
         ignored.extend(unused);
         let drive = table.drive.as_ref().map_or(0, |(name, _)| {
             scenario.drives.iter().position(|d| d.config.name == *name).unwrap_or(0)
@@ -157,11 +159,6 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String
     ignored.sort();
     ignored.dedup();
     Ok((per_drive, ignored))
-}
-
-fn spec_of(table: &JobTable, file: &Path) -> Result<(JobSpec, Vec<String>), JobError> {
-    let pairs = table.pairs.iter().map(|(k, v, line)| (k.as_str(), v.as_str(), *line));
-    JobSpec::from_pairs(&table.name, file, pairs)
 }
 
 /// A drive with its jobs, during the run.
@@ -257,6 +254,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     let mut runner = VirtualRunner::new();
     let mut lanes = Vec::new();
     let count = scenario.drives.len() as f64;
+    // fio knows no drives: logs are numbered as the jobs of all of them.
+    let mut next_log = 1;
     for (i, plan) in scenario.drives.iter().enumerate() {
         let stack = Stack::build(plan, None)?;
         let mut tell = |part: f64| {
@@ -281,7 +280,10 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         if specs.is_empty() {
             idle = Some(device);
         } else {
-            host = Some(Host::new(device, specs, costs, scenario.seed.wrapping_add(i as u64))?);
+            let seed = scenario.seed.wrapping_add(i as u64);
+            let mut with_jobs = Host::new(device, specs, costs, seed)?;
+            next_log = with_jobs.open_logs(next_log)?;
+            host = Some(with_jobs);
         }
         let name = plan.config.name.clone();
         lanes.push(Lane { name, drive, host, idle, ftl_before, shards_before });
