@@ -1,11 +1,52 @@
 //! [`JobError`]: what is wrong with a job description, where, and what would be right; and
 //! [`HostError`]: what is wrong with a run.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nvme::Status;
 
 use crate::trace::TraceError;
+use crate::words;
+
+/// A text that job options come from: a job file, or a scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSource {
+    path: PathBuf,
+    text: Arc<str>,
+}
+
+impl JobSource {
+    /// The text of the file at `path`; empty for options that come from no text.
+    pub fn new(path: &Path, text: impl Into<Arc<str>>) -> JobSource {
+        JobSource { path: path.to_owned(), text: text.into() }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The place of the bytes `span` of the text.
+    pub(crate) fn place(&self, span: Range<usize>) -> Place {
+        let before = self.text.get(..span.start).unwrap_or("");
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        Place {
+            path: self.path.clone(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            span,
+            text: self.text.clone(),
+        }
+    }
+}
 
 /// Where a word of a job description is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,10 +55,16 @@ pub struct Place {
     pub path: PathBuf,
     /// The line, from 1.
     pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// Bytes of the text that the problem is about.
+    pub span: Range<usize>,
+    /// The whole text; empty for options that come from no text.
+    pub text: Arc<str>,
 }
 
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.path.display(), self.line)
     }
 }
@@ -33,46 +80,9 @@ pub enum JobError {
         /// Why.
         reason: String,
     },
-    /// Neither a section, nor an option, nor a comment.
-    #[error("{at}: {what}")]
-    Syntax {
-        /// Where.
-        at: Place,
-        /// What is wrong.
-        what: String,
-    },
-    /// An option that is not supported.
-    #[error("{at}: option `{option}` is not supported{}", suggest(.nearest))]
-    UnknownOption {
-        /// Where.
-        at: Place,
-        /// The option.
-        option: String,
-        /// The supported option with the most similar name, if one is similar.
-        nearest: Option<&'static str>,
-    },
-    /// An option with a value it cannot have.
-    #[error("{at}: `{option}={value}`: expected {allowed}")]
-    BadValue {
-        /// Where.
-        at: Place,
-        /// The option.
-        option: String,
-        /// Its value.
-        value: String,
-        /// What it may be.
-        allowed: String,
-    },
-    /// Options that do not go together.
-    #[error("{at}: job `{job}`: {what}")]
-    Conflict {
-        /// Where the job starts.
-        at: Place,
-        /// The job.
-        job: String,
-        /// What is wrong, and what would be right.
-        what: String,
-    },
+    /// Something in it is wrong.
+    #[error("{}: {}{}", .0.at, .0.problem, suggestion(&.0.problem))]
+    Invalid(Box<InvalidJob>),
     /// No job at all.
     #[error("{}: no jobs; a job is a section such as `[reader]`", path.display())]
     NoJobs {
@@ -81,8 +91,108 @@ pub enum JobError {
     },
 }
 
-fn suggest(nearest: &Option<&'static str>) -> String {
-    nearest.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
+/// A problem at a place of a job description.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InvalidJob {
+    /// Where.
+    pub at: Place,
+    /// What is wrong.
+    pub problem: JobProblem,
+}
+
+/// What is wrong with a job description.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum JobProblem {
+    /// Neither a section, nor an option, nor a comment.
+    #[error("{what}")]
+    Syntax {
+        /// What is wrong.
+        what: String,
+    },
+    /// An option that is neither supported nor known.
+    #[error("option `{option}` is not supported")]
+    UnknownOption {
+        /// The option.
+        option: String,
+        /// The option with the most similar name, if one is similar.
+        nearest: Option<&'static str>,
+    },
+    /// An option of fio that is refused.
+    #[error("option `{option}` is not supported: {why}")]
+    Refused {
+        /// The option.
+        option: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// An option with a value it cannot have.
+    #[error("`{option}={value}`: expected {allowed}")]
+    BadValue {
+        /// The option.
+        option: String,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        allowed: String,
+        /// The allowed word that is most similar, if one is similar.
+        nearest: Option<&'static str>,
+    },
+    /// Options that do not go together.
+    #[error("job `{job}`: {what}")]
+    Conflict {
+        /// The job.
+        job: String,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+}
+
+impl JobProblem {
+    /// The problem at `at`.
+    pub(crate) fn at(self, at: Place) -> JobError {
+        JobError::Invalid(Box::new(InvalidJob { at, problem: self }))
+    }
+
+    fn nearest(&self) -> Option<&'static str> {
+        match self {
+            JobProblem::UnknownOption { nearest, .. } | JobProblem::BadValue { nearest, .. } => {
+                *nearest
+            }
+            _ => None,
+        }
+    }
+
+    /// What to write instead, with everything that is allowed.
+    pub fn help(&self) -> Option<String> {
+        let allowed = match self {
+            JobProblem::UnknownOption { .. } => {
+                format!("allowed: {}", words::supported_names().join(", "))
+            }
+            JobProblem::BadValue { allowed, .. } => format!("expected {allowed}"),
+            JobProblem::Refused { .. } => {
+                "docs/fio.md lists all words of fio: supported, without effect, refused".to_owned()
+            }
+            JobProblem::Syntax { .. } | JobProblem::Conflict { .. } => return None,
+        };
+        Some(match self.nearest() {
+            Some(nearest) => format!("did you mean `{nearest}`? {allowed}"),
+            None => allowed,
+        })
+    }
+
+    /// The problem in one line, without what its [`help`](JobProblem::help) repeats.
+    pub fn title(&self) -> String {
+        match self {
+            JobProblem::BadValue { option, value, .. } => {
+                format!("`{option}` cannot be `{value}`")
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+fn suggestion(problem: &JobProblem) -> String {
+    problem.nearest().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
 }
 
 /// A run that cannot start, or whose results must not be believed.
@@ -102,6 +212,35 @@ pub enum HostError {
     /// Memory for payloads could not be had.
     #[error("no memory for the payloads of verifying jobs: {0}")]
     Memory(String),
+    /// The jobs need more memory than there is.
+    #[error(
+        "the jobs need {need_bytes} bytes of memory, most of them job `{job}` ({jobs} x iodepth \
+         {iodepth}), and {available_bytes} are available; lower {remedy}"
+    )]
+    TooLarge {
+        /// The job that needs most.
+        job: String,
+        /// Its clones.
+        jobs: u32,
+        /// Its depth.
+        iodepth: u32,
+        /// Bytes that all jobs need.
+        need_bytes: u64,
+        /// Bytes that the machine has to give.
+        available_bytes: u64,
+        /// Options to lower, in words.
+        remedy: &'static str,
+    },
+    /// A log cannot be written.
+    #[error("job `{job}`: cannot write {}: {reason}", path.display())]
+    Log {
+        /// The job.
+        job: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A trace cannot be replayed.
     #[error("job `{job}`: {source}")]
     Trace {

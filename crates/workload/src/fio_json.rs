@@ -82,10 +82,12 @@ fn job(job: &JobResult, all: &[JobResult], shared_globals: bool, elapsed: u64) -
         put("total_err", job.errors().into());
         put("first_error", job.errno().into());
     }
-    put("latency_depth", spec.depth().into());
-    put("latency_target", 0.into());
-    put("latency_percentile", float(100.0));
-    put("latency_window", 0.into());
+    // As in fio, the target is in nanoseconds and the window in microseconds.
+    let search = spec.latency_target.as_ref();
+    put("latency_depth", job.depth_found.map_or(spec.depth(), |found| found.depth).into());
+    put("latency_target", search.map_or(0, |s| s.target.0).into());
+    put("latency_percentile", float(search.map_or(100.0, |s| s.percentile)));
+    put("latency_window", search.map_or(0, |s| s.window.0 / 1000).into());
     if let Some(description) = &spec.description {
         put("desc", description.as_str().into());
     }

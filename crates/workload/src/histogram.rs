@@ -67,6 +67,9 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    /// Bytes of one that has room.
+    pub(crate) const BYTES: u64 = (BUCKETS * size_of::<u64>()) as u64;
+
     /// An empty histogram that will not allocate when recording.
     pub fn new() -> Histogram {
         Histogram { counts: vec![0; BUCKETS].into(), ..Histogram::default() }

@@ -12,6 +12,8 @@ use tracepoint::Event;
 
 use crate::error::HostError;
 use crate::job::JobSpec;
+use crate::memory;
+use crate::ready::ReadyTimes;
 use crate::result::RunResult;
 use crate::verify::Ledger;
 use crate::worker::{Buffers, Shared, Worker};
@@ -43,14 +45,14 @@ pub struct Host<D> {
     shared: Shared,
     workers: Vec<Worker>,
     /// When each worker wants to run even if nothing completes.
-    ready_at: Vec<Nanos>,
-    /// The earliest of `ready_at`.
+    ready: ReadyTimes,
+    /// The earliest of `ready`.
     earliest: Nanos,
     /// Where the next round over the workers starts: at the first that got nothing for lack of
     /// room, so that jobs take turns at a full device.
     first: usize,
-    /// Some worker waits for room in the device, or for another's write to the same sectors.
-    refused: bool,
+    /// Workers that wait for room in the device, or for another's write to the same sectors.
+    refused: Vec<u32>,
     /// Something moved since then.
     retry: bool,
     /// Jobs before a `stonewall` are one stage; stages run one after the other.
@@ -79,6 +81,7 @@ impl<D: Device> Host<D> {
             return Err(HostError::NoJobs);
         }
         let limits = *device.limits();
+        memory::check(&jobs, &limits, memory::available())?;
         let mut workers = Vec::new();
         let (mut stage, mut group) = (0, 0);
         for (i, spec) in jobs.into_iter().enumerate() {
@@ -106,10 +109,10 @@ impl<D: Device> Host<D> {
         Ok(Host {
             device,
             shared,
-            ready_at: vec![Nanos::MAX; count],
+            ready: ReadyTimes::new(count),
             earliest: Nanos::MAX,
             first: 0,
-            refused: false,
+            refused: Vec::with_capacity(count),
             retry: false,
             stage: 0,
             started: None,
@@ -120,6 +123,18 @@ impl<D: Device> Host<D> {
             error: None,
             seed,
         })
+    }
+
+    /// Opens the logs of the jobs that write any (`write_lat_log` and its like). They are numbered
+    /// from `first`, clones counted one by one; fio's first is 1. Returns the number after the last.
+    ///
+    /// # Errors
+    /// [`HostError::Log`] when a file cannot be created.
+    pub fn open_logs(&mut self, first: usize) -> Result<usize, HostError> {
+        for (i, worker) in self.workers.iter_mut().enumerate() {
+            worker.open_logs(first + i)?;
+        }
+        Ok(first + self.workers.len())
     }
 
     /// Whether every job has ended, or the run has failed; [`finish`](Host::finish) says which.
@@ -140,9 +155,9 @@ impl<D: Device> Host<D> {
     /// those up to here.
     pub fn stop(&mut self) {
         self.stage = u32::MAX;
-        for (worker, at) in self.workers.iter_mut().zip(&mut self.ready_at) {
+        for (i, worker) in self.workers.iter_mut().enumerate() {
             worker.stop(self.now);
-            *at = Nanos::ZERO;
+            self.ready.set(i, Nanos::ZERO);
         }
         self.earliest = Nanos::ZERO;
     }
@@ -168,12 +183,13 @@ impl<D: Device> Host<D> {
     /// [`HostError`] when the run has not ended, has failed, or when requests are not accounted
     /// for. Requests that failed are results, not errors: see
     /// [`RunResult::failures`](crate::RunResult::failures).
-    pub fn finish(self) -> Result<RunResult, HostError> {
+    pub fn finish(mut self) -> Result<RunResult, HostError> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        for worker in &self.workers {
+        for worker in &mut self.workers {
             worker.account()?;
+            worker.finish_logs()?;
         }
         let started = self.started.unwrap_or(self.now);
         let jobs: Vec<_> = self.workers.into_iter().map(|w| w.into_result(started)).collect();
@@ -185,8 +201,9 @@ impl<D: Device> Host<D> {
     fn start_stage(&mut self, now: Nanos) {
         for (i, worker) in self.workers.iter_mut().enumerate() {
             if worker.stage() == self.stage {
-                self.ready_at[i] = worker.start(now);
-                self.earliest = self.earliest.min(self.ready_at[i]);
+                let at = worker.start(now);
+                self.ready.set(i, at);
+                self.earliest = self.earliest.min(at);
             }
         }
     }
@@ -214,8 +231,8 @@ impl<D: Device> Host<D> {
             match worker.arrive(slot, status) {
                 Ok(()) => {
                     tracepoint::trace_at(now, || Event::RequestArrived { tag });
-                    let at = self.ready_at[job].min(worker.cpu_free().max(now));
-                    self.ready_at[job] = at;
+                    let at = worker.cpu_free().max(now);
+                    self.ready.lower(job, at);
                     self.earliest = self.earliest.min(at);
                 }
                 Err(()) => {
@@ -227,45 +244,41 @@ impl<D: Device> Host<D> {
         any
     }
 
-    /// Runs every worker that is ready.
+    /// Runs every worker that is ready, from `first` on and around.
     #[inline]
     fn run(&mut self, now: Nanos) -> bool {
-        let count = self.workers.len();
         let (mut moved, mut finished, mut first) = (false, 0, None);
-        for step in 0..count {
-            let i = if self.first + step < count {
-                self.first + step
-            } else {
-                self.first + step - count
-            };
-            if self.ready_at[i] > now {
-                continue;
-            }
-            let worker = &mut self.workers[i];
-            self.shared.refused = false;
-            let issued = worker.issued();
-            match worker.run(now, i as u64, &mut self.device, &mut self.shared) {
-                Ok(run) => {
-                    moved |= run.moved;
-                    self.ready_at[i] = run.ready_at;
+        let (start, count) = (self.first, self.workers.len());
+        for (from, end) in [(start, count), (0, start)] {
+            let mut from = from;
+            while let Some(i) = self.ready.next(from, end, now) {
+                from = i + 1;
+                let worker = &mut self.workers[i];
+                self.shared.refused = false;
+                let issued = worker.issued();
+                match worker.run(now, i as u64, &mut self.device, &mut self.shared) {
+                    Ok(run) => {
+                        moved |= run.moved;
+                        self.ready.set(i, run.ready_at);
+                    }
+                    Err(e) => {
+                        self.error = Some(e);
+                        return true;
+                    }
                 }
-                Err(e) => {
-                    self.error = Some(e);
-                    return true;
+                if self.shared.refused {
+                    self.refused.push(i as u32);
+                    if worker.issued() == issued {
+                        first.get_or_insert(i);
+                    }
                 }
+                finished += usize::from(worker.is_done());
             }
-            if self.shared.refused {
-                self.refused = true;
-                if worker.issued() == issued {
-                    first.get_or_insert(i);
-                }
-            }
-            finished += usize::from(worker.is_done());
         }
         if let Some(first) = first {
             self.first = first;
         }
-        self.earliest = self.ready_at.iter().copied().min().unwrap_or(Nanos::MAX);
+        self.earliest = self.ready.earliest();
         if finished > 0 {
             self.unfinished = self.workers.iter().filter(|w| !w.is_done()).count();
             self.next_stage(now);
@@ -316,11 +329,11 @@ impl<D: Device> Component for Host<D> {
         tracepoint::set_time(now);
         let mut moved = self.device.poll(now);
         moved |= self.reap(now);
-        if self.refused && (moved || self.retry) {
-            (self.refused, self.retry) = (false, false);
-            for (worker, at) in self.workers.iter().zip(&mut self.ready_at) {
-                if worker.is_refused() {
-                    *at = Nanos::ZERO;
+        if !self.refused.is_empty() && (moved || self.retry) {
+            self.retry = false;
+            for i in self.refused.drain(..) {
+                if self.workers[i as usize].is_refused() {
+                    self.ready.set(i as usize, Nanos::ZERO);
                     self.earliest = Nanos::ZERO;
                 }
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clock::Nanos;
 
-use crate::trace::TraceFormat;
+use crate::trace::{TraceAction, TraceFormat};
 use crate::units::Size;
 
 /// Which way data goes. Arrays per direction are indexed by it.
@@ -40,8 +40,19 @@ pub struct Access {
 
 impl Access {
     /// The values of fio's `rw`.
-    pub const NAMES: &'static str = "read, write, trim, randread, randwrite, randtrim, rw, \
-        readwrite, randrw, trimwrite, randtrimwrite";
+    pub const NAMES: &'static [&'static str] = &[
+        "read",
+        "write",
+        "trim",
+        "randread",
+        "randwrite",
+        "randtrim",
+        "rw",
+        "readwrite",
+        "randrw",
+        "trimwrite",
+        "randtrimwrite",
+    ];
 
     /// From fio's word.
     pub fn parse(text: &str) -> Option<Access> {
@@ -123,6 +134,25 @@ pub struct Tolerance {
     pub verify: bool,
 }
 
+/// Kinds of requests that a replay leaves out (fio's `replay_skip`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skip {
+    /// Reads, writes, trims.
+    pub directions: [bool; 3],
+    /// Flushes.
+    pub sync: bool,
+}
+
+impl Skip {
+    /// Whether requests with this action are left out.
+    pub fn contains(&self, action: TraceAction) -> bool {
+        match action {
+            TraceAction::Access(direction) => self.directions[direction as usize],
+            TraceAction::Flush => self.sync,
+        }
+    }
+}
+
 /// A trace to replay instead of generated accesses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
@@ -140,6 +170,68 @@ pub struct Replay {
     pub redirect: bool,
     /// Addresses past the end of the device wrap around instead of being an error.
     pub wrap: bool,
+    /// Offsets are rounded down to a multiple of this power of two, and lengths up to whole sectors;
+    /// 0 for neither (fio's `replay_align`).
+    pub align: u64,
+    /// Offsets are divided by this (fio's `replay_scale`).
+    pub scale: u64,
+    /// Kinds of requests that are left out.
+    pub skip: Skip,
+}
+
+impl Replay {
+    /// A replay of the trace at `path`, as it is.
+    pub fn new(path: PathBuf) -> Replay {
+        Replay {
+            path,
+            format: None,
+            time_scale: 100.0,
+            no_stall: false,
+            device: None,
+            redirect: false,
+            wrap: false,
+            align: 0,
+            scale: 1,
+            skip: Skip::default(),
+        }
+    }
+}
+
+/// fio's search for the greatest depth whose latency meets a target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyTarget {
+    /// Latency that requests should not exceed (`latency_target`).
+    pub target: Nanos,
+    /// How long each depth is tried (`latency_window`).
+    pub window: Nanos,
+    /// Percentage of the requests of a window that must meet the target (`latency_percentile`).
+    pub percentile: f64,
+    /// Whether the search goes on until the job ends (`latency_run`).
+    pub run: bool,
+}
+
+/// fio's logs over time: `write_lat_log` and its like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogSpec {
+    /// Start of the name of the latency logs.
+    pub lat: Option<String>,
+    /// Start of the name of the bandwidth log.
+    pub bw: Option<String>,
+    /// Start of the name of the IOPS log.
+    pub iops: Option<String>,
+    /// One line per window of this length and direction; 0 for one per request (`log_avg_msec`).
+    pub window: Nanos,
+    /// A window's greatest value instead of its average (`log_max_value`).
+    pub max_value: bool,
+    /// Whether lines have the request's offset (`log_offset`).
+    pub offset: bool,
+}
+
+impl LogSpec {
+    /// Whether the job writes any log.
+    pub fn is_on(&self) -> bool {
+        self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
+    }
 }
 
 /// One job, with fio's meaning of every word.
@@ -157,8 +249,10 @@ pub struct JobSpec {
     pub offset: Size,
     pub offset_increment: Size,
     pub number_ios: Option<u64>,
-    /// Requests outstanding at most; `None` is 1 for a generated job and 1024 for a timed replay.
+    /// Requests outstanding at most; `None` is 1, and 1024 for the replay of a trace with times.
     pub iodepth: Option<u32>,
+    /// How often the whole job runs, one after the other.
+    pub loops: u32,
     pub numjobs: u32,
     pub runtime: Option<Nanos>,
     pub time_based: bool,
@@ -184,6 +278,8 @@ pub struct JobSpec {
     /// Percentiles to report, ascending.
     pub percentiles: Vec<f64>,
     pub replay: Option<Replay>,
+    pub latency_target: Option<LatencyTarget>,
+    pub logs: LogSpec,
     /// The job's own options as written, for the report.
     pub options: Vec<(String, String)>,
     /// The options it has from `[global]`, for the report.
@@ -211,6 +307,7 @@ impl JobSpec {
             offset_increment: Size::Bytes(0),
             number_ios: None,
             iodepth: None,
+            loops: 1,
             numjobs: 1,
             runtime: None,
             time_based: false,
@@ -233,31 +330,43 @@ impl JobSpec {
             continue_on_error: Tolerance::default(),
             percentiles: DEFAULT_PERCENTILES.to_vec(),
             replay: None,
+            latency_target: None,
+            logs: LogSpec::default(),
             options: Vec::new(),
             globals: Vec::new(),
         }
     }
 
-    /// Requests outstanding at most.
+    /// Requests outstanding at most. Whether a trace has times is known once it is open: a
+    /// [`JobResult`](crate::JobResult) has the depth that the replay had.
     pub fn depth(&self) -> u32 {
-        let timed_replay = self.replay.as_ref().is_some_and(|r| !r.no_stall);
-        self.iodepth.unwrap_or(if timed_replay { 1024 } else { 1 })
+        self.iodepth.unwrap_or(1)
     }
 
     /// What is wrong with the options taken together, if anything.
     pub(crate) fn conflict(&self) -> Option<String> {
-        if self.time_based && self.runtime.is_none() {
-            return Some("`time_based` needs a `runtime`".to_owned());
-        }
-        if self.replay.is_some() && self.verify {
-            return Some("`verify` does not go with `read_iolog`: a trace has no data".to_owned());
-        }
-        if self.replay.is_some() && self.time_based {
-            return Some("`time_based` does not go with `read_iolog`: a trace ends".to_owned());
-        }
-        if !self.access.random && self.distribution != Distribution::Uniform {
-            return Some("`random_distribution` needs a random `rw` such as randread".to_owned());
-        }
-        None
+        let replay = self.replay.is_some();
+        let what = if self.time_based && self.runtime.is_none() {
+            "`time_based` needs a `runtime`"
+        } else if replay && self.verify {
+            "`verify` does not go with `read_iolog`: a trace has no data"
+        } else if replay && self.time_based {
+            "`time_based` does not go with `read_iolog`: a trace ends"
+        } else if replay && self.latency_target.is_some() {
+            "`latency_target` does not go with `read_iolog`: the trace says how deep it is"
+        } else if !self.access.random && self.distribution != Distribution::Uniform && !replay {
+            "`random_distribution` needs a random `rw` such as randread"
+        } else if let Some(target) = &self.latency_target
+            && target.target == Nanos::ZERO
+        {
+            "options of a search for a depth without `latency_target=TIME`"
+        } else if let Some(target) = &self.latency_target
+            && target.window == Nanos::ZERO
+        {
+            "`latency_target` needs a `latency_window`: how long each depth is tried"
+        } else {
+            return None;
+        };
+        Some(what.to_owned())
     }
 }

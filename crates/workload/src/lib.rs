@@ -4,12 +4,15 @@
 //! | file | noun |
 //! |---|---|
 //! | [`job`](JobSpec) | one job as described, with fio's meaning of every word |
-//! | `parse`, `options`, [`units`] | fio job files, option by option, and their numbers |
+//! | `parse`, `expand`, `options`, [`units`] | fio job files, option by option, and their numbers |
+//! | `words` | every word of fio: supported, without effect, or refused; [`fio_reference`] |
 //! | [`trace`](TraceReader) | fio iologs, MSR Cambridge and MQSim traces, streamed |
 //! | `source`, `pattern`, `area` | what a job does next, where, and in which part of the device |
 //! | [`host`](Host), `worker` | runs jobs on a device, in virtual or real time; one job's CPU and slots |
+//! | `memory`, `ready` | memory that jobs need; when each job wants to run |
 //! | `verify` | what was written where, and whether it comes back |
 //! | [`histogram`](Histogram), [`series`](Series), [`latency_series`](LatencySeries), `recorder` | latencies; throughput over time; latencies over time; all of one job |
+//! | `log` | fio's logs over time |
 //! | [`result`](RunResult), [`fio_json`](to_fio_json) | the numbers, and fio 3.33's JSON of them |
 //! | [`ycsb`] | YCSB's core workloads: what a key-value store is asked next |
 //! | `error` | what can be wrong with a job, a trace or a run |
@@ -18,14 +21,18 @@
 
 mod area;
 mod error;
+mod expand;
 mod fio_json;
 mod histogram;
 mod host;
 mod job;
 mod latency_series;
+mod log;
+mod memory;
 mod options;
 mod parse;
 mod pattern;
+mod ready;
 mod recorder;
 mod result;
 mod series;
@@ -33,22 +40,24 @@ mod source;
 mod trace;
 pub mod units;
 mod verify;
+mod words;
 mod worker;
 pub mod ycsb;
 
-pub use error::{HostError, JobError, Place};
+pub use error::{HostError, InvalidJob, JobError, JobProblem, JobSource, Place};
 pub use fio_json::{FIO_VERSION, to_fio_json};
 pub use histogram::{Bucket, Histogram};
 pub use host::{Host, HostCosts, job_of_tag};
 pub use job::{
-    Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, Rate, Replay,
-    Tolerance, Zone,
+    Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, LatencyTarget,
+    LogSpec, Rate, Replay, Skip, Tolerance, Zone,
 };
 pub use latency_series::{IntervalLatency, LatencySeries, MAX_LATENCY_INTERVALS};
-pub use parse::{Jobs, parse_job_file, parse_jobs};
+pub use parse::{JobOption, Jobs, parse_job_file, parse_jobs};
 pub use result::{
-    Cause, DEPTH_LEVELS, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,
+    Cause, DEPTH_LEVELS, DepthFound, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,
 };
 pub use series::{Interval, MAX_INTERVALS, Series};
-pub use trace::{TraceAction, TraceError, TraceFit, TraceFormat, TraceOp, TraceReader};
+pub use trace::{Due, TraceAction, TraceError, TraceFit, TraceFormat, TraceOp, TraceReader};
 pub use verify::Mismatch;
+pub use words::fio_reference;

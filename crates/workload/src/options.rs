@@ -3,95 +3,46 @@
 use clock::Nanos;
 
 use crate::job::{
-    Access, BlockSizes, Direction, Distribution, JobSpec, Rate, Replay, Tolerance, Zone,
+    Access, BlockSizes, Direction, Distribution, JobSpec, LatencyTarget, Rate, Replay, Skip,
+    Tolerance, Zone,
 };
 use crate::trace::TraceFormat;
 use crate::units::{Size, parse_bool, parse_bytes, parse_size, parse_time};
 
-/// Options that are understood.
-pub(crate) const SUPPORTED: &[&str] = &[
-    "blocksize",
-    "bs",
-    "bssplit",
-    "continue_on_error",
-    "description",
-    "do_verify",
-    "end_fsync",
-    "fdatasync",
-    "fsync",
-    "group_reporting",
-    "io_size",
-    "io_limit",
-    "iodepth",
-    "name",
-    "new_group",
-    "norandommap",
-    "number_ios",
-    "numjobs",
-    "offset",
-    "offset_increment",
-    "percentile_list",
-    "ramp_time",
-    "random_distribution",
-    "randseed",
-    "rate",
-    "rate_iops",
-    "rate_process",
-    "read_iolog",
-    "readwrite",
-    "replay_no_stall",
-    "replay_redirect",
-    "replay_time_scale",
-    "runtime",
-    "rw",
-    "rwmixread",
-    "rwmixwrite",
-    "size",
-    "startdelay",
-    "stonewall",
-    "thinktime",
-    "thinktime_blocks",
-    "time_based",
-    "timeout",
-    "trace_device",
-    "trace_format",
-    "verify",
-    "wait_for_previous",
-    "wrap",
-];
-
-/// Options that say how a real fio reaches a real file, and mean nothing to a simulated drive.
-pub(crate) const IGNORED: &[&str] = &[
-    "allow_mounted_write",
-    "allrandrepeat",
-    "clocksource",
-    "cpus_allowed",
-    "create_on_open",
-    "create_serialize",
-    "direct",
-    "directory",
-    "disk_util",
-    "eta",
-    "fallocate",
-    "filename",
-    "gtod_reduce",
-    "invalidate",
-    "ioengine",
-    "overwrite",
-    "randrepeat",
-    "refill_buffers",
-    "thread",
-    "unlink",
-    "uri",
-];
-
 /// A value that an option cannot have: what it may be.
-pub(crate) type Allowed = String;
+#[derive(Debug, PartialEq)]
+pub(crate) struct Allowed {
+    /// In words.
+    pub(crate) text: String,
+    /// The words that it may be, where it is one of a list.
+    pub(crate) words: &'static [&'static str],
+}
+
+impl From<String> for Allowed {
+    fn from(text: String) -> Allowed {
+        Allowed { text, words: &[] }
+    }
+}
+
+impl From<&str> for Allowed {
+    fn from(text: &str) -> Allowed {
+        Allowed::from(text.to_owned())
+    }
+}
+
+/// One of these words.
+fn one_of(words: &'static [&'static str]) -> Allowed {
+    let text = match words {
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        _ => words.concat(),
+    };
+    Allowed { text, words }
+}
 
 type Outcome<T> = Result<T, Allowed>;
 
 fn or<T>(value: Option<T>, allowed: &str) -> Outcome<T> {
-    value.ok_or_else(|| allowed.to_owned())
+    value.ok_or_else(|| allowed.into())
 }
 
 fn flag(text: &str) -> Outcome<bool> {
@@ -112,10 +63,22 @@ fn percent(text: &str) -> Outcome<f64> {
     or(number, "a percentage from 0 to 100")
 }
 
+/// The size of a job's part: zero, which fio takes for "not said", is a mistake.
+fn size(text: &str) -> Outcome<Size> {
+    match part(text)? {
+        Size::Bytes(0) => {
+            Err("a size above zero: with 0 there is nothing to do; leave `size` out for the whole \
+                 drive"
+                .into())
+        }
+        size => Ok(size),
+    }
+}
+
 fn part(text: &str) -> Outcome<Size> {
     let allowed = "a size in bytes (4k, 1m, 2g), or 1% to 100%";
     match or(parse_size(text), allowed)? {
-        Size::Percent(p) if p > 100.0 => Err(allowed.to_owned()),
+        Size::Percent(p) if p > 100.0 => Err(allowed.into()),
         size => Ok(size),
     }
 }
@@ -129,7 +92,11 @@ fn per_direction<T: Clone>(
 ) -> Outcome<()> {
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
-        return Err("at most three values: reads, writes, trims".to_owned());
+        return Err("at most three values: reads, writes, trims".into());
+    }
+    if parts.iter().all(|part| part.trim().is_empty()) {
+        // An empty value is no value, of a variable that is not set for instance.
+        parse("")?;
     }
     for (i, slot) in into.iter_mut().enumerate() {
         let part = parts.get(i).or(parts.last()).map_or("", |p| p.trim());
@@ -152,6 +119,20 @@ fn block_bytes(text: &str) -> Outcome<u64> {
     )
 }
 
+/// `4k-64k`: every multiple of the first up to the second, as often as any other.
+fn range(text: &str) -> Outcome<BlockSizes> {
+    const MOST: u64 = 256;
+    let allowed = "a range of block sizes such as 4k-64k, of at most 256 multiples of the first";
+    let (least, most) = text.split_once('-').ok_or(allowed)?;
+    let bound = |text| block_bytes(text).map_err(|_| Allowed::from(allowed));
+    let (least, most) = (bound(least)?, bound(most)?);
+    if most < least || most / least > MOST {
+        return Err(allowed.into());
+    }
+    let count = most / least;
+    Ok((1..=count).map(|i| (least * i, 100.0 / count as f64)).collect())
+}
+
 /// `4k/50:1k/:32k/`: what has no percentage shares the rest evenly.
 fn split(text: &str) -> Outcome<BlockSizes> {
     let allowed = "block sizes with percentages that add up to 100, such as 4k/10:64k/50:32k/40";
@@ -160,14 +141,14 @@ fn split(text: &str) -> Outcome<BlockSizes> {
         let (size, share) = item.split_once('/').unwrap_or((item, ""));
         let share = match share.trim() {
             "" => None,
-            s => Some(percent(s).map_err(|_| allowed.to_owned())?),
+            s => Some(percent(s).map_err(|_| Allowed::from(allowed))?),
         };
-        given.push((block_bytes(size).map_err(|_| allowed.to_owned())?, share));
+        given.push((block_bytes(size).map_err(|_| Allowed::from(allowed))?, share));
     }
     let total: f64 = given.iter().filter_map(|(_, s)| *s).sum();
     let open = given.iter().filter(|(_, s)| s.is_none()).count();
     if total > 100.0 + 1e-9 || (open == 0 && total < 100.0 - 1e-9) || given.len() > 64 {
-        return Err(allowed.to_owned());
+        return Err(allowed.into());
     }
     let rest = if open == 0 { 0.0 } else { (100.0 - total).max(0.0) / open as f64 };
     Ok(given.into_iter().map(|(b, s)| (b, s.unwrap_or(rest))).filter(|(_, s)| *s > 0.0).collect())
@@ -185,7 +166,7 @@ fn zones(text: &str, absolute: bool) -> Outcome<Vec<Zone>> {
             percent(length).ok().filter(|p| *p > 0.0).map(Size::Percent)
         };
         zones.push(Zone {
-            accesses: percent(accesses).map_err(|_| allowed.to_owned())?,
+            accesses: percent(accesses).map_err(|_| Allowed::from(allowed))?,
             length: length.ok_or(allowed)?,
         });
     }
@@ -195,7 +176,7 @@ fn zones(text: &str, absolute: bool) -> Outcome<Vec<Zone>> {
         || (!absolute && off(lengths.sum()))
         || zones.len() > 256
     {
-        return Err(allowed.to_owned());
+        return Err(allowed.into());
     }
     Ok(zones)
 }
@@ -219,11 +200,11 @@ fn distribution(text: &str) -> Outcome<Distribution> {
             let mut all = [const { Vec::new() }; 3];
             per_direction(value, &mut all, |t| zones(t, kind == "zoned_abs"))?;
             if all.iter().any(Vec::is_empty) {
-                return Err(allowed.to_owned());
+                return Err(allowed.into());
             }
             Distribution::Zoned(all)
         }
-        _ => return Err(allowed.to_owned()),
+        _ => return Err(allowed.into()),
     })
 }
 
@@ -255,23 +236,44 @@ fn tolerance(text: &str) -> Outcome<Tolerance> {
         "io" => t(true, true, false),
         "verify" => t(false, false, true),
         "all" | "1" | "" => t(true, true, true),
-        _ => Err("none, read, write, io, verify or all".to_owned()),
+        _ => Err(one_of(&["none", "read", "write", "io", "verify", "all"])),
     }
 }
 
+fn skip(text: &str) -> Outcome<Skip> {
+    let mut skip = Skip::default();
+    for kind in text.split(',') {
+        match kind.trim() {
+            "read" => skip.directions[0] = true,
+            "write" => skip.directions[1] = true,
+            "trim" => skip.directions[2] = true,
+            "sync" => skip.sync = true,
+            _ => return Err(one_of(&["read", "write", "trim", "sync"])),
+        }
+    }
+    Ok(skip)
+}
+
+fn micros(text: &str) -> Outcome<Nanos> {
+    let time = parse_time(text, Nanos::from_micros(1));
+    or(time, "a time in microseconds, or with a unit: 100, 5ms")
+}
+
 fn replay(spec: &mut JobSpec) -> &mut Replay {
-    spec.replay.get_or_insert_with(|| Replay {
-        path: "".into(),
-        format: None,
-        time_scale: 100.0,
-        no_stall: false,
-        device: None,
-        redirect: false,
-        wrap: false,
+    spec.replay.get_or_insert_with(|| Replay::new("".into()))
+}
+
+fn latency(spec: &mut JobSpec) -> &mut LatencyTarget {
+    spec.latency_target.get_or_insert(LatencyTarget {
+        target: Nanos::ZERO,
+        window: Nanos::ZERO,
+        percentile: 100.0,
+        run: false,
     })
 }
 
-/// Sets `option` of `spec`. `None` when there is no such option here.
+/// Sets the supported option `option` of `spec`; its aliases are known. `None` when there is no such
+/// option.
 pub(crate) fn apply(spec: &mut JobSpec, option: &str, value: &str) -> Option<Outcome<()>> {
     set(spec, option, value.trim()).transpose()
 }
@@ -280,30 +282,34 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
     match option {
         "name" => value.clone_into(&mut spec.name),
         "description" => spec.description = Some(value.to_owned()),
-        "rw" | "readwrite" => spec.access = or(Access::parse(value), Access::NAMES)?,
+        "rw" | "readwrite" => {
+            spec.access = Access::parse(value).ok_or_else(|| one_of(Access::NAMES))?;
+        }
         "rwmixread" => spec.read_percent = percent(value)?,
         "rwmixwrite" => spec.read_percent = 100.0 - percent(value)?,
         "bs" | "blocksize" => per_direction(value, &mut spec.block_sizes, block_size)?,
+        "bsrange" | "blocksize_range" => per_direction(value, &mut spec.block_sizes, range)?,
         "bssplit" => per_direction(value, &mut spec.block_sizes, split)?,
-        "size" => spec.size = Some(part(value)?),
+        "size" => spec.size = Some(size(value)?),
         "io_size" | "io_limit" => {
             spec.io_size = Some(or(parse_size(value), "a size in bytes or in percent of `size`")?);
         }
         "offset" => spec.offset = part(value)?,
         "offset_increment" => spec.offset_increment = part(value)?,
         "number_ios" => spec.number_ios = Some(count(value, 1, u64::MAX)?),
+        "loops" => spec.loops = count(value, 1, u32::MAX.into())? as u32,
         "iodepth" => spec.iodepth = Some(count(value, 1, 65_536)? as u32),
         "numjobs" => spec.numjobs = count(value, 1, 4096)? as u32,
         "runtime" | "timeout" => spec.runtime = Some(seconds(value)?).filter(|t| *t > Nanos::ZERO),
         "time_based" => spec.time_based = flag(value)?,
         "ramp_time" => spec.ramp_time = seconds(value)?,
-        "startdelay" => spec.startdelay = seconds(value)?,
+        "startdelay" | "start_delay" => spec.startdelay = seconds(value)?,
         "rate" => rate(value, &mut spec.rate, Rate::Bytes)?,
         "rate_iops" => rate(value, &mut spec.rate, Rate::Iops)?,
         "rate_process" => match value {
             "linear" => spec.rate_poisson = false,
             "poisson" => spec.rate_poisson = true,
-            _ => return Err("linear or poisson".to_owned()),
+            _ => return Err(one_of(&["linear", "poisson"])),
         },
         "random_distribution" => spec.distribution = distribution(value)?,
         "norandommap" => spec.norandommap = flag(value)?,
@@ -311,66 +317,87 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
         "verify" => match value {
             "crc32c" | "crc32c-intel" => spec.verify = true,
             "0" | "none" => spec.verify = false,
-            _ => return Err("crc32c".to_owned()),
+            _ => return Err(one_of(&["crc32c", "none"])),
         },
         "do_verify" => spec.do_verify = flag(value)?,
         "fsync" | "fdatasync" => spec.fsync = count(value, 0, u64::MAX)?,
         "end_fsync" => spec.end_fsync = flag(value)?,
-        "thinktime" => {
-            let time = parse_time(value, Nanos::from_micros(1));
-            spec.thinktime = or(time, "a time in microseconds, or with a unit: 100, 5ms")?;
-        }
+        "thinktime" => spec.thinktime = micros(value)?,
         "thinktime_blocks" => spec.thinktime_blocks = count(value, 1, u64::MAX)?,
         "stonewall" | "wait_for_previous" => spec.stonewall = flag(value)?,
         "new_group" => spec.new_group = flag(value)?,
         "group_reporting" => spec.group_reporting = flag(value)?,
         "continue_on_error" => spec.continue_on_error = tolerance(value)?,
         "percentile_list" => spec.percentiles = percentiles(value)?,
+        _ if set_latency(spec, option, value)? => {}
+        _ if set_log(spec, option, value)? => {}
+        _ if set_replay(spec, option, value)? => {}
+        _ => return Ok(None),
+    }
+    Ok(Some(()))
+}
+
+/// Options of the search for a depth.
+fn set_latency(spec: &mut JobSpec, option: &str, value: &str) -> Outcome<bool> {
+    let above_zero = "a time above 0 in microseconds, or with a unit: 500, 5ms";
+    let time = |value| or(micros(value).ok().filter(|t| *t > Nanos::ZERO), above_zero);
+    match option {
+        "latency_target" => latency(spec).target = time(value)?,
+        "latency_window" => latency(spec).window = time(value)?,
+        "latency_percentile" => latency(spec).percentile = percent(value)?,
+        "latency_run" => latency(spec).run = flag(value)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Options of the logs over time.
+fn set_log(spec: &mut JobSpec, option: &str, value: &str) -> Outcome<bool> {
+    let name = || Some(value.to_owned());
+    let logs = &mut spec.logs;
+    match option {
+        "write_lat_log" => logs.lat = name(),
+        "write_bw_log" => logs.bw = name(),
+        "write_iops_log" => logs.iops = name(),
+        "log_avg_msec" => logs.window = Nanos::from_millis(count(value, 0, 1 << 40)?),
+        "log_max_value" | "log_max" => logs.max_value = flag(value)?,
+        "log_offset" => logs.offset = flag(value)?,
+        "per_job_logs" if flag(value)? => {}
+        "per_job_logs" => return Err("1: every job has logs of its own".into()),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Options of a replay.
+fn set_replay(spec: &mut JobSpec, option: &str, value: &str) -> Outcome<bool> {
+    match option {
         "read_iolog" if !value.is_empty() => replay(spec).path = value.into(),
-        "read_iolog" => return Err("the path of a trace".to_owned()),
+        "read_iolog" => return Err("the path of a trace".into()),
         "replay_no_stall" => replay(spec).no_stall = flag(value)?,
         "replay_redirect" => replay(spec).redirect = value != "0",
         "replay_time_scale" => {
             let scale = value.parse().ok().filter(|s| *s > 0.0 && *s <= 1e9);
             replay(spec).time_scale = or(scale, "a percentage above 0: 200 is twice as fast")?;
         }
+        "replay_align" => {
+            let align = parse_bytes(value).filter(|n| *n == 0 || n.is_power_of_two());
+            replay(spec).align = or(align, "a power of two such as 4k, or 0")?;
+        }
+        "replay_scale" => replay(spec).scale = count(value, 1, u64::MAX)?,
+        "replay_skip" => replay(spec).skip = skip(value)?,
         "trace_format" => {
             let format = TraceFormat::ALL.into_iter().find(|f| f.name() == value);
             if format.is_none() && value != "auto" {
-                return Err("auto, iolog, msr or mqsim".to_owned());
+                return Err(one_of(&["auto", "iolog", "msr", "mqsim"]));
             }
             replay(spec).format = format;
         }
         "trace_device" => replay(spec).device = Some(count(value, 0, u32::MAX.into())? as u32),
         "wrap" => replay(spec).wrap = flag(value)?,
-        _ => return Ok(None),
+        _ => return Ok(false),
     }
-    Ok(Some(()))
-}
-
-/// The supported option whose name is most like `option`, if one is at all alike.
-pub(crate) fn nearest(option: &str) -> Option<&'static str> {
-    SUPPORTED
-        .iter()
-        .map(|known| (distance(option, known), *known))
-        .min()
-        .filter(|(d, known)| *d <= (known.len().max(option.len()) / 3).max(1))
-        .map(|(_, known)| known)
-}
-
-/// Edits that turn one word into the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, cb) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    Ok(true)
 }
 
 /// Whether a job of this access has blocks in `direction`; used to name a block size in errors.
@@ -381,21 +408,28 @@ pub(crate) fn used_directions(access: &Access) -> impl Iterator<Item = Direction
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words;
 
     #[test]
-    fn every_supported_option_is_known_and_nothing_is_both() {
-        for option in SUPPORTED {
+    fn every_word_of_the_table_is_understood_and_no_other() {
+        for option in words::supported_names() {
             assert!(apply(&mut JobSpec::new("j"), option, "").is_some(), "{option}");
-            assert!(!IGNORED.contains(option), "{option}");
         }
-        assert!(apply(&mut JobSpec::new("j"), "random_generator", "lfsr").is_none());
+        for (ignored, _) in words::IGNORED {
+            assert!(apply(&mut JobSpec::new("j"), ignored, "").is_none(), "{ignored}");
+        }
+        for refused in words::REFUSED {
+            assert!(apply(&mut JobSpec::new("j"), refused.name, "").is_none(), "{}", refused.name);
+        }
     }
 
     #[test]
-    fn a_misspelt_option_finds_its_neighbour() {
-        assert_eq!(nearest("iodepht"), Some("iodepth"));
-        assert_eq!(nearest("rwmixreads"), Some("rwmixread"));
-        assert_eq!(nearest("zonemode"), None);
+    fn ranges_are_even_splits() {
+        assert_eq!(range("4k-16k").unwrap(), [4096, 8192, 12288, 16384].map(|b| (b, 25.0)));
+        assert_eq!(range("4k-4k").unwrap(), [(4096, 100.0)]);
+        for bad in ["4k", "8k-4k", "0-4k", "512-1m", "4k-x"] {
+            assert!(range(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,34 +1,70 @@
 //! fio job files, and any other table of fio's words, to [`JobSpec`]s.
 //!
-//! An option that is not supported is an error with its file and line; one without meaning here is
-//! listed once. Nothing is ignored silently.
+//! An option that is not supported is an error with its file, line and column; one without effect here
+//! is listed once. Nothing is ignored silently.
 
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::Path;
 
-use crate::error::{JobError, Place};
+use crate::error::{JobError, JobProblem, JobSource, Place};
+use crate::expand::expand;
 use crate::job::JobSpec;
-use crate::options::{self, IGNORED};
+use crate::options;
+use crate::words::{self, Standing};
+
+/// Files that include each other, at most this deep.
+const INCLUDES_MAX: usize = 16;
 
 /// What a job file says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Jobs {
     /// The jobs, in the order of the file.
     pub jobs: Vec<JobSpec>,
-    /// Options that mean nothing to a simulated drive, each once, in alphabetical order.
+    /// Options that have no effect on a simulated drive, each once, in alphabetical order.
     pub ignored: Vec<String>,
 }
 
-/// One `key=value`, and its line.
-type Line<'a> = (&'a str, &'a str, usize);
+/// One `key=value` of a text, such as a line of a `[[job]]` table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobOption {
+    /// fio's word.
+    pub key: String,
+    /// Its value; empty for a flag that is on.
+    pub value: String,
+    /// Bytes of the text that are the key.
+    pub key_span: Range<usize>,
+    /// Bytes of the text that are the value.
+    pub value_span: Range<usize>,
+}
+
+/// An option with the text it comes from.
+#[derive(Clone)]
+struct Line<'a> {
+    source: &'a JobSource,
+    option: JobOption,
+    /// The line, of options that come from no text.
+    line: Option<usize>,
+}
+
+impl Line<'_> {
+    fn place(&self, span: &Range<usize>) -> Place {
+        let place = self.source.place(span.clone());
+        Place { line: self.line.unwrap_or(place.line), ..place }
+    }
+}
 
 /// Reads the fio job file at `path`.
 ///
 /// # Errors
 /// [`JobError`]: the first thing that is wrong.
 pub fn parse_job_file(path: &Path) -> Result<Jobs, JobError> {
+    parse_jobs(path, &read(path)?)
+}
+
+fn read(path: &Path) -> Result<String, JobError> {
     let unreadable =
         |e: std::io::Error| JobError::Unreadable { path: path.to_owned(), reason: e.to_string() };
-    parse_jobs(path, &std::fs::read_to_string(path).map_err(unreadable)?)
+    std::fs::read_to_string(path).map_err(unreadable)
 }
 
 /// Reads the text of a fio job file; `path` is for errors, and for what the file refers to.
@@ -36,23 +72,28 @@ pub fn parse_job_file(path: &Path) -> Result<Jobs, JobError> {
 /// # Errors
 /// As [`parse_job_file`].
 pub fn parse_jobs(path: &Path, text: &str) -> Result<Jobs, JobError> {
+    let mut sources = vec![JobSource::new(path, text)];
+    let mut sections = Vec::new();
+    scan(&mut sources, 0, 0, &mut sections)?;
     let mut out = Jobs::default();
     // Every `[global]` adds to what came before, for the jobs that follow it.
     let mut globals: Vec<Line<'_>> = Vec::new();
-    for section in sections(path, text)? {
+    for section in sections {
+        let lines = section.lines.into_iter();
+        let lines = lines.map(|(from, option)| Line { source: &sources[from], option, line: None });
         if section.name == "global" {
-            globals.extend(section.lines);
+            globals.extend(lines);
             continue;
         }
-        let mut job = Reader { path, spec: JobSpec::new(section.name), ignored: &mut out.ignored };
-        for &line in &globals {
+        let mut job = Reader::new(&sources[0], &section.name, &mut out.ignored);
+        for line in &globals {
             job.take(line)?;
         }
         job.spec.globals = std::mem::take(&mut job.spec.options);
-        for &line in &section.lines {
-            job.take(line)?;
+        for line in lines {
+            job.take(&line)?;
         }
-        let spec = job.finish(section.line)?;
+        let spec = job.finish(sources[0].place(section.span))?;
         out.jobs.push(spec);
     }
     if out.jobs.is_empty() {
@@ -63,8 +104,29 @@ pub fn parse_jobs(path: &Path, text: &str) -> Result<Jobs, JobError> {
 }
 
 impl JobSpec {
-    /// A job from pairs of fio's words with their lines, such as a `[[job]]` table of a scenario;
-    /// `path` is for errors and for relative paths. Returns the ignored options beside it.
+    /// A job from options of `source`, such as a `[[job]]` table of a scenario; `span` is where
+    /// the job starts. Returns the options without effect beside it.
+    ///
+    /// # Errors
+    /// As [`parse_job_file`].
+    pub fn from_options(
+        name: &str,
+        source: &JobSource,
+        span: Range<usize>,
+        options: impl IntoIterator<Item = JobOption>,
+    ) -> Result<(JobSpec, Vec<String>), JobError> {
+        let mut ignored = Vec::new();
+        let mut job = Reader::new(source, name, &mut ignored);
+        for option in options {
+            job.take(&Line { source, option, line: None })?;
+        }
+        let spec = job.finish(source.place(span))?;
+        ignored.sort();
+        Ok((spec, ignored))
+    }
+
+    /// A job from pairs of fio's words with their lines, which come from no text; `path` is for
+    /// errors and for relative paths. Returns the options without effect beside it.
     ///
     /// # Errors
     /// As [`parse_job_file`].
@@ -73,14 +135,22 @@ impl JobSpec {
         path: &Path,
         pairs: impl IntoIterator<Item = (&'a str, &'a str, usize)>,
     ) -> Result<(JobSpec, Vec<String>), JobError> {
+        let source = JobSource::new(path, "");
         let mut ignored = Vec::new();
-        let mut job = Reader { path, spec: JobSpec::new(name), ignored: &mut ignored };
+        let mut job = Reader::new(&source, name, &mut ignored);
         let mut first_line = None;
-        for line in pairs {
-            first_line.get_or_insert(line.2);
-            job.take(line)?;
+        for (key, value, line) in pairs {
+            first_line.get_or_insert(line);
+            let option = JobOption {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                key_span: 0..0,
+                value_span: 0..0,
+            };
+            job.take(&Line { source: &source, option, line: Some(line) })?;
         }
-        let spec = job.finish(first_line.unwrap_or(1))?;
+        let at = Place { line: first_line.unwrap_or(1), ..source.place(0..0) };
+        let spec = job.finish(at)?;
         ignored.sort();
         Ok((spec, ignored))
     }
@@ -88,40 +158,62 @@ impl JobSpec {
 
 /// One job being read.
 struct Reader<'a> {
-    path: &'a Path,
+    source: &'a JobSource,
     spec: JobSpec,
     ignored: &'a mut Vec<String>,
 }
 
-impl Reader<'_> {
-    fn at(&self, line: usize) -> Place {
-        Place { path: self.path.to_owned(), line }
+impl<'a> Reader<'a> {
+    fn new(source: &'a JobSource, name: &str, ignored: &'a mut Vec<String>) -> Reader<'a> {
+        Reader { source, spec: JobSpec::new(name), ignored }
     }
 
-    fn take(&mut self, (option, value, line): Line<'_>) -> Result<(), JobError> {
+    fn ignore(&mut self, option: &str) {
+        if !self.ignored.iter().any(|i| i == option) {
+            self.ignored.push(option.to_owned());
+        }
+    }
+
+    fn take(&mut self, line: &Line<'_>) -> Result<(), JobError> {
+        let JobOption { key, value, key_span, value_span } = &line.option;
+        let (option, value) = (key.as_str(), value.trim());
         self.spec.options.push((option.to_owned(), value.to_owned()));
-        if IGNORED.contains(&option) {
-            if !self.ignored.iter().any(|i| i == option) {
-                self.ignored.push(option.to_owned());
+        let problem = match words::standing(option) {
+            Standing::Ignored => {
+                self.ignore(option);
+                return Ok(());
             }
-            return Ok(());
-        }
-        match options::apply(&mut self.spec, option, value) {
-            Some(outcome) => outcome.map_err(|allowed| JobError::BadValue {
-                at: self.at(line),
+            Standing::Refused(refused) if refused.off.contains(&value) => {
+                self.ignore(option);
+                return Ok(());
+            }
+            Standing::Refused(refused) => {
+                JobProblem::Refused { option: option.to_owned(), why: refused.why }
+            }
+            Standing::Unknown => JobProblem::UnknownOption {
                 option: option.to_owned(),
-                value: value.to_owned(),
-                allowed,
-            }),
-            None => Err(JobError::UnknownOption {
-                at: self.at(line),
-                option: option.to_owned(),
-                nearest: options::nearest(option),
-            }),
-        }
+                nearest: words::nearest_option(option),
+            },
+            Standing::Supported => match options::apply(&mut self.spec, option, value) {
+                Some(Err(allowed)) => {
+                    let problem = JobProblem::BadValue {
+                        option: option.to_owned(),
+                        value: value.to_owned(),
+                        allowed: allowed.text,
+                        nearest: words::nearest(value, allowed.words.iter().copied()),
+                    };
+                    // A flag without a value has its key only.
+                    let span = if value_span.is_empty() { key_span } else { value_span };
+                    return Err(problem.at(line.place(span)));
+                }
+                // Every word of the table is understood: a test says so.
+                Some(Ok(())) | None => return Ok(()),
+            },
+        };
+        Err(problem.at(line.place(key_span)))
     }
 
-    fn finish(mut self, line: usize) -> Result<JobSpec, JobError> {
+    fn finish(mut self, at: Place) -> Result<JobSpec, JobError> {
         let conflict = match &mut self.spec.replay {
             Some(replay) if replay.path.as_os_str().is_empty() => {
                 Some("options of a replay without `read_iolog=FILE`".to_owned())
@@ -129,53 +221,103 @@ impl Reader<'_> {
             Some(replay) => {
                 // A path in a file is relative to that file, so that a run does not depend on
                 // where it was started.
-                if let Some(folder) = self.path.parent() {
+                if let Some(folder) = self.source.path().parent() {
                     replay.path = folder.join(&replay.path);
                 }
+                self.spec.loops = 1;
+                self.ignore_given(words::NOT_IN_REPLAYS);
                 None
             }
             None => None,
         };
+        if !self.spec.logs.is_on() {
+            self.ignore_given(&["log_avg_msec", "log_max_value", "log_max", "log_offset"]);
+        }
         match conflict.or_else(|| self.spec.conflict()) {
-            Some(what) => Err(JobError::Conflict { at: self.at(line), job: self.spec.name, what }),
+            Some(what) => Err(JobProblem::Conflict { job: self.spec.name, what }.at(at)),
             None => Ok(self.spec),
         }
     }
-}
 
-struct Section<'a> {
-    name: &'a str,
-    line: usize,
-    lines: Vec<Line<'a>>,
-}
-
-/// Splits a file into its sections. Comments start a line with `#` or `;`.
-fn sections<'a>(path: &Path, text: &'a str) -> Result<Vec<Section<'a>>, JobError> {
-    let mut sections: Vec<Section<'a>> = Vec::new();
-    for (index, raw) in text.lines().enumerate() {
-        let (line, raw) = (index + 1, raw.trim());
-        let syntax = |what: &str| JobError::Syntax {
-            at: Place { path: PathBuf::from(path), line },
-            what: what.to_owned(),
+    /// Lists those of these words that the job has as ignored.
+    fn ignore_given(&mut self, words: &[&str]) {
+        let given: Vec<String> = {
+            let all = self.spec.globals.iter().chain(&self.spec.options);
+            all.map(|(key, _)| key.clone()).filter(|key| words.contains(&key.as_str())).collect()
         };
-        if raw.is_empty() || raw.starts_with(['#', ';']) {
+        given.iter().for_each(|key| self.ignore(key));
+    }
+}
+
+struct Section {
+    name: String,
+    /// Bytes of the job file that are the section's heading.
+    span: Range<usize>,
+    /// Options, with the index of their source.
+    lines: Vec<(usize, JobOption)>,
+}
+
+/// Adds the sections of source number `from` to `sections`; sources that it includes go to `sources`.
+fn scan(
+    sources: &mut Vec<JobSource>,
+    from: usize,
+    depth: usize,
+    sections: &mut Vec<Section>,
+) -> Result<(), JobError> {
+    let source = sources[from].clone();
+    let mut start = 0;
+    for line in source.text().split_inclusive('\n') {
+        let at = start;
+        start += line.len();
+        // As in fio, a comment starts anywhere.
+        let line = line.split(['#', ';']).next().unwrap_or("");
+        let raw = line.trim();
+        let span = at + (line.len() - line.trim_start().len());
+        let span = span..span + raw.len();
+        let syntax = |what: &str| {
+            JobProblem::Syntax { what: what.to_owned() }.at(source.place(span.clone()))
+        };
+        if raw.is_empty() {
             continue;
         }
         if let Some(name) = raw.strip_prefix('[') {
+            if depth > 0 {
+                return Err(syntax("an included file has options only, no sections"));
+            }
             let name = name.strip_suffix(']').map(str::trim).filter(|n| !n.is_empty());
             let name = name.ok_or_else(|| syntax("a section is a name in brackets: [reader]"))?;
-            sections.push(Section { name, line, lines: Vec::new() });
+            sections.push(Section { name: name.to_owned(), span, lines: Vec::new() });
             continue;
         }
+        let included = raw.strip_prefix("include").filter(|r| r.starts_with(char::is_whitespace));
         let (key, value) = raw.split_once('=').unwrap_or((raw, ""));
-        let (key, value) = (key.trim(), value.trim());
-        if key.is_empty() || key.contains(char::is_whitespace) {
+        let (key, value) = (key.trim_end(), value.trim_start());
+        if included.is_none() && (key.is_empty() || key.contains(char::is_whitespace)) {
             return Err(syntax("an option is `name=value` or `name`"));
         }
-        match sections.last_mut() {
-            Some(section) => section.lines.push((key, value, line)),
-            None => return Err(syntax("an option before the first section; add [global]")),
+        if sections.is_empty() {
+            return Err(syntax("an option before the first section; add [global]"));
+        }
+        if let Some(file) = included {
+            if depth == INCLUDES_MAX {
+                return Err(syntax("files include each other more than 16 deep"));
+            }
+            let folder = source.path().parent().unwrap_or(Path::new(""));
+            let path = folder.join(file.trim());
+            let text = std::fs::read_to_string(&path)
+                .map_err(|e| syntax(&format!("cannot include {}: {e}", path.display())))?;
+            sources.push(JobSource::new(&path, text));
+            scan(sources, sources.len() - 1, depth + 1, sections)?;
+            continue;
+        }
+        let value_span = span.end - value.len()..span.end;
+        let expanded = expand(value)
+            .map_err(|what| JobProblem::Syntax { what }.at(source.place(value_span.clone())))?;
+        let key_span = span.start..span.start + key.len();
+        let option = JobOption { key: key.to_owned(), value: expanded, key_span, value_span };
+        if let Some(section) = sections.last_mut() {
+            section.lines.push((from, option));
         }
     }
-    Ok(sections)
+    Ok(())
 }

@@ -2,8 +2,10 @@
 
 use clock::Nanos;
 
+use crate::error::HostError;
 use crate::histogram::Histogram;
 use crate::job::Direction;
+use crate::log::{Entry, JobLogs};
 use crate::result::{Cause, DEPTH_LEVELS, DirectionResult, Failure, MAX_FAILURES};
 use crate::series::Series;
 
@@ -28,10 +30,14 @@ pub(crate) struct Recorder {
     pub(crate) mismatches: u64,
     pub(crate) failures: Vec<Failure>,
     pub(crate) delayed: u64,
+    /// fio's logs over time, if the job writes any.
+    log: Option<Box<JobLogs>>,
     /// The run's start.
     epoch: Nanos,
     /// Requests wanted earlier belong to the ramp.
     measure_from: Nanos,
+    /// The instant that logs count from.
+    log_from: Nanos,
 }
 
 impl Recorder {
@@ -56,18 +62,43 @@ impl Recorder {
             mismatches: 0,
             failures: Vec::with_capacity(MAX_FAILURES),
             delayed: 0,
+            log: None,
             epoch: Nanos::ZERO,
             measure_from: Nanos::MAX,
+            log_from: Nanos::MAX,
         }
     }
 
     pub(crate) fn start(&mut self, epoch: Nanos, measure_from: Nanos) {
         self.epoch = epoch;
-        self.measure_from = measure_from;
+        (self.measure_from, self.log_from) = (measure_from, measure_from);
     }
 
     pub(crate) fn measure_from(&self) -> Nanos {
         self.measure_from
+    }
+
+    /// Every measured request goes to these logs as well.
+    pub(crate) fn set_logs(&mut self, logs: JobLogs) {
+        self.log = Some(Box::new(logs));
+    }
+
+    /// Completes the logs of a job that ended at `at`.
+    pub(crate) fn finish_logs(&mut self, at: Nanos) -> Result<(), HostError> {
+        let at = at.since(self.log_from);
+        self.log.as_deref_mut().map_or(Ok(()), |logs| logs.finish(at))
+    }
+
+    /// Forgets what was measured before `at`; requests wanted from then on are measured.
+    pub(crate) fn restart(&mut self, at: Nanos) {
+        for direction in &mut self.directions {
+            (direction.bytes, direction.ios) = (0, 0);
+            direction.slat.clear();
+            direction.clat.clear();
+            direction.lat.clear();
+        }
+        self.sync.clear();
+        self.measure_from = at;
     }
 
     /// A request was issued, `outstanding` with it.
@@ -80,7 +111,7 @@ impl Recorder {
 
     /// A request succeeded.
     #[inline]
-    pub(crate) fn complete(&mut self, direction: Direction, bytes: u64, times: Times) {
+    pub(crate) fn complete(&mut self, direction: Direction, offset: u64, bytes: u64, times: Times) {
         self.completed += 1;
         if times.wanted < self.measure_from {
             return;
@@ -95,6 +126,10 @@ impl Recorder {
         let latency = times.completed.since(times.wanted);
         let (completed, issued) = (since(times.completed), since(times.issued));
         self.series.record(completed, direction, bytes, issued, latency);
+        if let Some(log) = &mut self.log {
+            let at = times.completed.since(self.log_from);
+            log.record(at, Entry { direction, offset, bytes, times });
+        }
     }
 
     /// A flush succeeded; only `measured` ones are reported.

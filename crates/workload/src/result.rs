@@ -106,6 +106,18 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// The depth that a search for a latency target has found (`latency_target`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DepthFound {
+    /// The greatest depth that met the target; 1 if none did.
+    pub depth: u32,
+    /// Whether the latency at that depth met the target.
+    pub met: bool,
+    /// Whether the search came to its end before the job did. If so, the job's results are those of
+    /// one window at this depth.
+    pub settled: bool,
+}
+
 /// What one job, or several reported as one, measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobResult {
@@ -143,10 +155,12 @@ pub struct JobResult {
     pub depth_levels: [u64; DEPTH_LEVELS],
     /// Throughput over time.
     pub series: Series,
-    /// What had to be changed to replay a trace.
+    /// How requests of a trace had to be changed to fit the device.
     pub trace_fit: TraceFit,
     /// Requests of a timed replay that could not be issued when the trace says.
     pub delayed: u64,
+    /// What a search for a depth has found; of several jobs reported as one, the first's.
+    pub depth_found: Option<DepthFound>,
 }
 
 impl JobResult {
@@ -192,9 +206,7 @@ impl JobResult {
             *mine += theirs;
         }
         self.series.merge(&other.series);
-        self.trace_fit.widened += other.trace_fit.widened;
-        self.trace_fit.wrapped += other.trace_fit.wrapped;
-        self.trace_fit.left_out += other.trace_fit.left_out;
+        self.trace_fit.merge(&other.trace_fit);
         self.delayed += other.delayed;
     }
 }

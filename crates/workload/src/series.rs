@@ -55,6 +55,9 @@ impl Default for Series {
 }
 
 impl Series {
+    /// Bytes of the intervals of one.
+    pub(crate) const BYTES: u64 = (MAX_INTERVALS * size_of::<Interval>()) as u64;
+
     /// Counts a request of `bytes` that was given to the device at `issued`, completed at `at`, both
     /// after the run's start, and took `latency`; completed no earlier than all before.
     #[inline]

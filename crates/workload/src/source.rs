@@ -1,13 +1,18 @@
 //! [`Source`]: what a job does next, and not before when: the mix of directions, pacing, flushes and
 //! think time of a generated job; the lines of a trace.
 
+use block::Limits;
 use clock::Nanos;
 use rng::Rng;
 
 use crate::area::Area;
+use crate::error::HostError;
 use crate::job::{Direction, JobSpec, Rate};
 use crate::pattern::Pattern;
-use crate::trace::{TraceAction, TraceOp, TraceReader};
+use crate::trace::{Due, TraceAction, TraceOp, TraceReader};
+
+/// Requests outstanding at most of a replay by the clock, unless the job says.
+const TIMED_DEPTH: u32 = 1024;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,31 +241,59 @@ impl Generated {
 pub(crate) struct Replaying {
     pub(crate) reader: TraceReader,
     ahead: Option<TraceOp>,
-    timed: bool,
+    /// Whether times and waits of the trace are respected.
+    stalls: bool,
     start: Nanos,
-    /// When the request just handed out was due by the trace.
+    /// When the last wait of a trace without times ended.
+    released: Nanos,
+    /// When the request just handed out was due by the trace, if that has times.
     pub(crate) due: Option<Nanos>,
 }
 
 impl Replaying {
-    pub(crate) fn new(reader: TraceReader, timed: bool) -> Replaying {
-        Replaying { reader, ahead: None, timed, start: Nanos::ZERO, due: None }
+    pub(crate) fn new(reader: TraceReader, stalls: bool) -> Replaying {
+        let (start, released) = (Nanos::ZERO, Nanos::ZERO);
+        Replaying { reader, ahead: None, stalls, start, released, due: None }
+    }
+
+    /// Requests outstanding at most, unless the job says: a replay by the clock needs as many as
+    /// come together, all others are fio's one.
+    pub(crate) fn default_depth(&self) -> u32 {
+        if self.stalls && self.reader.is_timed() { TIMED_DEPTH } else { 1 }
     }
 
     fn next(&mut self, now: Nanos) -> Result<Next, crate::trace::TraceError> {
-        let op = match self.ahead.take() {
+        let mut op = match self.ahead.take() {
             Some(op) => op,
             None => match self.reader.next_op()? {
                 Some(op) => op,
                 None => return Ok(Next::End),
             },
         };
-        let due = self.start + op.at;
-        if self.timed && due > now {
-            self.ahead = Some(op);
-            return Ok(Next::At(due));
+        self.due = None;
+        match op.at {
+            _ if !self.stalls => {}
+            Due::At(time) => {
+                let due = self.start + time;
+                if due > now {
+                    self.ahead = Some(op);
+                    return Ok(Next::At(due));
+                }
+                self.due = Some(due);
+            }
+            Due::After(wait) => {
+                if wait > Nanos::ZERO {
+                    // A wait counts from the end of the one before it, and has no effect once that
+                    // is long ago.
+                    self.released = now.max(self.released + wait);
+                    op.at = Due::After(Nanos::ZERO);
+                }
+                if self.released > now {
+                    self.ahead = Some(op);
+                    return Ok(Next::At(self.released));
+                }
+            }
         }
-        self.due = self.timed.then_some(due);
         let kind = match op.action {
             TraceAction::Access(direction) => Kind::Move(direction),
             TraceAction::Flush => Kind::Flush,
@@ -270,6 +303,47 @@ impl Replaying {
 }
 
 impl Source {
+    /// The source of `spec`, on `area` of a device; `rng` is what it draws from.
+    pub(crate) fn new(
+        spec: &JobSpec,
+        area: Area,
+        limits: &Limits,
+        rng: &Rng,
+    ) -> Result<Source, HostError> {
+        let job = || spec.name.clone();
+        match &spec.replay {
+            Some(replay) => {
+                let reader = TraceReader::open(replay, limits.sector_bytes, limits.sectors);
+                let reader = reader.map_err(|source| HostError::Trace { job: job(), source })?;
+                Ok(Source::Replay(Box::new(Replaying::new(reader, !replay.no_stall))))
+            }
+            None => {
+                let generated = Generated::new(spec, area, limits.sector_bytes, rng.clone());
+                let generated = generated.map_err(|what| HostError::Misfit { job: job(), what })?;
+                Ok(Source::Generated(Box::new(generated)))
+            }
+        }
+    }
+
+    /// Begins anew, for another loop. Only the count of writes until a flush goes on, as in fio.
+    pub(crate) fn restart(
+        &mut self,
+        spec: &JobSpec,
+        area: Area,
+        limits: &Limits,
+        rng: &Rng,
+    ) -> Result<(), HostError> {
+        let before = match self {
+            Source::Generated(g) => g.writes_since_flush,
+            Source::Replay(_) => 0,
+        };
+        *self = Source::new(spec, area, limits, rng)?;
+        if let Source::Generated(g) = self {
+            g.writes_since_flush = before;
+        }
+        Ok(())
+    }
+
     /// The job starts.
     pub(crate) fn start(&mut self, now: Nanos) {
         match self {
@@ -278,7 +352,7 @@ impl Source {
                     pace.start = now;
                 }
             }
-            Source::Replay(r) => r.start = now,
+            Source::Replay(r) => (r.start, r.released) = (now, now),
         }
     }
 

@@ -7,8 +7,13 @@
 //! | MSR Cambridge | `timestamp,host,disk,Read\|Write,offset,size,response` in 100 ns ticks and bytes | SNIA IOTTA 388, README |
 //! | MQSim ASCII | `arrival device sector sectors type`, in ns and 512-byte sectors; type 0 writes, 1 reads | MQSim's README, "Trace-based workload" |
 //!
-//! Every error names file and line. Times never run backwards: a line stamped earlier than the one
-//! before it arrives with that one. MSR and MQSim times count from the first access of the file.
+//! A version 2 iolog has no times: its requests follow each other at the job's `iodepth`, and a `wait`
+//! delays those after it. All other formats are timed: a request is due when its line says. Times
+//! never run backwards: a line stamped earlier than the one before it arrives with that one. Times
+//! count from the first access of the file, in a version 3 iolog from the first stamp that is not 0.
+//!
+//! Requests that are not whole sectors of the device are refused, unless `replay_align` says how to
+//! align them. Every error names file and line; `docs/traces.md` compares all of this with fio.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,6 +22,8 @@ use std::path::{Path, PathBuf};
 use clock::Nanos;
 
 use crate::job::{Direction, Replay};
+
+mod formats;
 
 /// The format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +80,29 @@ pub enum TraceError {
         /// What is wrong, and what would be right.
         what: String,
     },
+    /// An access that is not in whole sectors of the device.
+    #[error(
+        "{}:{line}: bytes {offset}..+{bytes} are not whole sectors of {sector_bytes} bytes; \
+         `replay_align={sector_bytes}` aligns offsets down and lengths up to whole sectors, and \
+         counts how many",
+        path.display()
+    )]
+    Unaligned {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// First byte, `replay_scale` and `replay_align` applied.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Bytes per sector of the device.
+        sector_bytes: u64,
+    },
     /// An access past the end of the device.
     #[error(
         "{}:{line}: bytes {offset}..+{bytes} are past the end of the device ({device_bytes} bytes); \
-         `wrap=1` wraps them around",
+         `wrap=1` wraps them around, `replay_scale=N` divides offsets by N",
         path.display()
     )]
     PastEnd {
@@ -102,11 +128,21 @@ pub enum TraceAction {
     Flush,
 }
 
+/// When a request of a trace is due, time scale applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// This long after the replay's start.
+    At(Nanos),
+    /// When the request before it has been issued, and this long after the previous wait ended (the
+    /// replay's start if there was none).
+    After(Nanos),
+}
+
 /// One line of a trace, fitted to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceOp {
-    /// When, after the replay's start, time scale applied.
-    pub at: Nanos,
+    /// When.
+    pub at: Due,
     /// What.
     pub action: TraceAction,
     /// First sector of the device.
@@ -115,20 +151,35 @@ pub struct TraceOp {
     pub sectors: u32,
 }
 
-/// What had to be changed to fit a trace to a device.
+/// How requests of a trace had to be changed to fit the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceFit {
-    /// Accesses widened to whole sectors.
-    pub widened: u64,
-    /// Accesses wrapped around the end of the device.
+    /// Requests whose offset or length `replay_align` has changed.
+    pub aligned_requests: u64,
+    /// Bytes that the requests of the trace ask for, those left out excluded.
+    pub bytes_asked: u64,
+    /// Bytes of the requests that were made of them, in whole sectors.
+    pub bytes_done: u64,
+    /// Requests wrapped around the end of the device (`wrap`).
     pub wrapped: u64,
-    /// Accesses to other devices of the trace, left out as `trace_device` asks.
+    /// Requests to other devices (`trace_device`) and of kinds that `replay_skip` names.
     pub left_out: u64,
 }
 
-/// A line as written: time in nanoseconds of the trace, offset and length in bytes.
+impl TraceFit {
+    /// Adds another replay's numbers to these.
+    pub fn merge(&mut self, other: &TraceFit) {
+        self.aligned_requests += other.aligned_requests;
+        self.bytes_asked += other.bytes_asked;
+        self.bytes_done += other.bytes_done;
+        self.wrapped += other.wrapped;
+        self.left_out += other.left_out;
+    }
+}
+
+/// A line as written: offset and length in bytes.
 struct Raw {
-    at: u64,
+    at: Due,
     action: TraceAction,
     offset: u64,
     bytes: u64,
@@ -149,9 +200,9 @@ pub struct TraceReader {
     sectors: u64,
     /// The file or device that a trace of one is about.
     only: Option<String>,
-    /// Time of the first access, for formats that count from an epoch.
+    /// The time that the trace's times count from, in the format's unit.
     epoch: Option<u64>,
-    /// Sum of an iolog's waits.
+    /// Nanoseconds of an iolog's waits since its last request.
     waited: u64,
     last: Nanos,
     fit: TraceFit,
@@ -209,9 +260,14 @@ impl TraceReader {
         Ok(reader)
     }
 
-    /// What had to be changed so far.
+    /// How requests were changed so far.
     pub fn fit(&self) -> TraceFit {
         self.fit
+    }
+
+    /// Whether the trace says when its requests are due; a version 2 iolog does not.
+    pub fn is_timed(&self) -> bool {
+        self.format != TraceFormat::Iolog || self.version == 3
     }
 
     /// The next access, `None` at the end.
@@ -228,6 +284,7 @@ impl TraceReader {
             };
             self.text = text;
             match raw {
+                Ok(Some(raw)) if self.replay.skip.contains(raw.action) => self.fit.left_out += 1,
                 Ok(Some(raw)) => return self.fitted(&raw).map(Some),
                 Ok(None) => {}
                 Err(what) => {
@@ -255,107 +312,6 @@ impl TraceReader {
                 return Ok(true);
             }
         }
-    }
-
-    /// `None` for a line that is not an access.
-    fn iolog(&mut self, text: &str) -> Result<Option<Raw>, String> {
-        let mut words = text.split_whitespace();
-        let mut word = |what: &str| words.next().ok_or(format!("{what} is missing"));
-        let stamp = if self.version == 3 {
-            let micros = parse(word("the timestamp")?, "the timestamp in microseconds")?;
-            Some(micros.saturating_mul(1000))
-        } else {
-            None
-        };
-        let file = word("the file")?;
-        let action = word("the action")?;
-        let offset = words.next();
-        let bytes = words.next();
-        if let Some(extra) = words.next() {
-            return Err(format!("`{extra}` after the length"));
-        }
-        let offset_of = || parse(offset.ok_or("the offset is missing")?, "the offset in bytes");
-        let action = match action {
-            "add" | "open" | "close" => return Ok(None),
-            "wait" if self.version == 2 => {
-                self.waited = self.waited.saturating_add(offset_of()?.saturating_mul(1000));
-                return Ok(None);
-            }
-            "wait" => return Err("`wait` is not an action of version 3".to_owned()),
-            "read" => TraceAction::Access(Direction::Read),
-            "write" => TraceAction::Access(Direction::Write),
-            "trim" => TraceAction::Access(Direction::Trim),
-            "sync" | "datasync" => TraceAction::Flush,
-            other => {
-                return Err(format!(
-                    "unknown action `{other}`: expected add, open, close, wait, read, write, trim, \
-                     sync or datasync"
-                ));
-            }
-        };
-        if !self.same_device(file, "file", "`replay_redirect=1` sends all to this device")? {
-            return Ok(None);
-        }
-        let at = stamp.unwrap_or(self.waited);
-        if action == TraceAction::Flush {
-            return Ok(Some(Raw { at, action, offset: 0, bytes: 0 }));
-        }
-        let bytes = parse(bytes.ok_or("the length is missing")?, "the length in bytes")?;
-        Ok(Some(Raw { at, action, offset: offset_of()?, bytes }))
-    }
-
-    fn msr(&mut self, text: &str) -> Result<Option<Raw>, String> {
-        let mut fields = text.trim().split(',').map(str::trim);
-        let mut field = |what: &str| fields.next().ok_or(format!("{what} is missing"));
-        let ticks = parse(field("the timestamp")?, "the timestamp in ticks of 100 ns")?;
-        field("the host name")?;
-        let disk = field("the disk number")?;
-        let kind = field("the type")?;
-        let offset = parse(field("the offset")?, "the offset in bytes")?;
-        let bytes = parse(field("the size")?, "the size in bytes")?;
-        let direction = if kind.eq_ignore_ascii_case("read") {
-            Direction::Read
-        } else if kind.eq_ignore_ascii_case("write") {
-            Direction::Write
-        } else {
-            return Err(format!("unknown type `{kind}`: expected Read or Write"));
-        };
-        if !self.this_device(disk)? {
-            return Ok(None);
-        }
-        let epoch = *self.epoch.get_or_insert(ticks);
-        let at = ticks.saturating_sub(epoch).saturating_mul(100);
-        Ok(Some(Raw { at, action: TraceAction::Access(direction), offset, bytes }))
-    }
-
-    fn mqsim(&mut self, text: &str) -> Result<Option<Raw>, String> {
-        let mut words = text.split_whitespace();
-        let mut word = |what: &str| words.next().ok_or(format!("{what} is missing"));
-        let nanos = parse(word("the arrival time")?, "the arrival time in nanoseconds")?;
-        let device = word("the device")?;
-        let sector = parse(word("the sector")?, "the first sector")?;
-        let sectors = parse(word("the size")?, "the size in sectors")?;
-        let direction = match word("the type")? {
-            "0" => Direction::Write,
-            "1" => Direction::Read,
-            other => {
-                return Err(format!("unknown type `{other}`: expected 0 (write) or 1 (read)"));
-            }
-        };
-        if let Some(extra) = words.next() {
-            return Err(format!("`{extra}` after the type"));
-        }
-        if !self.this_device(device)? {
-            return Ok(None);
-        }
-        let bytes = |n: u64| n.checked_mul(512).ok_or("a sector number over 2^55");
-        let epoch = *self.epoch.get_or_insert(nanos);
-        Ok(Some(Raw {
-            at: nanos.saturating_sub(epoch),
-            action: TraceAction::Access(direction),
-            offset: bytes(sector)?,
-            bytes: bytes(sectors)?,
-        }))
     }
 
     /// Whether the access is to the device that `trace_device` asks for.
@@ -388,40 +344,68 @@ impl TraceReader {
 
     /// In sectors of the device, and in its time.
     fn fitted(&mut self, raw: &Raw) -> Result<TraceOp, TraceError> {
-        let scaled = (raw.at as f64 * (100.0 / self.replay.time_scale)) as u64;
-        self.last = self.last.max(Nanos(scaled));
-        let op = TraceOp { at: self.last, action: raw.action, lba: 0, sectors: 0 };
+        let scaled = |time: Nanos| Nanos((time.0 as f64 * (100.0 / self.replay.time_scale)) as u64);
+        let at = match raw.at {
+            Due::After(wait) => Due::After(scaled(wait)),
+            Due::At(time) => {
+                self.last = self.last.max(scaled(time));
+                Due::At(self.last)
+            }
+        };
+        let op = TraceOp { at, action: raw.action, lba: 0, sectors: 0 };
         if raw.action == TraceAction::Flush {
             return Ok(op);
         }
-        let bad =
-            |what: String| TraceError::Line { path: self.path.clone(), line: self.line, what };
+        if raw.bytes == 0 {
+            let what = "an access of 0 bytes".to_owned();
+            return Err(TraceError::Line { path: self.path.clone(), line: self.line, what });
+        }
+        let (offset, bytes) = self.aligned(raw)?;
         let past_end = || TraceError::PastEnd {
             path: self.path.clone(),
             line: self.line,
-            offset: raw.offset,
-            bytes: raw.bytes,
+            offset,
+            bytes,
             device_bytes: self.sectors.saturating_mul(self.sector_bytes),
         };
-        if raw.bytes == 0 {
-            return Err(bad("an access of 0 bytes".to_owned()));
-        }
-        let end = raw.offset.checked_add(raw.bytes).ok_or_else(past_end)?;
-        let (mut lba, end_lba) = (raw.offset / self.sector_bytes, end.div_ceil(self.sector_bytes));
-        let sectors = u32::try_from(end_lba - lba)
-            .map_err(|_| bad(format!("an access of {} bytes is too long", raw.bytes)))?;
-        let sector = self.sector_bytes;
-        if !raw.offset.is_multiple_of(sector) || !end.is_multiple_of(sector) {
-            self.fit.widened += 1;
-        }
-        if end_lba > self.sectors {
+        let end = offset.checked_add(bytes).ok_or_else(past_end)?;
+        let mut lba = offset / self.sector_bytes;
+        let sectors = u32::try_from(bytes / self.sector_bytes).map_err(|_| TraceError::Line {
+            path: self.path.clone(),
+            line: self.line,
+            what: format!("an access of {bytes} bytes is too long"),
+        })?;
+        if end / self.sector_bytes > self.sectors {
             if !self.replay.wrap || u64::from(sectors) > self.sectors {
                 return Err(past_end());
             }
             self.fit.wrapped += 1;
             lba = (lba % self.sectors).min(self.sectors - u64::from(sectors));
         }
+        self.fit.bytes_asked += raw.bytes;
+        self.fit.bytes_done += bytes;
         Ok(TraceOp { lba, sectors, ..op })
+    }
+
+    /// Offset and length in whole sectors: the offset divided by `replay_scale`, then rounded down
+    /// to a multiple of `replay_align`; with `replay_align` the length is rounded up.
+    fn aligned(&mut self, raw: &Raw) -> Result<(u64, u64), TraceError> {
+        let (sector, align) = (self.sector_bytes, self.replay.align);
+        let scaled = raw.offset / self.replay.scale.max(1);
+        // Both are powers of two.
+        let offset = if align > 0 { scaled & !(align - 1) } else { scaled };
+        let bytes = if align > 0 { raw.bytes.next_multiple_of(sector) } else { raw.bytes };
+        if !offset.is_multiple_of(sector) || !bytes.is_multiple_of(sector) {
+            return Err(TraceError::Unaligned {
+                path: self.path.clone(),
+                line: self.line,
+                offset,
+                bytes,
+                sector_bytes: sector,
+            });
+        }
+        self.fit.aligned_requests += u64::from(offset != scaled || bytes != raw.bytes);
+        Ok((offset, bytes))
     }
 }
 

@@ -18,14 +18,17 @@ use crate::area::{Area, area, largest_block};
 use crate::error::HostError;
 use crate::host::HostCosts;
 use crate::job::{Direction, JobSpec};
+use crate::log::JobLogs;
 use crate::recorder::{Recorder, Times};
 use crate::result::{Cause, Failure};
-use crate::source::{Generated, Kind, Next, Replaying, Source, Wanted};
-use crate::trace::TraceReader;
+use crate::source::{Kind, Next, Source, Wanted};
 use crate::verify::Ledger;
 
+mod depth;
 mod ending;
 mod payload;
+
+use depth::{DepthSearch, Verdict};
 
 /// What all workers of a host share.
 #[derive(Debug)]
@@ -111,9 +114,23 @@ fn op_of(kind: Kind) -> RequestOp {
     }
 }
 
+/// Bytes of memory per slot, beside payloads.
+pub(crate) const SLOT_BYTES: u64 = (size_of::<Slot>() + 3 * size_of::<u32>()) as u64;
+
+/// Slots that a job has from the start: as many as it may have outstanding, but no more than the device
+/// takes, and one on its way. Slots that hold completions for a busy CPU come later, if at all.
+/// Payloads of verifying jobs are placed per slot, so that those have all slots at once.
+pub(crate) fn slots_reserved(spec: &JobSpec, limits: &Limits) -> u32 {
+    let depth = spec.depth();
+    if spec.verify { depth } else { depth.min(limits.queue_depth.saturating_add(1)) }
+}
+
 #[derive(Debug)]
 pub(crate) struct Worker {
     spec: JobSpec,
+    /// What the job draws from; each loop begins with it.
+    rng: Rng,
+    loops_left: u32,
     stage: u32,
     group: u32,
     area: Area,
@@ -121,6 +138,9 @@ pub(crate) struct Worker {
     phase: Phase,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Slots that there may be.
+    depth: usize,
+    search: Option<Box<DepthSearch>>,
     outstanding: u32,
     /// Completed, waiting for the CPU.
     arrived: VecDeque<u32>,
@@ -135,6 +155,10 @@ pub(crate) struct Worker {
     ends: Nanos,
     main_ended: Nanos,
     ended: Nanos,
+    /// When the present loop started, or the measuring if that was later.
+    loop_started: Nanos,
+    /// Time that reading back took, in all loops.
+    read_back_time: Nanos,
     /// No more of the main phase: its end, a failure, or the user's wish.
     stopping: bool,
     aborted: bool,
@@ -151,41 +175,48 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(
-        spec: JobSpec,
+        mut spec: JobSpec,
         clone: u32,
         stage: u32,
         group: u32,
         limits: &Limits,
         rng: Rng,
     ) -> Result<Worker, HostError> {
-        let misfit = |what| HostError::Misfit { job: spec.name.clone(), what };
-        let area = area(&spec, clone, limits).map_err(misfit)?;
-        let (source, uses) = match &spec.replay {
-            Some(replay) => {
-                let reader = TraceReader::open(replay, limits.sector_bytes, limits.sectors);
-                let reader =
-                    reader.map_err(|source| HostError::Trace { job: spec.name.clone(), source })?;
-                (Source::Replay(Box::new(Replaying::new(reader, !replay.no_stall))), [true; 3])
+        let area = area(&spec, clone, limits)
+            .map_err(|what| HostError::Misfit { job: spec.name.clone(), what })?;
+        let source = Source::new(&spec, area, limits, &rng)?;
+        let uses = match &source {
+            Source::Replay(replay) => {
+                spec.iodepth.get_or_insert(replay.default_depth());
+                [true; 3]
             }
-            None => {
-                let source = Generated::new(&spec, area, limits.sector_bytes, rng);
-                (Source::Generated(Box::new(source.map_err(misfit)?)), spec.access.uses)
-            }
+            Source::Generated(_) => spec.access.uses,
         };
         let depth = spec.depth();
+        let reserved = slots_reserved(&spec, limits) as usize;
+        let mut slots = Vec::with_capacity(reserved);
+        let mut free = Vec::with_capacity(reserved);
+        if spec.verify {
+            slots.resize(depth as usize, EMPTY);
+            free.extend((0..depth).rev());
+        }
         let slot_bytes = if spec.verify { largest_block(&spec) } else { 0 };
         let slot_sectors = slot_bytes / u64::from(limits.sector_bytes);
         Ok(Worker {
+            rng,
+            loops_left: spec.loops.saturating_sub(1),
             stage,
             group,
             area,
             source,
             phase: Phase::Waiting,
-            slots: vec![EMPTY; depth as usize],
-            free: (0..depth).rev().collect(),
+            slots,
+            free,
+            depth: depth as usize,
+            search: spec.latency_target.map(|t| Box::new(DepthSearch::new(t, depth))),
             outstanding: 0,
-            arrived: VecDeque::with_capacity(depth as usize),
-            chained: VecDeque::with_capacity(depth as usize),
+            arrived: VecDeque::with_capacity(reserved),
+            chained: VecDeque::with_capacity(reserved),
             pending: None,
             refused: false,
             cpu_free: Nanos::ZERO,
@@ -194,6 +225,8 @@ impl Worker {
             ends: Nanos::MAX,
             main_ended: Nanos::ZERO,
             ended: Nanos::ZERO,
+            loop_started: Nanos::ZERO,
+            read_back_time: Nanos::ZERO,
             stopping: false,
             aborted: false,
             thinks: spec.thinktime > Nanos::ZERO,
@@ -205,6 +238,31 @@ impl Worker {
             recorder: Recorder::new(uses),
             spec,
         })
+    }
+
+    /// Whether another request can have a slot.
+    #[inline]
+    fn has_slot(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < self.depth
+    }
+
+    /// A slot for a request: the last one that became free, or a new one.
+    #[inline]
+    fn take_slot(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            (self.slots.len() < self.depth).then(|| {
+                self.slots.push(EMPTY);
+                self.slots.len() as u32 - 1
+            })
+        })
+    }
+
+    /// Opens the job's logs; `index` is its place among all jobs and clones, from 1.
+    pub(crate) fn open_logs(&mut self, index: usize) -> Result<(), HostError> {
+        if let Some(logs) = JobLogs::create(&self.spec, index)? {
+            self.recorder.set_logs(logs);
+        }
+        Ok(())
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -245,7 +303,7 @@ impl Worker {
 
     /// Ends the job early.
     pub(crate) fn stop(&mut self, now: Nanos) {
-        self.stopping = true;
+        (self.stopping, self.loops_left) = (true, 0);
         self.spec.do_verify = false;
         if self.phase == Phase::Waiting {
             (self.phase, self.ended) = (Phase::Done, now);
@@ -257,7 +315,11 @@ impl Worker {
         let measure_from = self.started + self.spec.ramp_time;
         self.ends = self.spec.runtime.map_or(Nanos::MAX, |r| measure_from + r);
         self.recorder.start(epoch, measure_from);
+        self.loop_started = measure_from;
         self.source.start(self.started);
+        if let Some(search) = &mut self.search {
+            search.start(measure_from);
+        }
     }
 
     /// A part of the request in `slot` has completed.
@@ -362,7 +424,7 @@ impl Worker {
             match self.phase {
                 Phase::Running => {
                     if at >= self.ends {
-                        self.stopping = true;
+                        (self.stopping, self.loops_left) = (true, 0);
                     }
                     if self.stopping {
                         self.drop_chained();
@@ -386,7 +448,7 @@ impl Worker {
                         let kind = Kind::Move(Direction::Write);
                         return Ok(Some(Next::Now(Wanted { kind, lba, sectors })));
                     }
-                    if self.free.is_empty() {
+                    if !self.has_slot() || !self.search_allows(at) {
                         return Ok(None);
                     }
                     let next = self.source.next(at);
@@ -409,7 +471,7 @@ impl Worker {
                     return Ok(Some(Next::Now(wanted)));
                 }
                 Phase::ReadBack { next } => {
-                    if self.free.is_empty() {
+                    if !self.has_slot() {
                         return Ok(None);
                     }
                     match self.written_from(next, shared) {
@@ -421,7 +483,11 @@ impl Worker {
                         _ if self.outstanding > 0 => return Ok(None),
                         _ => {
                             self.close_read_back(at);
-                            (self.phase, self.ended) = (Phase::Done, at);
+                            if self.loops_left > 0 {
+                                self.begin_loop(at, shared)?;
+                            } else {
+                                (self.phase, self.ended) = (Phase::Done, at);
+                            }
                         }
                     }
                 }
@@ -441,7 +507,7 @@ impl Worker {
     #[inline]
     fn prepare(&mut self, wanted: Wanted, at: Nanos, cost: Nanos) {
         let chained = self.chained.pop_front();
-        let Some(slot) = chained.or_else(|| self.free.pop()) else {
+        let Some(slot) = chained.or_else(|| self.take_slot()) else {
             return;
         };
         let mut wanted_at = at;
@@ -547,8 +613,11 @@ impl Worker {
                 self.abort_unless(if read { tolerance.read } else { tolerance.write });
             }
             Kind::Move(direction) => {
-                let bytes = u64::from(sectors) * u64::from(shared.limits.sector_bytes);
-                self.recorder.complete(direction, bytes, times);
+                let sector = u64::from(shared.limits.sector_bytes);
+                self.recorder.complete(direction, lba * sector, u64::from(sectors) * sector, times);
+                if self.search.is_some() {
+                    self.try_depth(at, times);
+                }
             }
             // As in fio, the flush at the end is not among the job's.
             Kind::Flush => self.recorder.complete_sync(times, self.phase == Phase::Running),
@@ -570,7 +639,30 @@ impl Worker {
 
     fn abort_unless(&mut self, tolerated: bool) {
         if !tolerated {
-            (self.aborted, self.stopping) = (true, true);
+            (self.aborted, self.stopping, self.loops_left) = (true, true, 0);
+        }
+    }
+
+    /// Whether a search for a depth lets another request out at `at`.
+    #[inline]
+    fn search_allows(&mut self, at: Nanos) -> bool {
+        let outstanding = self.outstanding;
+        self.search.as_mut().is_none_or(|search| search.may_issue(at, outstanding))
+    }
+
+    /// Tells the search for a depth of a completed request.
+    fn try_depth(&mut self, at: Nanos, times: Times) {
+        let measured = self.phase == Phase::Running && times.wanted >= self.recorder.measure_from();
+        let Some(search) = self.search.as_mut().filter(|_| measured && !self.stopping) else {
+            return;
+        };
+        match search.complete(at, times.completed.since(times.wanted)) {
+            Verdict::GoOn => {}
+            Verdict::Settled => {
+                self.recorder.restart(at);
+                self.loop_started = at;
+            }
+            Verdict::Done => (self.stopping, self.loops_left) = (true, 0),
         }
     }
 }

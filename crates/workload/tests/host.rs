@@ -331,3 +331,95 @@ fn fio_job_files_with_everything_in_them_run() {
     assert_eq!(json["jobs"][0]["read"]["total_ios"], 1024);
     assert_eq!(json["jobs"][0]["write"]["total_ios"], 256);
 }
+
+#[test]
+fn loops_run_the_whole_job_again() {
+    // Counts of fio 3.33 for the same words: every loop draws the same blocks, and only the count
+    // of writes until a flush goes on.
+    for (options, [reads, writes], syncs) in [
+        ("rw=randread\nloops=3", [768, 0], 0),
+        ("rw=randread\nloops=3\nnumber_ios=10", [30, 0], 0),
+        ("rw=read\nloops=3\nio_size=12k", [9, 0], 0),
+        ("rw=read\nloops=2\nio_size=20k", [10, 0], 0),
+        ("rw=write\nloops=3\nverify=crc32c", [768, 768], 0),
+        ("rw=write\nloops=3\nfsync=10\nend_fsync=1", [0, 768], 76),
+    ] {
+        let (result, log) = run(ram(), &format!("[j]\nsize=1m\n{options}"));
+        let job = &result.jobs[0];
+        let ios = [Direction::Read, Direction::Write].map(|d| job.direction(d).ios);
+        assert_eq!((ios, job.sync.count()), ([reads, writes], syncs), "{options}");
+        if options.starts_with("rw=randread\nloops=3") {
+            let lbas: Vec<u64> = log.iter().map(|(_, r)| r.lba).collect();
+            let loops: Vec<&[u64]> = lbas.chunks(lbas.len() / 3).collect();
+            assert!(loops[0] == loops[1] && loops[1] == loops[2], "{options}");
+        }
+    }
+    // Nothing is outstanding between two loops, and time counts once.
+    let (result, log) = run(ram(), "[j]\nrw=read\nsize=12k\niodepth=2\nloops=2");
+    let times: Vec<u64> = log.iter().map(|(t, _)| t.0 / 100_000).collect();
+    assert_eq!(times, [0, 0, 1, 2, 2, 3]);
+    assert_eq!(result.jobs[0].direction(Direction::Read).runtime, US(400));
+    let (result, _) = run(ram(), "[j]\nrw=write\nsize=16k\nloops=3\nverify=crc32c");
+    let job = &result.jobs[0];
+    let runtimes = [Direction::Write, Direction::Read].map(|d| job.direction(d).runtime);
+    assert_eq!((runtimes, job.verified), ([US(1200); 2], 12));
+    // A runtime ends all loops, and so does an error.
+    let (result, _) = run(ram(), "[j]\nrw=read\nsize=40k\nloops=1000\nruntime=5ms");
+    assert_eq!(result.jobs[0].ended, MS(5));
+    let (result, _) = run(ram().fault(Fault::FailRead(3)), "[j]\nrw=read\nsize=40k\nloops=5");
+    assert_eq!((result.jobs[0].failed, result.jobs[0].completed), (1, 3));
+}
+
+#[test]
+fn the_depth_that_meets_a_latency_target_is_found() {
+    // A device that carries out one request at a time would be at depth * latency; this one has a
+    // latency that does not depend on depth, so that every depth meets the target or none does.
+    let text = |target: u64| {
+        format!(
+            "[j]\nrw=randread\niodepth=24\ntime_based\nruntime=1s\nlatency_target={target}us\n\
+             latency_window=5ms\nlatency_percentile=99"
+        )
+    };
+    let (result, _) = run(ram(), &text(100));
+    let job = &result.jobs[0];
+    let found = job.depth_found.unwrap();
+    assert_eq!((found.depth, found.met, found.settled), (24, true, true));
+    // The result is that of one window at this depth: 24 / 100 us.
+    let read = job.direction(Direction::Read);
+    assert!((read.iops() / 240_000.0 - 1.0).abs() < 0.03, "{}", read.iops());
+    assert!(job.ended < MS(50), "{}", job.ended);
+    let json = &to_fio_json(&result, 0)["jobs"][0];
+    assert_eq!((&json["latency_depth"], &json["latency_target"]), (&24.into(), &100_000.into()));
+    assert_eq!(json["latency_window"], 5000);
+    assert_eq!(json["latency_percentile"], 99.0);
+    // A target that no depth meets: the job stays at 1 until its end, as fio's does.
+    let (result, _) = run(ram(), &text(99));
+    let job = &result.jobs[0];
+    let found = job.depth_found.unwrap();
+    assert_eq!((found.depth, found.met, found.settled), (1, false, false));
+    assert_eq!((job.ended, job.depth_levels[1..].iter().sum::<u64>()), (Nanos::from_secs(1), 0));
+}
+
+#[test]
+fn many_jobs_share_a_device_as_few_do() {
+    // More jobs than fit the device: all get their turn, and as much as any other.
+    let text = "[j]\nrw=randread\niodepth=4\nnumjobs=300\ntime_based\nruntime=30ms\nsize=64k";
+    let (result, _) = run(ram().depth(100), text);
+    let ios: Vec<u64> = result.jobs.iter().map(|j| j.direction(Direction::Read).ios).collect();
+    // 100 at a time for 300 times 100 us, and what waited for room when the time was over.
+    let sum = ios.iter().sum::<u64>();
+    assert!((300 * 100..=300 * 100 + 300).contains(&sum), "{sum}");
+    assert!(ios.iter().all(|n| n.abs_diff(100) <= 4), "{ios:?}");
+}
+
+#[test]
+fn jobs_that_need_more_memory_than_there_is_are_refused_before_anything_is_set_up() {
+    let text = "[j]\nrw=randwrite\niodepth=65536\nnumjobs=4096\nverify=crc32c\nbs=1m\n";
+    let error = Host::new(ram(), jobs(text), HostCosts::default(), 1).err().unwrap();
+    let HostError::TooLarge { jobs: 4096, iodepth: 65_536, need_bytes, available_bytes, .. } =
+        error
+    else {
+        panic!("{error}");
+    };
+    assert!(need_bytes > 4096 * 65_536 * (1 << 20) && available_bytes < need_bytes);
+}

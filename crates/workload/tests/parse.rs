@@ -76,7 +76,8 @@ fn what_is_not_supported_is_an_error_with_its_line() {
     );
     assert_eq!(
         message("[global]\nrandom_generator=lfsr\n[j]\n"),
-        "dir/jobs.fio:2: option `random_generator` is not supported"
+        "dir/jobs.fio:2: option `random_generator` is not supported: a permutation covers every \
+         block once, without memory"
     );
     for (text, part) in [
         ("[j]\nrw=sideways", ":2: `rw=sideways`: expected read, write, trim, randread"),
@@ -135,4 +136,118 @@ proptest! {
     fn no_text_panics(text in "(\\[[a-z]{0,6}\\]?\n|(rw|bs|size|bssplit|rate|random_distribution|percentile_list|runtime|verify)=[0-9a-z:/,.%]{0,12}\n|[ -~]{0,20}\n){0,12}") {
         let _ = parse(&text);
     }
+}
+
+fn invalid(text: &str) -> sluice_workload::InvalidJob {
+    match parse(text).unwrap_err() {
+        JobError::Invalid(invalid) => *invalid,
+        other => panic!("{other}"),
+    }
+}
+
+/// The bytes that an error is about.
+fn marked(text: &str) -> String {
+    let at = invalid(text).at;
+    assert_eq!(&*at.text, text);
+    text[at.span].to_owned()
+}
+
+#[test]
+fn errors_mark_the_word_they_are_about_and_say_what_is_allowed() {
+    assert_eq!(marked("[j]\nrw = randred  # oh\n"), "randred");
+    assert_eq!(marked("[j]\n  iodepht=4\n"), "iodepht");
+    assert_eq!(marked("[j]\nzonesize=4m\n"), "zonesize");
+    assert_eq!(marked("[a]\n[j]\ntime_based\n"), "[j]");
+    assert_eq!(marked("[j]\nrw read\n"), "rw read");
+    let at = invalid("[j]\n\tbs = 4q\n").at;
+    assert_eq!((at.line, at.column), (2, 7));
+    let help = |text| invalid(text).problem.help().unwrap();
+    assert!(help("[j]\nrw=randred\n").starts_with("did you mean `randread`? expected read, write"));
+    assert!(help("[j]\nrate_process=poison\n").starts_with("did you mean `poisson`?"));
+    assert!(help("[j]\nverify=crc32d\n").starts_with("did you mean `crc32c`?"));
+    assert!(help("[j]\nsize=0\n").contains("a size above zero"), "{}", help("[j]\nsize=0\n"));
+    let list = help("[j]\nblok=4k\n");
+    let words: Vec<&str> = list.split("allowed: ").nth(1).unwrap().split(", ").collect();
+    let mut unique = words.clone();
+    unique.dedup();
+    assert!(words.len() > 60 && unique == words, "{words:?}");
+}
+
+#[test]
+fn refused_words_say_why_and_values_that_ask_for_nothing_pass() {
+    assert!(message("[j]\nzonemode=zbd\n").contains("is not supported: drives have no zones"));
+    assert_eq!(
+        parse("[j]\nzonemode=none\nbuffered=0\n").unwrap().ignored,
+        ["buffered", "zonemode"]
+    );
+    assert!(message("[j]\nper_job_logs=0\nwrite_lat_log\n").contains("logs of its own"));
+    for (text, part) in [
+        ("[j]\nlatency_target=5ms\n", "needs a `latency_window`"),
+        ("[j]\nlatency_window=5ms\n", "without `latency_target=TIME`"),
+        ("[j]\nlatency_target=0\n", "a time above 0"),
+        (
+            "[j]\nread_iolog=x\nlatency_target=1\nlatency_window=1\n",
+            "does not go with `read_iolog`",
+        ),
+        ("[j]\nread_iolog=x\nreplay_align=3000\n", "a power of two"),
+        ("[j]\nread_iolog=x\nreplay_scale=0\n", "a number from 1"),
+        ("[j]\nread_iolog=x\nreplay_skip=read,flush\n", "read, write, trim or sync"),
+        ("[j]\nloops=0\n", "a number from 1"),
+        ("[j]\nbsrange=8k-4k\n", "a range of block sizes"),
+    ] {
+        let message = message(text);
+        assert!(message.contains(part), "{message:?} should contain {part:?}");
+    }
+    // Options of logs in [global] hold for the jobs that have logs, and are listed for the others.
+    let parsed = parse("[global]\nlog_avg_msec=100\n[a]\nwrite_lat_log\n[b]\n").unwrap();
+    assert_eq!(parsed.ignored, ["log_avg_msec"]);
+    assert_eq!(parsed.jobs[0].logs.window, Nanos::from_millis(100));
+}
+
+#[test]
+fn comments_start_anywhere_and_variables_are_the_environments() {
+    let path = std::env::var("PATH").unwrap();
+    let text =
+        "[j] # a job\ndescription=${PATH}${SLUICE_NO_SUCH_VARIABLE} ; fio does so, too\nbs=2k*4\n";
+    assert!(parse(text).is_err(), "no keyword, no product");
+    let text = text.replace("2k*4", "2*$pagesize");
+    let job = &parse(&text).unwrap().jobs[0];
+    let expected = path.split(['#', ';']).next().unwrap().trim();
+    assert!(job.description.as_deref().unwrap().starts_with(expected));
+    assert_eq!((job.name.as_str(), job.block_sizes[0][0].0), ("j", 8192));
+    assert!(message("[j]\nbs=${SIZE\n").contains("`${` without `}`"));
+    assert!(message("[j]\nbs=${SLUICE_NO_SUCH_VARIABLE}\n").contains("block sizes"));
+}
+
+#[test]
+fn files_include_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let main =
+        write("main.fio", "[global]\ninclude parts/all.inc\n[a]\n[b]\ninclude b.inc\nbs=64k\n");
+    write("parts/all.inc", "bs=8k\ninclude deep.inc\n");
+    write("parts/deep.inc", "# deeper\niodepth=7\n");
+    write("b.inc", "rw=randread\nbs=16k");
+    let jobs = parse_job_file(&main).unwrap().jobs;
+    let seen: Vec<_> =
+        jobs.iter().map(|j| (j.block_sizes[0][0].0, j.depth(), j.access.random)).collect();
+    assert_eq!(seen, [(8192, 7, false), (65536, 7, true)]);
+    // An error in an included file is shown there.
+    write("b.inc", "\nrww=read");
+    let error = parse_job_file(&main).unwrap_err().to_string();
+    assert!(error.contains("b.inc:2: option `rww`"), "{error}");
+    write("b.inc", "[c]\n");
+    let error = parse_job_file(&main).unwrap_err().to_string();
+    assert!(error.contains("b.inc:1: an included file has options only"), "{error}");
+    write("b.inc", "include b.inc\n");
+    let error = parse_job_file(&main).unwrap_err().to_string();
+    assert!(error.contains("more than 16 deep"), "{error}");
+    write("b.inc", "include nowhere.inc\n");
+    let error = parse_job_file(&main).unwrap_err().to_string();
+    assert!(error.contains("b.inc:1: cannot include") && error.contains("nowhere.inc"), "{error}");
 }

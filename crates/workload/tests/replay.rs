@@ -20,7 +20,7 @@ fn replay(
 }
 
 const MSR: &str = "128166372003061629,hm,1,Read,4096,32768,1\n\
-                   128166372003062629,hm,1,Write,512,512,1\n\
+                   128166372003062629,hm,1,Write,0,4096,1\n\
                    128166372003081629,hm,1,Read,8192,4096,1\n";
 
 #[test]
@@ -29,7 +29,8 @@ fn a_timed_replay_is_an_open_loop() {
     let times: Vec<u64> = log.iter().map(|(t, _)| t.0 / 1000).collect();
     assert_eq!(times, [0, 100, 2000]);
     let job = &result.jobs[0];
-    assert_eq!((job.directions[0].ios, job.directions[1].ios, job.trace_fit.widened), (2, 1, 1));
+    assert_eq!((job.directions[0].ios, job.directions[1].ios, job.spec.depth()), (2, 1, 1024));
+    assert_eq!((job.trace_fit.bytes_asked, job.trace_fit.bytes_done), (40960, 40960));
     let (_, log) = replay(MSR, "replay_time_scale=200").unwrap();
     assert_eq!(log.iter().map(|(t, _)| t.0 / 1000).collect::<Vec<_>>(), [0, 50, 1000]);
     let (_, log) = replay(MSR, "replay_no_stall=1").unwrap();
@@ -53,6 +54,73 @@ fn waiting_for_a_slot_is_latency_and_is_counted() {
     );
 }
 
+/// `n` reads of an iolog without times.
+fn without_times(n: u64) -> String {
+    let reads: String = (0..n).map(|i| format!("f read {} 4096\n", i * 8192)).collect();
+    format!("fio version 2 iolog\nf add\nf open\n{reads}f close\n")
+}
+
+/// Depth 1 as in fio, unless the job says: a closed loop, whose requests take as long as the device
+/// takes, counted from when each is issued.
+#[test]
+fn a_log_without_times_is_replayed_at_its_depth() {
+    for (options, depth) in
+        [("", 1), ("iodepth=1", 1), ("iodepth=4", 4), ("iodepth=4\nreplay_no_stall=1", 4)]
+    {
+        let (result, log) = replay(&without_times(40), options).unwrap();
+        let times: Vec<u64> = log.iter().map(|(t, _)| t.0 / 1000).collect();
+        let expected: Vec<u64> = (0..40).map(|i| i / depth * 100).collect();
+        assert_eq!(times, expected, "{options}");
+        let lbas: Vec<u64> = log.iter().map(|(_, r)| r.lba).collect();
+        assert_eq!(lbas, (0..40).map(|i| i * 2).collect::<Vec<_>>(), "{options}");
+        let job = &result.jobs[0];
+        let read = job.direction(Direction::Read);
+        assert_eq!((read.lat.min(), read.lat.max()), (Nanos(100_000), Nanos(100_000)), "{options}");
+        assert_eq!((job.delayed, u64::from(job.spec.depth())), (0, depth), "{options}");
+        // Closed loop: rate = depth / latency.
+        assert_eq!(read.iops(), depth as f64 * 10_000.0, "{options}");
+    }
+}
+
+#[test]
+fn a_wait_counts_from_the_end_of_the_one_before() {
+    // 50 us are over when the read is; 250 us after that; then nothing to wait for.
+    let trace = "fio version 2 iolog\nf read 0 4096\nf wait 50 0\nf read 4096 4096\nf wait 250\n\
+                 f read 8192 4096\nf read 12288 4096\n";
+    let times = |options| -> Vec<u64> {
+        let (_, log) = replay(trace, options).unwrap();
+        log.iter().map(|(t, _)| t.0 / 1000).collect()
+    };
+    assert_eq!(times(""), [0, 100, 350, 450]);
+    // With two outstanding the waits count, and the device does not.
+    assert_eq!(times("iodepth=2"), [0, 50, 300, 300]);
+    assert_eq!(times("replay_time_scale=50"), [0, 100, 600, 700]);
+    assert_eq!(times("replay_no_stall=1"), [0, 100, 200, 300]);
+    let (result, _) = replay(trace, "").unwrap();
+    assert_eq!(result.jobs[0].direction(Direction::Read).lat.max(), Nanos(100_000));
+}
+
+#[test]
+fn words_of_generated_jobs_have_no_effect_on_a_replay_and_are_listed() {
+    let text = "[global]\nbs=8k\nsize=1m\n[t]\nread_iolog=x\nloops=3\nnumber_ios=5\niodepth=2\n";
+    let parsed = sluice_workload::parse_jobs("a.fio".as_ref(), text).unwrap();
+    assert_eq!(parsed.ignored, ["bs", "loops", "number_ios", "size"]);
+    let (result, _) = replay(&without_times(20), "loops=3\nnumber_ios=5\nsize=8k").unwrap();
+    assert_eq!(result.jobs[0].direction(Direction::Read).ios, 20);
+}
+
+#[test]
+fn requests_that_are_not_whole_sectors_name_their_line_and_the_remedy() {
+    let trace = "0 0 8 8 1\n5 0 3 1 0\n";
+    let error = replay(trace, "").unwrap_err().to_string();
+    assert!(error.contains(":2: bytes 1536..+512 are not whole sectors of 4096 bytes"), "{error}");
+    assert!(error.contains("`replay_align=4096`"), "{error}");
+    let (result, log) = replay(trace, "replay_align=4k").unwrap();
+    assert_eq!((log[1].1.lba, log[1].1.sectors), (0, 1));
+    let fit = result.jobs[0].trace_fit;
+    assert_eq!((fit.aligned_requests, fit.bytes_asked, fit.bytes_done), (1, 4608, 8192));
+}
+
 #[test]
 fn all_actions_of_an_iolog_arrive() {
     let trace = "fio version 3 iolog\n0 f add\n0 f open\n1 f write 0 8192\n2 f sync 0 0\n3 f trim 4096 4096\n4 f close\n";
@@ -67,9 +135,9 @@ fn a_bad_line_fails_the_run_with_file_and_line() {
     let error = replay("0 0 0 8 1\n5 0 x 8 1\n", "").unwrap_err();
     assert!(matches!(error, HostError::Trace { .. }));
     assert!(error.to_string().contains(":2: `x` is not the first sector"), "{error}");
-    let error = replay("0 0 0 8 1\n5 0 999999999 8 1\n", "").unwrap_err();
+    let error = replay("0 0 0 8 1\n5 0 999999992 8 1\n", "").unwrap_err();
     assert!(error.to_string().contains("past the end of the device"), "{error}");
-    assert!(replay("0 0 0 8 1\n5 0 999999999 8 1\n", "wrap=1").is_ok());
+    assert!(replay("0 0 0 8 1\n5 0 999999992 8 1\n", "wrap=1").is_ok());
 }
 
 #[test]

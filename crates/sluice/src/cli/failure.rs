@@ -1,14 +1,18 @@
-//! [`Failure`]: why a command failed. Errors of a scenario are shown with the line they are about and
+//! [`Failure`]: why a command failed. Errors of a scenario or a job file are shown with the line they are about and
 //! a caret under it.
 
 use std::fmt;
+use std::ops::Range;
+use std::path::Path;
 
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
     SourceSpan,
 };
 
-use crate::scenario::{Invalid, ScenarioError};
+use workload::JobError;
+
+use crate::scenario::ScenarioError;
 use crate::text::{printable, printable_lines};
 
 /// Why a command failed.
@@ -16,6 +20,8 @@ use crate::text::{printable, printable_lines};
 pub enum Failure {
     /// The scenario is wrong.
     Scenario(ScenarioError),
+    /// A job is wrong.
+    Job(JobError),
     /// Something else in what was asked is wrong.
     Usage(String),
     /// It was asked well, and still went wrong.
@@ -34,7 +40,7 @@ impl Failure {
     /// 2 when what was asked is wrong, 1 when it went wrong, 130 when it was interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::Scenario(_) | Failure::Usage(_) => 2,
+            Failure::Scenario(_) | Failure::Job(_) | Failure::Usage(_) => 2,
             Failure::Other(_) => 1,
             Failure::Interrupted(_) => 130,
         }
@@ -43,10 +49,30 @@ impl Failure {
     /// The message for standard error.
     pub fn render(&self) -> String {
         match self {
-            Failure::Scenario(ScenarioError::Invalid(invalid)) => render(invalid),
+            Failure::Scenario(ScenarioError::Invalid(invalid)) => Shown {
+                path: &invalid.path,
+                line: invalid.line,
+                column: invalid.column,
+                span: invalid.span.clone(),
+                source: text_of(&invalid.path, &invalid.text),
+                title: invalid.problem.to_string(),
+                help: invalid.problem.help(),
+            }
+            .render(),
+            Failure::Job(JobError::Invalid(invalid)) if !invalid.at.text.is_empty() => Shown {
+                path: &invalid.at.path,
+                line: invalid.at.line,
+                column: invalid.at.column,
+                span: invalid.at.span.clone(),
+                source: text_of(&invalid.at.path, &invalid.at.text),
+                title: invalid.problem.title(),
+                help: invalid.problem.help(),
+            }
+            .render(),
             Failure::Scenario(error) => {
                 format!("error: {}\n", printable_lines(&error.to_string()))
             }
+            Failure::Job(error) => format!("error: {}\n", printable_lines(&error.to_string())),
             Failure::Usage(message) | Failure::Other(message) => {
                 format!("error: {}\n", printable_lines(message))
             }
@@ -55,16 +81,21 @@ impl Failure {
     }
 }
 
-/// A scenario's error as miette shows it.
+/// A problem at a place of a text, as miette shows it.
 #[derive(Debug)]
 struct Shown<'e> {
-    invalid: &'e Invalid,
+    path: &'e Path,
+    line: usize,
+    column: usize,
+    span: Range<usize>,
     source: NamedSource<String>,
+    title: String,
+    help: Option<String>,
 }
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", printable_lines(&self.invalid.problem.to_string()))
+        f.write_str(&printable_lines(&self.title))
     }
 }
 
@@ -72,8 +103,8 @@ impl std::error::Error for Shown<'_> {}
 
 impl Diagnostic for Shown<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        let help = self.invalid.problem.help();
-        help.map(|help| Box::new(printable_lines(&help).into_owned()) as Box<dyn fmt::Display>)
+        let help = self.help.as_deref();
+        help.map(|help| Box::new(printable_lines(help).into_owned()) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -81,7 +112,7 @@ impl Diagnostic for Shown<'_> {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = SourceSpan::new(self.invalid.span.start.into(), self.invalid.span.len());
+        let span = SourceSpan::new(self.span.start.into(), self.span.len());
         let label = LabeledSpan::new_primary_with_span(Some("here".into()), span);
         Some(Box::new(std::iter::once(label)))
     }
@@ -98,21 +129,28 @@ fn without_controls(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-fn render(invalid: &Invalid) -> String {
-    let mut text = without_controls(&invalid.text);
+fn text_of(path: &Path, text: &str) -> NamedSource<String> {
+    let mut text = without_controls(text);
     if !text.ends_with('\n') {
         // A caret can stand one past the end.
         text.push('\n');
     }
-    let name = printable(&invalid.path.display().to_string()).into_owned();
-    let shown = Shown { invalid, source: NamedSource::new(&name, text) };
-    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr())
-        && std::env::var_os("NO_COLOR").is_none();
-    let theme = if colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
-    let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
-    let mut out = format!("{name}:{}:{}: error\n", invalid.line, invalid.column);
-    match handler.render_report(&mut out, &shown) {
-        Ok(()) => out,
-        Err(_) => format!("error: {invalid}\n"),
+    NamedSource::new(printable(&path.display().to_string()), text)
+}
+
+impl Shown<'_> {
+    fn render(&self) -> String {
+        let colours = std::io::IsTerminal::is_terminal(&std::io::stderr())
+            && std::env::var_os("NO_COLOR").is_none();
+        let theme =
+            if colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
+        let name = self.path.display().to_string();
+        let place = format!("{}:{}:{}", printable(&name), self.line, self.column);
+        let mut out = format!("{place}: error\n");
+        match handler.render_report(&mut out, self) {
+            Ok(()) => out,
+            Err(_) => format!("error: {place}: {}\n", printable_lines(&self.title)),
+        }
     }
 }

@@ -33,6 +33,7 @@ impl From<SimError> for Failure {
             | SimError::Stack(StackError::Named(NamedError::Scenario(error))) => {
                 Failure::Scenario(error)
             }
+            SimError::Job(error) => Failure::Job(error),
             error if error.is_usage() => Failure::Usage(error.to_string()),
             error => Failure::Other(error.to_string()),
         }

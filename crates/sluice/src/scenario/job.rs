@@ -1,8 +1,10 @@
 //! `[[job]]`: fio's words, kept as they are for the workload crate to parse.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use block::Group;
+use workload::{JobError, JobOption, JobSource, JobSpec};
 
 use super::layer_keys::read_group;
 use super::section::{Result, Section, Value};
@@ -22,6 +24,30 @@ pub struct JobTable {
     /// Key, value and line of every other entry, in the order they were written. A key that fio
     /// gives no value (`time_based`) has the value `1` when it is `true`.
     pub pairs: Vec<(String, String, usize)>,
+    /// Bytes of the scenario's text that are the key and the value of each of `pairs`.
+    pub spans: Vec<[Range<usize>; 2]>,
+    /// Bytes of the scenario's text where the job begins.
+    pub span: Range<usize>,
+}
+
+impl JobTable {
+    /// The job in words of the workload crate, and its options without effect.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where in `source`, the scenario.
+    pub fn spec(
+        &self,
+        source: &JobSource,
+    ) -> std::result::Result<(JobSpec, Vec<String>), JobError> {
+        let options = self.pairs.iter().zip(&self.spans);
+        let options = options.map(|((key, value, _), [key_span, value_span])| JobOption {
+            key: key.clone(),
+            value: value.clone(),
+            key_span: key_span.clone(),
+            value_span: value_span.clone(),
+        });
+        JobSpec::from_options(&self.name, source, self.span.clone(), options)
+    }
 }
 
 /// Where a job names its drive and its group.
@@ -39,6 +65,8 @@ pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable,
         drive: None,
         group: Group(0),
         pairs: Vec::new(),
+        spans: Vec::new(),
+        span: section.place().span,
     };
     let mut named = Named::default();
     for (at, (key, value, span)) in section.pairs().into_iter().enumerate() {
@@ -56,7 +84,10 @@ pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable,
                 job.group = read_group(&value)?;
                 named.group = Some(value.place());
             }
-            _ => job.pairs.push((key.to_owned(), value.raw()?, line)),
+            _ => {
+                job.pairs.push((key.to_owned(), value.raw()?, line));
+                job.spans.push([span, value.place().span]);
+            }
         }
     }
     Ok((job, named))

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::trace::blktrace::WriteError;
 use block::{Device, Group};
 use clock::{Component, Nanos, VirtualRunner};
-use workload::{Host, HostCosts, JobError, JobSpec};
+use workload::{Host, HostCosts, JobError, JobSource, JobSpec};
 
 pub use json::{SCHEMA, to_json, to_text};
 pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
@@ -190,7 +190,8 @@ impl SimError {
             | SimError::VerifyWithoutData { .. }
             | SimError::Scenario(_) => true,
             SimError::Host(e) => {
-                matches!(e, workload::HostError::Misfit { .. } | workload::HostError::NoJobs)
+                use workload::HostError::{Misfit, NoJobs, TooLarge};
+                matches!(e, Misfit { .. } | NoJobs | TooLarge { .. })
             }
             SimError::Stack(e) => e.is_usage(),
             SimError::Trace { .. }
@@ -221,8 +222,9 @@ impl Jobs {
 fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<Jobs>, Vec<String>), SimError> {
     let mut per_drive = vec![Jobs::default(); scenario.drives.len()];
     let mut ignored = Vec::new();
+    let source = JobSource::new(&scenario.file, scenario.text.clone());
     for table in &scenario.jobs {
-        let (spec, unused) = spec_of(table, &scenario.file)?;
+        let (spec, unused) = table.spec(&source)?;
         ignored.extend(unused);
         let drive = table.drive.as_ref().map_or(0, |(name, _)| {
             scenario.drives.iter().position(|d| d.config.name == *name).unwrap_or(0)
@@ -262,11 +264,6 @@ fn verify_without_data(scenario: &Scenario, table: &JobTable, drive: usize) -> S
     let message = format!("job {} verifies, and drive {drive} keeps no data to verify", table.name);
     let help = "set data = \"memory\" or \"file\" in the drive, or remove `verify`".into();
     scenario.conflict_in_line(line, message, help).into()
-}
-
-fn spec_of(table: &JobTable, file: &Path) -> Result<(JobSpec, Vec<String>), JobError> {
-    let pairs = table.pairs.iter().map(|(k, v, line)| (k.as_str(), v.as_str(), *line));
-    JobSpec::from_pairs(&table.name, file, pairs)
 }
 
 /// A drive with its jobs, during the run.
@@ -388,6 +385,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     let mut lanes = Vec::new();
     let count = scenario.drives.len() as f64;
     let mut from_images = Vec::new();
+    // fio knows no drives: logs are numbered as the jobs of all of them.
+    let mut next_log = 1;
     for (i, plan) in scenario.drives.iter().enumerate() {
         let keeps_image = options.write_image && image(plan).is_some();
         let fresh = is_fresh(plan);
@@ -432,7 +431,10 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         if specs.is_empty() {
             idle = Some(device);
         } else {
-            host = Some(Host::new(device, specs, costs, scenario.seed.wrapping_add(i as u64))?);
+            let seed = scenario.seed.wrapping_add(i as u64);
+            let mut with_jobs = Host::new(device, specs, costs, seed)?;
+            next_log = with_jobs.open_logs(next_log)?;
+            host = Some(with_jobs);
         }
         let name = plan.config.name.clone();
         lanes.push(Lane {

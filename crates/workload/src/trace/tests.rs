@@ -7,15 +7,7 @@ fn replay(text: &str) -> (tempfile::NamedTempFile, Replay) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
     let path = file.path().to_owned();
-    let replay = Replay {
-        path,
-        format: None,
-        time_scale: 100.0,
-        no_stall: false,
-        device: None,
-        redirect: false,
-        wrap: false,
-    };
+    let replay = Replay::new(path);
     (file, replay)
 }
 
@@ -28,8 +20,12 @@ fn read(replay: &Replay) -> Result<(Vec<TraceOp>, TraceFit), TraceError> {
     Ok((ops, reader.fit()))
 }
 
+fn after(wait: u64, direction: Direction, lba: u64, sectors: u32) -> TraceOp {
+    TraceOp { at: Due::After(Nanos(wait)), ..op(0, direction, lba, sectors) }
+}
+
 fn op(at: u64, direction: Direction, lba: u64, sectors: u32) -> TraceOp {
-    TraceOp { at: Nanos(at), action: TraceAction::Access(direction), lba, sectors }
+    TraceOp { at: Due::At(Nanos(at)), action: TraceAction::Access(direction), lba, sectors }
 }
 
 #[test]
@@ -39,23 +35,68 @@ fn reads_every_format() {
               /dev/x write 8192 8192\n/dev/x sync 0 0\n/dev/x trim 4096 4096\n/dev/x close\n";
     let (_f, r) = replay(v2);
     let (ops, _) = read(&r).unwrap();
-    let flush = TraceOp { at: Nanos(500_000), action: TraceAction::Flush, lba: 0, sectors: 0 };
-    assert_eq!(ops, [op(0, Read, 0, 1), op(500_000, Write, 2, 2), flush, op(500_000, Trim, 1, 1)]);
+    let flush =
+        TraceOp { at: Due::After(Nanos(0)), action: TraceAction::Flush, lba: 0, sectors: 0 };
+    let expected = [after(0, Read, 0, 1), after(500_000, Write, 2, 2), flush, after(0, Trim, 1, 1)];
+    assert_eq!(ops, expected);
     let v3 = "fio version 3 iolog\n25 x.0.0 add\n100 x.0.0 open\n112 x.0.0 read 61440 4096\n\
               140 x.0.0 write 491520 4096\n150 x.0.0 sync 839680 0\n292 x.0.0 close\n";
     let (_f, r) = replay(v3);
-    assert_eq!(read(&r).unwrap().0[..2], [op(112_000, Read, 15, 1), op(140_000, Write, 120, 1)]);
+    // Times count from the first stamp that is not zero, as in fio.
+    assert_eq!(read(&r).unwrap().0[..2], [op(87_000, Read, 15, 1), op(115_000, Write, 120, 1)]);
     let msr = "128166372003061629,hm,1,Read,4096,32768,37151\n\
-               128166372013061629,hm,1,Write,512,512,100\n";
+               128166372013061629,hm,1,Write,8192,4096,100\n";
     let (_f, mut r) = replay(msr);
-    let (ops, fit) = read(&r).unwrap();
-    assert_eq!(ops, [op(0, Read, 1, 8), op(1_000_000_000, Write, 0, 1)]);
-    assert_eq!(fit.widened, 1);
+    let (ops, _) = read(&r).unwrap();
+    assert_eq!(ops, [op(0, Read, 1, 8), op(1_000_000_000, Write, 2, 1)]);
     r.time_scale = 200.0;
-    assert_eq!(read(&r).unwrap().0[1].at, Nanos::from_millis(500));
+    assert_eq!(read(&r).unwrap().0[1].at, Due::At(Nanos::from_millis(500)));
     let (_f, r) = replay("5000 0 8 8 0\n9000 0 16 16 1\n8000 0 0 8 1\n");
     let (ops, _) = read(&r).unwrap();
     assert_eq!(ops, [op(0, Write, 1, 1), op(4000, Read, 2, 2), op(4000, Read, 0, 1)]);
+}
+
+/// Requests that are not whole sectors, in every format, and what `replay_align` makes of them.
+#[test]
+fn requests_that_are_not_whole_sectors_are_refused_or_aligned() {
+    use Direction::{Read, Write};
+    let msr = "0,hm,1,Read,4096,4096,1\n10,hm,1,Write,512,512,1\n20,hm,1,Read,7680,8192,1\n";
+    let mqsim = "0 0 8 8 1\n1000 0 1 1 0\n2000 0 15 16 1\n";
+    let v2 = "fio version 2 iolog\nx read 4096 4096\nx write 512 512\nx read 7680 8192\n";
+    let v3 = "fio version 3 iolog\n1 x read 4096 4096\n2 x write 512 512\n3 x read 7680 8192\n";
+    for (text, line) in [(msr, 2), (mqsim, 2), (v2, 3), (v3, 3)] {
+        let (_f, mut r) = replay(text);
+        let error = read(&r).unwrap_err();
+        let message = error.to_string();
+        assert!(matches!(error, TraceError::Unaligned { offset: 512, bytes: 512, .. }), "{error}");
+        assert!(message.contains(&format!(":{line}: bytes 512..+512")), "{message}");
+        assert!(message.contains("`replay_align=4096`"), "{message}");
+        r.align = 4096;
+        let (ops, fit) = read(&r).unwrap();
+        let seen: Vec<_> = ops.iter().map(|o| (o.action, o.lba, o.sectors)).collect();
+        let access = TraceAction::Access;
+        assert_eq!(seen, [(access(Read), 1, 1), (access(Write), 0, 1), (access(Read), 1, 2)]);
+        assert_eq!((fit.aligned_requests, fit.bytes_asked, fit.bytes_done), (2, 12800, 16384));
+        // Aligned, but not to the sectors of this device.
+        r.align = 512;
+        assert!(matches!(read(&r), Err(TraceError::Unaligned { .. })));
+    }
+    let (_f, mut r) = replay("fio version 2 iolog\nx read 40960 4096\nx write 16384 4096\n");
+    (r.scale, r.align) = (5, 4096);
+    let (ops, fit) = read(&r).unwrap();
+    assert_eq!(ops, [after(0, Read, 2, 1), after(0, Write, 0, 1)]);
+    assert_eq!((fit.aligned_requests, fit.bytes_asked, fit.bytes_done), (1, 8192, 8192));
+}
+
+#[test]
+fn kinds_of_requests_can_be_left_out() {
+    let v2 = "fio version 2 iolog\nx read 0 4096\nx write 0 4096\nx sync 0 0\nx trim 0 4096\n";
+    let (_f, mut r) = replay(v2);
+    r.skip.directions[1] = true;
+    r.skip.sync = true;
+    let (ops, fit) = read(&r).unwrap();
+    assert_eq!(ops, [after(0, Direction::Read, 0, 1), after(0, Direction::Trim, 0, 1)]);
+    assert_eq!((fit.left_out, fit.bytes_asked), (2, 8192));
 }
 
 #[test]
@@ -96,8 +137,8 @@ fn bad_lines_name_file_and_line() {
     bad("fio version 2 iolog\n\nx read 0 0\n", ":3: an access of 0 bytes");
     bad("fio version 3 iolog\n1 x wait 5 0\n", "not an action of version 3");
     bad("fio version 3 iolog\nx read 5 0\n", "is not the timestamp");
-    bad("1,h,0,Read,0,512,1\n2,h,0,Erase,0,512,1\n", ":2: unknown type `Erase`");
-    bad("1,h,0,Read,0,512,1\n2,h,0,Read,-5,512,1\n", "`-5` is not the offset");
+    bad("1,h,0,Read,0,4096,1\n2,h,0,Erase,0,512,1\n", ":2: unknown type `Erase`");
+    bad("1,h,0,Read,0,4096,1\n2,h,0,Read,-5,512,1\n", "`-5` is not the offset");
     bad("0 0 0 8 1\n0 0 0 8 2\n", "unknown type `2`");
     bad("0 0 18446744073709551615 8 1\n", "sector number over");
     bad("0 0 0 8 1\n0 0 0\n", ":2: the size is missing");

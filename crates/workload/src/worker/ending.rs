@@ -3,7 +3,7 @@
 
 use clock::Nanos;
 
-use super::{Phase, Worker};
+use super::{Phase, Shared, Worker};
 use crate::error::HostError;
 use crate::result::JobResult;
 use crate::source::Source;
@@ -18,7 +18,9 @@ impl Worker {
             _ => {
                 let time = now.since(self.started).0 as f64
                     / (self.ends.since(self.started).0 as f64).max(1.0);
-                time.max(self.source.progress()).min(1.0)
+                let loops = f64::from(self.spec.loops.max(1));
+                let done = loops - 1.0 - f64::from(self.loops_left);
+                time.max((done + self.source.progress()) / loops).min(1.0)
             }
         }
     }
@@ -26,10 +28,10 @@ impl Worker {
     /// The main phase is over, nothing is outstanding.
     pub(super) fn end_main(&mut self, at: Nanos) {
         (self.main_ended, self.ended) = (at, at);
-        let runtime = at.since(self.recorder.measure_from());
+        let runtime = at.since(self.loop_started);
         for direction in &mut self.recorder.directions {
             if direction.ios > 0 {
-                direction.runtime = runtime;
+                direction.runtime += runtime;
             }
         }
         let writes = self.recorder.directions[1].ios > 0 || self.spec.access.uses[1];
@@ -52,8 +54,19 @@ impl Worker {
     pub(super) fn close_read_back(&mut self, at: Nanos) {
         let reads = &mut self.recorder.directions[0];
         if !self.spec.access.uses[0] && self.spec.replay.is_none() {
-            reads.runtime = if reads.ios > 0 { at.since(self.main_ended) } else { Nanos::ZERO };
+            self.read_back_time += at.since(self.main_ended);
+            reads.runtime = if reads.ios > 0 { self.read_back_time } else { Nanos::ZERO };
         }
+    }
+
+    /// The next loop: the job does what the first did, with nothing outstanding in between.
+    pub(super) fn begin_loop(&mut self, at: Nanos, shared: &Shared) -> Result<(), HostError> {
+        self.loops_left -= 1;
+        self.source.restart(&self.spec, self.area, &shared.limits, &self.rng)?;
+        self.source.start(at);
+        self.loop_started = at.max(self.recorder.measure_from());
+        (self.phase, self.stopping) = (Phase::Running, false);
+        Ok(())
     }
 
     /// Requests given to the device so far.
@@ -74,6 +87,11 @@ impl Worker {
             return Err(HostError::Unaccounted { job, issued, completed, failed });
         }
         Ok(())
+    }
+
+    /// Completes the job's logs.
+    pub(crate) fn finish_logs(&mut self) -> Result<(), HostError> {
+        self.recorder.finish_logs(self.ended)
     }
 
     /// The numbers, with times on the clock that started at `epoch`.
@@ -103,6 +121,7 @@ impl Worker {
             series: r.series,
             trace_fit,
             delayed: r.delayed,
+            depth_found: self.search.map(|search| search.found()),
         }
     }
 }

@@ -1,0 +1,125 @@
+//! Memory that jobs need, worked out before anything is allocated.
+
+use block::Limits;
+use ring::PAGE;
+
+use crate::area::largest_block;
+use crate::error::HostError;
+use crate::histogram::Histogram;
+use crate::job::JobSpec;
+use crate::series::Series;
+use crate::worker::{self, Worker};
+
+/// Refuses jobs that need more memory than `available` bytes; `None` if that is not known.
+///
+/// # Errors
+/// [`HostError::TooLarge`], with the job that needs most.
+pub(crate) fn check(
+    jobs: &[JobSpec],
+    limits: &Limits,
+    available: Option<u64>,
+) -> Result<(), HostError> {
+    let needs: Vec<u64> = jobs.iter().map(|spec| need(spec, limits)).collect();
+    let mut total = needs.iter().fold(0u64, |sum, need| sum.saturating_add(*need));
+    if jobs.iter().any(|spec| spec.verify) {
+        // The sequence number of each sector's last write.
+        total = total.saturating_add(limits.sectors.saturating_mul(4));
+    }
+    let Some(available) = available.filter(|available| total > *available) else {
+        return Ok(());
+    };
+    let (largest, _) = needs.iter().enumerate().max_by_key(|(_, need)| **need).unwrap_or((0, &0));
+    let spec = &jobs[largest];
+    let remedy = match (spec.verify, spec.depth() > 1) {
+        (true, _) => "`numjobs`, `iodepth` or `bs`, or leave `verify` out",
+        (false, true) => "`numjobs` or `iodepth`",
+        (false, false) => "`numjobs`",
+    };
+    Err(HostError::TooLarge {
+        job: spec.name.clone(),
+        jobs: spec.numjobs,
+        iodepth: spec.depth(),
+        need_bytes: total,
+        available_bytes: available,
+        remedy,
+    })
+}
+
+/// Bytes that all clones of a job need.
+fn need(spec: &JobSpec, limits: &Limits) -> u64 {
+    let used = match &spec.replay {
+        Some(_) => 3,
+        None => spec.access.uses.iter().filter(|used| **used).count() as u64,
+    };
+    let slots = u64::from(worker::slots_reserved(spec, limits));
+    let mut each = size_of::<Worker>() as u64 + Series::BYTES;
+    each += used * 3 * Histogram::BYTES + slots * worker::SLOT_BYTES;
+    if spec.verify {
+        let block = largest_block(spec);
+        let expected = block / u64::from(limits.sector_bytes.max(1)) * 4;
+        let payload = block.next_multiple_of(PAGE as u64).saturating_add(expected);
+        each = each.saturating_add(slots.saturating_mul(payload));
+    }
+    each.saturating_mul(spec.numjobs.into())
+}
+
+/// Bytes that the machine can give without swapping; `None` where that is not known.
+pub(crate) fn available() -> Option<u64> {
+    meminfo("MemAvailable:")
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+pub(crate) fn meminfo(key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            sector_bytes: 4096,
+            sectors: 1 << 20,
+            max_sectors: 64,
+            optimal_sectors: 1,
+            queue_depth: 65_536,
+            volatile_cache: false,
+        }
+    }
+
+    fn spec(numjobs: u32, iodepth: u32, verify: bool) -> JobSpec {
+        let iodepth = Some(iodepth);
+        JobSpec { numjobs, iodepth, verify, ..JobSpec::new("many") }
+    }
+
+    #[test]
+    fn jobs_are_refused_by_what_they_need() {
+        let small = [spec(1, 1, false)];
+        assert!(check(&small, &limits(), Some(1 << 20)).is_ok());
+        let huge = [spec(1, 1, false), spec(4096, 65_536, false)];
+        assert!(check(&huge, &limits(), None).is_ok(), "a machine that does not say");
+        let error = check(&huge, &limits(), Some(8 << 30)).unwrap_err();
+        let HostError::TooLarge { need_bytes, jobs: 4096, iodepth: 65_536, .. } = &error else {
+            panic!("{error}");
+        };
+        assert!(*need_bytes >= 4096 * 65_536 * worker::SLOT_BYTES, "{error}");
+        assert!(error.to_string().contains("lower `numjobs` or `iodepth`"), "{error}");
+        // A device that takes few requests needs few slots.
+        let shallow = Limits { queue_depth: 1023, ..limits() };
+        assert!(check(&huge, &shallow, Some(8 << 30)).is_ok());
+        // Payloads to verify are there for the whole depth.
+        let error = check(&[spec(64, 65_536, true)], &shallow, Some(8 << 30)).unwrap_err();
+        assert!(error.to_string().contains("leave `verify` out"), "{error}");
+    }
+
+    #[test]
+    fn the_machine_says_what_it_has() {
+        let (available, total) = (available().unwrap(), meminfo("MemTotal:").unwrap());
+        assert!(available > 0 && available <= total, "{available} of {total}");
+        assert_eq!(meminfo("NoSuchLine:"), None);
+    }
+}

@@ -1,0 +1,611 @@
+//! Every word of a fio job file, and what it is here: supported, without effect, or refused with the
+//! reason. The parser decides by these tables, and `docs/fio.md` is written from them.
+
+use std::fmt::Write as _;
+
+/// An option that is understood.
+pub(crate) struct Word {
+    /// fio's name, or Sluice's own.
+    pub(crate) name: &'static str,
+    /// Other names of the option.
+    pub(crate) aliases: &'static [&'static str],
+    /// The values that it may have.
+    pub(crate) values: &'static str,
+    /// The effect, and where it is not quite fio's.
+    pub(crate) meaning: &'static str,
+}
+
+/// An option of fio that is refused.
+pub(crate) struct Refused {
+    pub(crate) name: &'static str,
+    pub(crate) aliases: &'static [&'static str],
+    /// Values that ask for nothing, such as `0`: with these the option is ignored.
+    pub(crate) off: &'static [&'static str],
+    pub(crate) why: &'static str,
+}
+
+const fn word(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    values: &'static str,
+    meaning: &'static str,
+) -> Word {
+    Word { name, aliases, values, meaning }
+}
+
+const fn refused(name: &'static str, off: &'static [&'static str], why: &'static str) -> Refused {
+    Refused { name, aliases: &[], off, why }
+}
+
+/// Options that are understood, in the order of the reference page.
+pub(crate) const SUPPORTED: &[Word] = &[
+    word("name", &[], "text", "The job's name instead of its section's."),
+    word("description", &[], "text", "Carried into the results."),
+    word(
+        "rw",
+        &["readwrite"],
+        "a kind of access",
+        "read, write, trim, randread, randwrite, randtrim, rw (readwrite), randrw, trimwrite or randtrimwrite.",
+    ),
+    word("rwmixread", &[], "0 to 100", "Percentage of reads of a mixed job; 50 unless said."),
+    word("rwmixwrite", &[], "0 to 100", "The rest of `rwmixread`."),
+    word(
+        "bs",
+        &["blocksize"],
+        "sizes",
+        "Block size of reads, writes and trims: `4k` or `4k,8k,16k`; whole sectors of the drive.",
+    ),
+    word(
+        "bsrange",
+        &["blocksize_range"],
+        "ranges of sizes",
+        "`4k-64k`: every multiple of the first up to the second is as likely, 256 of them at most.",
+    ),
+    word(
+        "bssplit",
+        &[],
+        "sizes with percentages",
+        "`4k/50:64k/50`; what has no percentage shares the rest.",
+    ),
+    word(
+        "size",
+        &[],
+        "size or percentage",
+        "The part of the drive that the job works on; the whole drive unless said. 0 is refused.",
+    ),
+    word(
+        "io_size",
+        &["io_limit"],
+        "size or percentage",
+        "Bytes to move; those of `size` unless said.",
+    ),
+    word("offset", &[], "size or percentage", "Where the part begins."),
+    word(
+        "offset_increment",
+        &[],
+        "size or percentage",
+        "Added to `offset` for each clone of `numjobs`.",
+    ),
+    word("number_ios", &[], "number", "Requests to issue at most, per loop."),
+    word(
+        "loops",
+        &[],
+        "number",
+        "How often the whole job runs, one after the other. As in fio, each loop draws what the first drew, and a job with a `verify` verifies in each.",
+    ),
+    word(
+        "iodepth",
+        &[],
+        "1 to 65536",
+        "Requests outstanding at most; 1 unless said, 1024 for a trace with times.",
+    ),
+    word("numjobs", &[], "1 to 4096", "Clones of the job."),
+    word("runtime", &["timeout"], "time", "The job ends after this long; seconds without a unit."),
+    word(
+        "time_based",
+        &[],
+        "flag",
+        "The job runs for all of `runtime`, however often it has covered its part.",
+    ),
+    word("ramp_time", &[], "time", "Runs this long before anything is measured."),
+    word("startdelay", &["start_delay"], "time", "Starts this long after its stage."),
+    word("rate", &[], "bytes per second", "Upper limit per direction: `1m` or `1m,500k`."),
+    word("rate_iops", &[], "requests per second", "Upper limit per direction."),
+    word("rate_process", &[], "linear, poisson", "How limited requests are spread over time."),
+    word(
+        "random_distribution",
+        &[],
+        "distribution",
+        "random, zipf:THETA, pareto:H, zoned:... or zoned_abs:...",
+    ),
+    word("norandommap", &[], "flag", "Random blocks may repeat before all were touched."),
+    word("randseed", &[], "number", "The job's own seed; the scenario's unless said."),
+    word(
+        "thinktime",
+        &[],
+        "time",
+        "Pause after `thinktime_blocks` requests; microseconds without a unit.",
+    ),
+    word("thinktime_blocks", &[], "number", "Requests between two pauses; 1 unless said."),
+    word("fsync", &["fdatasync"], "number", "A flush after so many writes; 0 for none."),
+    word("end_fsync", &[], "flag", "A flush when the job has written everything."),
+    word(
+        "verify",
+        &[],
+        "crc32c, none",
+        "Blocks carry a checksum, and are read back and checked. Other checksums of fio are refused.",
+    ),
+    word("do_verify", &[], "flag", "Whether a writing job with `verify` reads back at its end."),
+    word(
+        "continue_on_error",
+        &[],
+        "kinds of errors",
+        "none, read, write, io, verify or all: errors that do not end the job.",
+    ),
+    word("stonewall", &["wait_for_previous"], "flag", "Starts when all jobs before it have ended."),
+    word("new_group", &[], "flag", "Begins a group of results."),
+    word("group_reporting", &[], "flag", "Neighbors of one group are reported as one."),
+    word("percentile_list", &[], "percentages", "Percentiles of the JSON, up to 20: `50:99:99.9`."),
+    word(
+        "latency_target",
+        &[],
+        "time",
+        "Finds the greatest depth, up to `iodepth`, whose latency meets this: doubles the depth until a window fails, then halves the distance. The result is of one more window at that depth. Microseconds without a unit.",
+    ),
+    word(
+        "latency_window",
+        &[],
+        "time",
+        "How long each depth is tried; needed with `latency_target`. Microseconds without a unit.",
+    ),
+    word(
+        "latency_percentile",
+        &[],
+        "0 to 100",
+        "Percentage of a window's requests that must meet the target; 100 unless said, and then one late request ends the window.",
+    ),
+    word("latency_run", &[], "flag", "The search goes on until the job ends."),
+    word(
+        "write_lat_log",
+        &[],
+        "name",
+        "Writes `NAME_slat.N.log`, `NAME_clat.N.log` and `NAME_lat.N.log`, N counting jobs and their clones from 1; the job's name unless said. Relative to the current folder.",
+    ),
+    word("write_bw_log", &[], "name", "Writes `NAME_bw.N.log`."),
+    word("write_iops_log", &[], "name", "Writes `NAME_iops.N.log`."),
+    word(
+        "log_avg_msec",
+        &[],
+        "milliseconds",
+        "One line per window of this length and direction instead of one per request.",
+    ),
+    word(
+        "log_max_value",
+        &["log_max"],
+        "flag",
+        "A window's greatest value instead of its average.",
+    ),
+    word("log_offset", &[], "flag", "Lines have the offset of the request."),
+    word("per_job_logs", &[], "1", "Every job has a log of its own; 0 is refused."),
+    word(
+        "read_iolog",
+        &[],
+        "file",
+        "Replays a trace, see `docs/traces.md`. The path is relative to the job file.",
+    ),
+    word(
+        "replay_no_stall",
+        &[],
+        "flag",
+        "Ignores times and waits of the trace: as fast as `iodepth` allows.",
+    ),
+    word("replay_time_scale", &[], "percentage", "200 replays twice as fast, 50 half as fast."),
+    word(
+        "replay_align",
+        &[],
+        "power of two",
+        "Rounds offsets down to a multiple of it, and lengths up to whole sectors. fio leaves lengths as they are.",
+    ),
+    word("replay_scale", &[], "number", "Divides offsets by it."),
+    word(
+        "replay_skip",
+        &[],
+        "kinds of requests",
+        "Leaves out requests of these kinds: read, write, trim, sync, with commas between.",
+    ),
+    word(
+        "replay_redirect",
+        &[],
+        "1, or a device",
+        "All files or devices of the trace go to this drive, whatever its name.",
+    ),
+    word("trace_format", &[], "auto, iolog, msr, mqsim", "Sluice's own: the format of the trace."),
+    word(
+        "trace_device",
+        &[],
+        "number",
+        "Sluice's own: only the requests to this device of the trace.",
+    ),
+    word("wrap", &[], "flag", "Sluice's own: requests past the end of the drive wrap around."),
+];
+
+/// Options that say how a real fio reaches a real file, or prints, and change nothing here.
+pub(crate) const IGNORED: &[(&str, &str)] = &[
+    ("allow_file_create", FILES),
+    ("allow_mounted_write", FILES),
+    ("allrandrepeat", SEED),
+    ("buffer_compress_chunk", CONTENT),
+    ("buffer_compress_percentage", CONTENT),
+    ("buffer_pattern", CONTENT),
+    ("cgroup", PROCESS),
+    ("cgroup_nodelete", PROCESS),
+    ("cgroup_weight", PROCESS),
+    ("clat_percentiles", "all latencies have percentiles"),
+    ("clocksource", CLOCK),
+    ("cpumask", PROCESS),
+    ("cpus_allowed", PROCESS),
+    ("cpus_allowed_policy", PROCESS),
+    ("create_fsync", FILES),
+    ("create_on_open", FILES),
+    ("create_serialize", FILES),
+    ("dedupe_global", CONTENT),
+    ("dedupe_mode", CONTENT),
+    ("dedupe_percentage", CONTENT),
+    ("dedupe_working_set_percentage", CONTENT),
+    ("direct", "there is no page cache"),
+    ("directory", FILES),
+    ("disable_bw_measurement", "everything is measured"),
+    ("disable_clat", "everything is measured"),
+    ("disable_lat", "everything is measured"),
+    ("disable_slat", "everything is measured"),
+    ("disk_util", "there is no kernel to ask"),
+    ("error_dump", "failures are listed in the results"),
+    ("eta", "a terminal shows progress"),
+    ("fadvise_hint", FILES),
+    ("fallocate", FILES),
+    ("file_service_type", FILES),
+    ("filename", "a job runs on the drive that its scenario says"),
+    ("filename_format", FILES),
+    ("filesize", FILES),
+    ("fsync_on_close", FILES),
+    ("gid", PROCESS),
+    ("gtod_cpu", CLOCK),
+    ("gtod_reduce", CLOCK),
+    ("hugepage-size", PROCESS),
+    ("invalidate", "there is no page cache"),
+    ("ioengine", "requests go to the simulated drive"),
+    ("ioscheduler", "`[path] scheduler` of the scenario is the scheduler"),
+    ("lat_percentiles", "all latencies have percentiles"),
+    ("lockfile", FILES),
+    ("lockmem", PROCESS),
+    ("log_compression", LOG),
+    ("log_compression_cpus", LOG),
+    ("log_entries", LOG),
+    ("mem", PROCESS),
+    ("iomem", PROCESS),
+    ("nice", PROCESS),
+    ("numa_cpu_nodes", PROCESS),
+    ("numa_mem_policy", PROCESS),
+    ("openfiles", FILES),
+    ("overwrite", FILES),
+    ("pre_read", "there is no page cache"),
+    ("randrepeat", SEED),
+    ("read_iolog_chunked", "traces are read as they are replayed"),
+    ("refill_buffers", CONTENT),
+    ("scramble_buffers", CONTENT),
+    ("significant_figures", "the table has figures of its own"),
+    ("slat_percentiles", "all latencies have percentiles"),
+    ("stats", "everything is measured"),
+    ("thread", PROCESS),
+    ("uid", PROCESS),
+    ("unique_filename", FILES),
+    ("unlink", FILES),
+    ("unlink_each_loop", FILES),
+    ("uri", "a job runs on the drive that its scenario says"),
+    ("verify_async", PROCESS),
+    ("zero_buffers", CONTENT),
+];
+
+const FILES: &str = "a job runs on a drive, there are no files";
+const PROCESS: &str = "jobs are no processes of this machine";
+const CLOCK: &str = "the clock is virtual, or the emulator's own";
+const CONTENT: &str = "the drive does not look at the data";
+const SEED: &str = "a run with the same seed is always the same";
+const LOG: &str = "logs are written as they come";
+
+const ZONES: &str = "drives have no zones";
+const BATCH: &str = "requests are issued and reaped one by one";
+const ENDS: &str = "a failed request ends its own job; `continue_on_error` says which do not";
+const VERIFY: &str =
+    "verification is by `verify=crc32c`, with a header in each sector, over all blocks";
+const STATE: &str = "results are of the whole run; `[precondition]` brings a drive to its state";
+
+/// Options of fio that would change a result, and are not there.
+pub(crate) const REFUSED: &[Refused] = &[
+    refused("atomic", &["0"], "drives here have no atomic write units beyond a sector"),
+    Refused {
+        aliases: &["ba"],
+        ..refused("blockalign", &[], "offsets are multiples of the smallest block size")
+    },
+    refused("block_error_percentiles", &["0"], "failures are listed in the results"),
+    refused("bs_is_seq_rand", &["0"], "block sizes are per direction"),
+    refused("bs_unaligned", &["0"], "requests are whole sectors"),
+    refused("buffered", &["0"], "there is no page cache; `sluice exec` runs programs over one"),
+    refused("bwavgtime", &["500"], "samples of the JSON are over 500 ms; `log_avg_msec` is free"),
+    refused("create_only", &["0"], "there are no files to create"),
+    refused("exec_prerun", &[], "a simulation starts no programs"),
+    refused("exec_postrun", &[], "a simulation starts no programs"),
+    refused("exit_what", &[], ENDS),
+    refused("exitall", &["0"], ENDS),
+    refused("exitall_on_error", &["0"], ENDS),
+    refused("experimental_verify", &["0"], VERIFY),
+    refused("file_append", &["0"], "there are no files; `offset` says where a job starts"),
+    refused("fill_device", &["0"], "a job without `size` covers the whole drive"),
+    refused("flow", &["0"], "jobs are not tied to each other; `rate_iops` paces each"),
+    refused("flow_id", &[], "jobs are not tied to each other; `rate_iops` paces each"),
+    refused("flow_sleep", &[], "jobs are not tied to each other; `rate_iops` paces each"),
+    refused(
+        "ignore_error",
+        &[],
+        "errors are NVMe statuses; `continue_on_error` says which do not end a job",
+    ),
+    refused("ignore_zone_limits", &["0"], ZONES),
+    refused("io_submit_mode", &["inline"], "a job has one CPU, which submits and completes"),
+    refused("iodepth_batch", &["1"], BATCH),
+    refused("iodepth_batch_complete", &["1"], BATCH),
+    refused("iodepth_batch_complete_max", &["1"], BATCH),
+    refused("iodepth_batch_complete_min", &["1"], BATCH),
+    refused("iodepth_low", &[], BATCH),
+    refused("iopsavgtime", &["500"], "samples of the JSON are over 500 ms; `log_avg_msec` is free"),
+    refused("job_max_open_zones", &[], ZONES),
+    refused("kb_base", &["1024"], "sizes count by 1024, as fio's do unless told otherwise"),
+    refused("log_alternate_epoch", &["0"], "logs count from the job's start"),
+    refused("log_alternate_epoch_clock_id", &[], "logs count from the job's start"),
+    refused("log_hist_coarseness", &[], "the JSON and the report have the distributions"),
+    refused("log_hist_msec", &[], "the JSON and the report have the distributions"),
+    refused(
+        "log_prio",
+        &["0"],
+        "requests have no priority; `[path.scheduler]` has classes of jobs",
+    ),
+    refused("log_store_compressed", &["0"], "logs are text"),
+    refused("log_unix_epoch", &["0"], "logs count from the job's start, in virtual time"),
+    refused("max_latency", &["0"], "latencies are reported, and end nothing"),
+    refused("max_open_zones", &[], ZONES),
+    refused("merge_blktrace_file", &[], "blktrace files are not read"),
+    refused("merge_blktrace_iters", &[], "blktrace files are not read"),
+    refused("merge_blktrace_scalars", &[], "blktrace files are not read"),
+    refused("nrfiles", &["1"], "a job has one drive and no files"),
+    refused("offset_align", &[], "`offset` is said exactly"),
+    refused("opendir", &[], "there are no files"),
+    refused(
+        "percentage_random",
+        &["100"],
+        "a job is random or sequential; two jobs can run together",
+    ),
+    refused("prio", &["0"], "requests have no priority; `[path.scheduler]` has classes of jobs"),
+    refused("prioclass", &[], "requests have no priority; `[path.scheduler]` has classes of jobs"),
+    refused("profile", &[], "give a job file"),
+    refused(
+        "random_generator",
+        &["tausworthe"],
+        "a permutation covers every block once, without memory",
+    ),
+    refused("rate_cycle", &[], "limits hold at every instant"),
+    refused("rate_ignore_thinktime", &["0"], "pauses count towards a rate"),
+    refused("rate_iops_min", &["0"], "a job that falls short is in the results"),
+    refused("rate_min", &["0"], "a job that falls short is in the results"),
+    refused("read_beyond_wp", &["0"], ZONES),
+    refused("rw_sequencer", &["sequential"], "a sequential job goes on where it was"),
+    refused("serialize_overlap", &["0"], "only jobs with `verify` keep overlapping writes apart"),
+    refused("steadystate", &[], STATE),
+    refused("steadystate_duration", &[], STATE),
+    refused("steadystate_ramp_time", &[], STATE),
+    refused("sync", &["0", "none"], "writes are durable when a flush says so: `fsync=1`"),
+    refused("sync_file_range", &[], "there are no files"),
+    refused("thinktime_blocks_type", &["complete"], "pauses count completed requests"),
+    refused("thinktime_iotime", &["0"], "pauses are after `thinktime_blocks` requests"),
+    refused("thinktime_spin", &["0"], "a pause costs no CPU"),
+    refused("trim_backlog", &["0"], "`rw=randtrimwrite` trims and writes every block"),
+    refused("trim_backlog_batch", &["0"], "`rw=randtrimwrite` trims and writes every block"),
+    refused("trim_percentage", &["0"], "`rw=randtrimwrite` trims and writes every block"),
+    refused("trim_verify_zero", &["0"], "`rw=randtrimwrite` trims and writes every block"),
+    refused("unified_rw_reporting", &["0", "none"], "directions are reported apart"),
+    refused("unit_base", &["0", "8"], "results are in bytes"),
+    refused("verify_backlog", &["0"], VERIFY),
+    refused("verify_backlog_batch", &[], VERIFY),
+    refused("verify_dump", &["0"], VERIFY),
+    refused("verify_fatal", &["1"], "`continue_on_error=verify` goes on after a mismatch"),
+    refused("verify_interval", &[], VERIFY),
+    refused("verify_offset", &["0"], VERIFY),
+    refused("verify_only", &["0"], VERIFY),
+    refused("verify_pattern", &[], VERIFY),
+    refused("verify_state_load", &["0"], VERIFY),
+    refused("verify_state_save", &["0"], VERIFY),
+    refused("wait_for", &[], "`stonewall` waits for all jobs before"),
+    refused("write_barrier", &["0"], "`fsync=N` flushes after N writes"),
+    refused("write_hint", &["none"], "jobs carry no write hints"),
+    refused("write_hist_log", &[], "the JSON and the report have the distributions"),
+    refused(
+        "write_iolog",
+        &[],
+        "a scenario is repeated by its seed; `--trace` writes what happened",
+    ),
+    refused("zone_reset_frequency", &[], ZONES),
+    refused("zone_reset_threshold", &[], ZONES),
+    refused("zonecapacity", &[], ZONES),
+    refused("zonemode", &["none"], ZONES),
+    refused("zonerange", &["0"], ZONES),
+    refused("zonesize", &["0"], ZONES),
+    refused("zoneskip", &["0"], ZONES),
+];
+
+/// Words of a generated job that have no effect on a replay, as in fio.
+pub(crate) const NOT_IN_REPLAYS: &[&str] = &[
+    "rw",
+    "readwrite",
+    "rwmixread",
+    "rwmixwrite",
+    "bs",
+    "blocksize",
+    "bsrange",
+    "blocksize_range",
+    "bssplit",
+    "size",
+    "io_size",
+    "io_limit",
+    "offset",
+    "offset_increment",
+    "number_ios",
+    "loops",
+    "rate",
+    "rate_iops",
+    "rate_process",
+    "random_distribution",
+    "norandommap",
+    "randseed",
+    "fsync",
+    "fdatasync",
+];
+
+/// What an option is here.
+pub(crate) enum Standing {
+    Supported,
+    Ignored,
+    Refused(&'static Refused),
+    Unknown,
+}
+
+/// Looks an option up in the tables.
+pub(crate) fn standing(option: &str) -> Standing {
+    if SUPPORTED.iter().any(|w| w.name == option || w.aliases.contains(&option)) {
+        return Standing::Supported;
+    }
+    if IGNORED.iter().any(|(name, _)| *name == option) {
+        return Standing::Ignored;
+    }
+    match REFUSED.iter().find(|r| r.name == option || r.aliases.contains(&option)) {
+        Some(refused) => Standing::Refused(refused),
+        None => Standing::Unknown,
+    }
+}
+
+/// Every name of every supported option, in alphabetical order.
+pub(crate) fn supported_names() -> Vec<&'static str> {
+    let names = SUPPORTED.iter().flat_map(|w| std::iter::once(&w.name).chain(w.aliases));
+    let mut names: Vec<&str> = names.copied().collect();
+    names.sort_unstable();
+    names
+}
+
+/// The option of any standing whose name is most like `option`, if one is at all alike.
+pub(crate) fn nearest_option(option: &str) -> Option<&'static str> {
+    let others = IGNORED.iter().map(|(name, _)| *name);
+    nearest(option, supported_names().into_iter().chain(others))
+}
+
+/// The candidate that is most like `word`, if one is at all alike.
+pub(crate) fn nearest<'c>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
+    candidates
+        .into_iter()
+        .map(|known| (distance(word, known), known))
+        .min()
+        .filter(|(d, known)| *d <= (known.len().max(word.len()) / 3).max(1))
+        .map(|(_, known)| known)
+}
+
+/// Edits that turn one word into the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, cb) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+const INTRODUCTION: &str = "\
+# fio's words
+
+Job files, and `[[job]]` tables of scenarios, are in fio's words. This page is written from the tables of the parser
+(`SLUICE_WRITE_DOCS=1 cargo test -p sluice-workload --test words`); a test compares both, and compares the tables with
+fio 3.33. A word that is in none of them is an error, with the word that was probably meant.
+
+**Files.** A `[section]` is a job, `[global]` holds for all jobs after it. `#` and `;` start a comment anywhere in a
+line. `include FILE` reads options from another file, which has no sections; its path is relative to the file that
+includes it (fio looks in the current folder first). `${NAME}` in a value is the environment variable of that name, or
+nothing. `$ncpus`, `$mb_memory` and `$pagesize` are this machine's, and may be part of a sum or product: `2*$ncpus`.
+
+**Numbers.** Sizes count by 1024: `4k`, `1m`, `2g`. Times have a unit: `30s`, `500ms`, `100us`; without one they are
+seconds or what the table says. A flag without a value is on.
+
+**Logs** have fio's lines: milliseconds since the job's start (the end of `ramp_time`), value, direction (0 read,
+1 write, 2 trim), bytes, 0, and the offset before the last if `log_offset` asks for it. Latencies are nanoseconds.
+Without `log_avg_msec` there is one line per request; bandwidth is then in units of 1000 bytes per second, as fio has it,
+and IOPS are 1. With it there is one line per window and direction, stamped with the window's end; bandwidth is in KiB/s,
+and bytes are 0. As in fio, a last window that is not whole is in the latency logs only. What a run needs of folders must
+be there: logs are opened before it starts.
+";
+
+/// The reference page of fio's words, in Markdown.
+pub fn fio_reference() -> String {
+    let mut out = INTRODUCTION.to_owned();
+    let names = |name: &str, aliases: &[&str]| {
+        let all: Vec<String> =
+            std::iter::once(&name).chain(aliases).map(|n| format!("`{n}`")).collect();
+        all.join(", ")
+    };
+    out.push_str("\n## Supported\n\n| word | value | meaning |\n|---|---|---|\n");
+    for w in SUPPORTED {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "| {} | {} | {} |", names(w.name, w.aliases), w.values, w.meaning);
+    }
+    out.push_str(
+        "\n## Without effect\n\nThese are taken, change nothing, and are listed in the results as ignored. So are \
+         words of a generated job beside `read_iolog`.\n\n| word | because |\n|---|---|\n",
+    );
+    for (name, why) in IGNORED {
+        let _ = writeln!(out, "| `{name}` | {why} |");
+    }
+    out.push_str(
+        "\n## Refused\n\nThese would change a result. A value that asks for nothing is taken and listed as ignored.\n\n\
+         | word | taken values | because |\n|---|---|---|\n",
+    );
+    for r in REFUSED {
+        let off: Vec<String> = r.off.iter().map(|v| format!("`{v}`")).collect();
+        let _ = writeln!(out, "| {} | {} | {} |", names(r.name, r.aliases), off.join(", "), r.why);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_word_is_in_two_tables_or_twice_in_one() {
+        let supported = supported_names();
+        let refused = REFUSED.iter().flat_map(|r| std::iter::once(&r.name).chain(r.aliases));
+        let ignored = IGNORED.iter().map(|(name, _)| name);
+        let mut all: Vec<&str> = supported.iter().chain(refused).chain(ignored).copied().collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn a_misspelt_option_finds_its_neighbour() {
+        assert_eq!(nearest_option("iodepht"), Some("iodepth"));
+        assert_eq!(nearest_option("rwmixreads"), Some("rwmixread"));
+        assert_eq!(nearest_option("colour"), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! [`DepthSearch`]: fio's `latency_target`: the greatest depth whose latency meets a target.
+//!
+//! The depth starts at 1 and doubles while windows meet the target; once one fails, the search halves
+//! the distance between the deepest that met it and the shallowest that did not. Before each new depth
+//! the job drains. When the depth does not change any more, what was measured is forgotten, and
+//! one more window at that depth is the result; the job ends with it. With `latency_run` the search
+//! goes on until the job ends. If depth 1 fails, the job stays there until its own end.
+
+use clock::Nanos;
+
+use crate::job::LatencyTarget;
+use crate::result::DepthFound;
+
+/// Windows in a row at a depth that cannot grow, after which one more is tried, as in fio.
+const STABLE_WINDOWS: u32 = 3;
+
+/// What a completed request changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    GoOn,
+    /// The depth is found: forget what was measured.
+    Settled,
+    /// The last window has passed: the job ends.
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct DepthSearch {
+    target: LatencyTarget,
+    depth_max: u32,
+    depth: u32,
+    /// The deepest that met the target.
+    low: u32,
+    /// The shallowest that did not, or the greatest depth.
+    high: u32,
+    window_start: Nanos,
+    ios: u64,
+    late: u64,
+    /// Windows in a row that met the target without a deeper one to try.
+    stable: u32,
+    /// Nothing is issued until nothing is outstanding.
+    draining: bool,
+    /// The window of the result.
+    last: bool,
+    met: bool,
+    settled: bool,
+    /// Whether any depth has failed: until then the depth doubles.
+    failed: bool,
+}
+
+impl DepthSearch {
+    pub(super) fn new(target: LatencyTarget, depth_max: u32) -> DepthSearch {
+        DepthSearch {
+            target,
+            depth_max,
+            depth: 1,
+            low: 1,
+            high: depth_max,
+            window_start: Nanos::ZERO,
+            ios: 0,
+            late: 0,
+            stable: 0,
+            draining: false,
+            last: false,
+            met: false,
+            settled: false,
+            failed: false,
+        }
+    }
+
+    /// The job starts measuring.
+    pub(super) fn start(&mut self, at: Nanos) {
+        self.window(at);
+    }
+
+    /// Whether another request may be issued at `at`, with this many outstanding.
+    #[inline]
+    pub(super) fn may_issue(&mut self, at: Nanos, outstanding: u32) -> bool {
+        if self.draining {
+            if outstanding > 0 {
+                return false;
+            }
+            self.draining = false;
+            self.window(at);
+        }
+        outstanding < self.depth
+    }
+
+    /// A request with this latency has completed at `at`.
+    #[inline]
+    pub(super) fn complete(&mut self, at: Nanos, latency: Nanos) -> Verdict {
+        if self.draining || at < self.window_start {
+            return Verdict::GoOn;
+        }
+        self.ios += 1;
+        self.late += u64::from(latency > self.target.target);
+        let at_once = self.late > 0 && self.target.percentile >= 100.0 && !self.last;
+        if !at_once && at.since(self.window_start) < self.target.window {
+            return Verdict::GoOn;
+        }
+        let on_time = (self.ios - self.late) as f64 * 100.0 / self.ios as f64;
+        let met = on_time >= self.target.percentile;
+        if self.last {
+            (self.met, self.settled) = (met, true);
+            return Verdict::Done;
+        }
+        if met { self.succeed(at) } else { self.fail(at) }
+    }
+
+    fn succeed(&mut self, at: Nanos) -> Verdict {
+        self.met = true;
+        let before = self.depth;
+        self.low = before;
+        self.stable = if before + 1 == self.high { self.stable + 1 } else { 0 };
+        if self.stable >= STABLE_WINDOWS && self.target.run {
+            self.stable = 0;
+            self.high = (self.high + 1).min(self.depth_max);
+        }
+        self.depth = if self.failed {
+            u32::midpoint(before, self.high)
+        } else {
+            before.saturating_mul(2).min(self.depth_max)
+        };
+        if self.depth != before {
+            self.draining = true;
+            return Verdict::GoOn;
+        }
+        self.window(at);
+        if self.target.run {
+            return Verdict::GoOn;
+        }
+        self.last = true;
+        Verdict::Settled
+    }
+
+    fn fail(&mut self, at: Nanos) -> Verdict {
+        self.stable = 0;
+        if self.depth == 1 {
+            self.met = false;
+            self.window(at);
+            return Verdict::GoOn;
+        }
+        self.failed = true;
+        self.high = self.depth;
+        if self.low == self.depth {
+            // What met the target once does not any more.
+            self.low -= 1;
+        }
+        self.depth = u32::midpoint(self.depth, self.low).max(1);
+        self.draining = true;
+        Verdict::GoOn
+    }
+
+    fn window(&mut self, at: Nanos) {
+        (self.window_start, self.ios, self.late) = (at, 0, 0);
+    }
+
+    /// What the search has found.
+    pub(super) fn found(&self) -> DepthFound {
+        // Of a search that was cut short, the deepest that is known to be good.
+        let depth = if self.settled || self.target.run { self.depth } else { self.low };
+        DepthFound { depth, met: self.met, settled: self.settled }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: fn(u64) -> Nanos = Nanos::from_micros;
+
+    /// The depth that is found on a device whose latency is `per_request` times the depth, and the
+    /// depths that were tried.
+    fn search(limit_us: u64, depth_max: u32, percentile: f64) -> (DepthFound, Vec<u32>) {
+        let target =
+            LatencyTarget { target: US(limit_us), window: US(1000), percentile, run: false };
+        let mut search = DepthSearch::new(target, depth_max);
+        let (mut now, mut tried) = (Nanos::ZERO, vec![]);
+        search.start(now);
+        for _ in 0..100_000 {
+            assert!(search.may_issue(now, 0));
+            if tried.last() != Some(&search.depth) {
+                tried.push(search.depth);
+            }
+            now += US(10);
+            match search.complete(now, US(10 * u64::from(search.depth))) {
+                Verdict::Done => return (search.found(), tried),
+                Verdict::GoOn | Verdict::Settled => {}
+            }
+        }
+        (search.found(), tried)
+    }
+
+    #[test]
+    fn finds_the_greatest_depth_that_meets_the_target() {
+        for percentile in [99.0, 100.0] {
+            let (found, tried) = search(370, 64, percentile);
+            assert_eq!(found, DepthFound { depth: 37, met: true, settled: true });
+            assert_eq!(tried, [1, 2, 4, 8, 16, 32, 64, 48, 40, 36, 38, 37]);
+        }
+        // All but the greatest depth.
+        let (found, tried) = search(630, 64, 99.0);
+        assert_eq!((found.depth, &tried[6..]), (63, &[64, 48, 56, 60, 62, 63][..]));
+        let (found, tried) = search(10_000, 64, 99.0);
+        assert_eq!((found.depth, tried.last()), (64, Some(&64)));
+        let (found, tried) = search(5, 64, 99.0);
+        assert_eq!(found, DepthFound { depth: 1, met: false, settled: false });
+        assert_eq!(tried, [1]);
+    }
+}
