@@ -241,6 +241,7 @@ impl<D: Device> NbdServer<D> {
             Action::BlockStatus { .. } => &self.counters.block_statuses,
         };
         count.add(1);
+        self.counters.activity.begin(now);
         c.in_flight += 1;
         if let Some(buffer) = &buffer {
             c.held[buffer.area()] += buffer.footprint();
@@ -249,7 +250,7 @@ impl<D: Device> NbdServer<D> {
             let iova = self.pool.iova(&b);
             (b, iova)
         });
-        let flight = Flight::new(c.id, command, structured, buffer, &self.limits);
+        let flight = Flight::new(c.id, command, structured, buffer, (&self.limits, now));
         let slot = self.flights.insert(flight);
         // Who came before and found the device busy goes first.
         if !self.backlog.is_empty() || !self.advance(slot, now) {
@@ -320,7 +321,7 @@ impl<D: Device> NbdServer<D> {
                 if flight.queued {
                     self.backlog.retain(|s| *s != slot);
                 }
-                self.finish(slot);
+                self.finish(slot, now);
             } else if !flight.queued && !self.advance(slot, now) {
                 self.enqueue(slot);
             }
@@ -329,10 +330,11 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// Answers a request whose last part has completed.
-    fn finish(&mut self, slot: u32) {
+    fn finish(&mut self, slot: u32, now: Nanos) {
         let Some(mut flight) = self.flights.remove(slot) else {
             return;
         };
+        self.counters.activity.end(now, flight.command.action, flight.since);
         let buffer = flight.buffer.take();
         let error = flight.error.and_then(|s| Some((s, reply::code_of(s, flight.command.action)?)));
         if error.is_some() {

@@ -233,6 +233,10 @@ pub struct ServeArgs {
     /// several drives each has its own: PATH.NAME, and the ports from PORT up.
     #[arg(long, value_name = "ENDPOINT", required_unless_present = "socket")]
     pub nbd: Vec<Endpoint>,
+    /// Let NBD listen at addresses that other machines can reach: it has no authentication, and whoever
+    /// reaches the port can read and overwrite the drive.
+    #[arg(long, requires = "nbd")]
+    pub allow_remote: bool,
     /// Share the drives between processes at this socket (`docs/sharing.md`): queues of their own for
     /// each client, as `[[share]]` and `sluice admin` allow.
     #[arg(long, value_name = "PATH")]
@@ -241,6 +245,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
         value_parser = super::admin_command::mode)]
     pub socket_mode: u32,
+    /// Answer `sluice admin stats` at this socket, for this user and root, without sharing anything: for
+    /// drives that only NBD serves. `--socket` answers it as well.
+    #[arg(long, value_name = "PATH", conflicts_with = "socket")]
+    pub admin_socket: Option<PathBuf>,
     /// Keep the rules of `sluice admin` in this file (`docs/sharing.md`): written on every change, and read
     /// at the next start in place of the `[[share.allow]]` of the scenario.
     #[arg(long, value_name = "FILE", requires = "socket")]
@@ -248,7 +256,8 @@ pub struct ServeArgs {
     /// Write the final statistics as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Print a line of statistics every so many seconds; on a terminal, every 5 unless said.
+    /// Print a line of statistics every so many seconds, about those seconds; on a terminal, every 5 unless
+    /// said.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
     /// Threads per drive: 2 gives the drive its own beside the server's. Unless said, 2 where the
@@ -293,11 +302,28 @@ pub enum AdminCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Print what each drive has done since it is served; with --follow, in each interval.
+    Stats(AdminStatsArgs),
     /// End connections; who may connect may do so again.
     Kick {
         /// A client's number as `list` says it, or a user as for `deny` (`uid:N`, not `N`).
         whom: String,
     },
+}
+
+/// `sluice admin stats`.
+#[derive(Debug, Args)]
+pub struct AdminStatsArgs {
+    /// Print what happens from now on, interval by interval, until the server ends or SIGINT comes.
+    #[arg(long)]
+    pub follow: bool,
+    /// Seconds of an interval.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "follow",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub interval: u64,
+    /// Print one JSON object per drive and interval, on a line of its own.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `sluice admin allow`.

@@ -15,6 +15,8 @@
 //! | [`kv_command`] | `sluice kv bench` |
 //! | [`plot_command`] | `sluice plot` |
 //! | [`exec_command`] | `sluice exec` |
+//! | `progress` | how far something is, on a terminal and elsewhere |
+//! | `stats_command` | `sluice admin stats` |
 //! | `volume_claim` | what a process has on a volume's device while it changes the volume |
 //! | [`volume_command`] | `sluice volume format`, `info`, `fsck`, `ls`, `get`, `put` |
 
@@ -28,8 +30,10 @@ pub mod exec_command;
 mod failure;
 pub mod kv_command;
 pub mod plot_command;
+mod progress;
 pub mod serve_command;
 pub mod sim_command;
+mod stats_command;
 pub mod target_command;
 mod target_sheet;
 mod volume_claim;

@@ -1,11 +1,13 @@
 //! `sluice serve`: serves the drives of a scenario, and says what is going on.
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::serve::share::Partition;
 
 use super::args::ServeArgs;
+use super::progress::Progress;
 use super::{Failure, print};
 use crate::scenario::Scenario;
 use crate::serve::{Event, ServeError, ServeOptions, SocketOptions, keeps_data, serve, to_json};
@@ -43,13 +45,20 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.socket.is_none() && !scenario.shares.is_empty() {
         say("[[share]] is for `--socket`, and has no effect without it");
     }
+    let socket = |path: &PathBuf, shares| SocketOptions {
+        path: path.clone(),
+        shares,
+        mode: args.socket_mode,
+        rules: args.rules.clone(),
+    };
     let options = ServeOptions {
         nbd: args.nbd.clone(),
-        socket: args.socket.as_ref().map(|path| SocketOptions {
-            path: path.clone(),
-            mode: args.socket_mode,
-            rules: args.rules.clone(),
-        }),
+        allow_remote: args.allow_remote,
+        socket: match (&args.socket, &args.admin_socket) {
+            (Some(path), _) => Some(socket(path, true)),
+            (None, Some(path)) => Some(socket(path, false)),
+            (None, None) => None,
+        },
         threads: args.threads,
         readings_every: match args.stats {
             Some(seconds) => Some(Duration::from_secs(seconds)),
@@ -73,20 +82,26 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// Says what happens.
 #[derive(Default)]
 struct Teller {
-    /// Tenths of a preconditioning that have been told.
-    tenths: Option<u32>,
+    /// Of a preconditioning that is under way.
+    progress: Option<Progress>,
 }
 
 impl Teller {
     fn tell(&mut self, event: Event<'_>) {
-        match event {
-            Event::Preconditioning(name, part) => {
-                let tenths = (part * 10.0) as u32;
-                if self.tenths != Some(tenths) {
-                    self.tenths = (tenths < 10).then_some(tenths);
-                    say(&format!("preconditioning {name}: {} %", tenths * 10));
-                }
+        if let Event::Preconditioning(name, part) = event {
+            let what = format!("preconditioning {name}");
+            if self.progress.as_ref().is_none_or(|progress| progress.what() != what) {
+                self.progress = Some(Progress::new(what));
             }
+            if let Some(line) = self.progress.as_mut().and_then(|progress| progress.set(part)) {
+                say(&line);
+            }
+            return;
+        }
+        // A bar is taken away before anything else is said.
+        self.progress = None;
+        match event {
+            Event::Preconditioning(..) => {}
             Event::ImageKept(name) => {
                 say(&format!(
                     "{name}: the image is there already, and is not preconditioned again"
@@ -111,6 +126,9 @@ impl Teller {
                 let by = if *taken { ", over NBD only" } else { "" };
                 let at = path.display();
                 let _ = print(&format!("sharing {device}/{name}: {span} at {at}{by}\n"));
+            }
+            Event::Administrated(path) => {
+                let _ = print(&format!("answering `sluice admin stats` at {}\n", path.display()));
             }
             Event::Reading(now, before) => say(&now.line(before)),
             Event::Stopping => say("finishing what is under way; once more to end at once"),

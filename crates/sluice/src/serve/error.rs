@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ::serve::nbd::{BindError, NbdError};
+use ::serve::nbd::{BindError, Endpoint, NbdError};
 use ::serve::share::{ListenError, ShareError};
 
 use crate::stack::StackError;
@@ -29,6 +29,12 @@ pub enum ServeError {
         first: u16,
         /// The drive's place.
         index: usize,
+    },
+    /// Two servers would listen at one place.
+    #[error("{endpoint} is given twice: each `--nbd`, and the socket, needs a place of its own")]
+    Twice {
+        /// The place.
+        endpoint: Endpoint,
     },
     /// One thread per drive submits, and so one core does.
     #[error(
@@ -97,6 +103,7 @@ impl ServeError {
         match self {
             ServeError::Stack(e) => e.is_usage(),
             ServeError::PortTooHigh { .. }
+            | ServeError::Twice { .. }
             | ServeError::Cores { .. }
             | ServeError::Share { .. }
             | ServeError::Socket(ShareError::Listen(
