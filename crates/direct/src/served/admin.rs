@@ -107,7 +107,7 @@ impl Admin {
         loop {
             let index = drives.len() as u32;
             match self.asker.ask(Message::Stats { index }, &[], 0)? {
-                (Message::Interval { device, stats }, _) => drives.push((device, stats)),
+                (Message::Interval { device, stats }, _) => drives.push((device, *stats)),
                 (Message::Done { .. }, _) => return Ok(drives),
                 (answer, _) => return Err(ServedError::Answer { answer: answer.title() }),
             }

@@ -79,7 +79,7 @@ pub enum Message {
         /// The drive.
         device: Name,
         /// What it has done.
-        stats: IntervalStats,
+        stats: Box<IntervalStats>,
     },
 }
 

@@ -237,7 +237,10 @@ impl Message {
                 Message::Entry(Entry::Partition { device, name, span, taken, clients })
             }
             22 => Message::Entry(Entry::Client(ClientEntry::take(&mut r)?)),
-            24 => Message::Interval { device: r.name()?, stats: IntervalStats::take(&mut r)? },
+            24 => Message::Interval {
+                device: r.name()?,
+                stats: Box::new(IntervalStats::take(&mut r)?),
+            },
             _ => return None,
         };
         r.end(message)

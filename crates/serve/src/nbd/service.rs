@@ -1,7 +1,7 @@
 //! What the server does for one client: read, check, submit, reply, and part. Nothing here waits.
 
 use block::{Device, Extent};
-use clock::Nanos;
+use clock::{Nanos, RealClock};
 use ring::PAGE;
 
 use super::command::{Action, Command};
@@ -297,9 +297,11 @@ impl<D: Device> NbdServer<D> {
         moved
     }
 
-    /// Takes the device's completions.
-    pub(super) fn reap(&mut self, now: Nanos) -> bool {
+    /// Takes the device's completions. The clock is read once, if there are any: a device that answers in
+    /// the turn in which it is asked takes its time in it.
+    pub(super) fn reap(&mut self, now: Nanos, clock: RealClock) -> bool {
         let mut moved = false;
+        let mut ended = None;
         while let Some(completion) = self.device.reap() {
             moved = true;
             let slot = completion.tag as u32;
@@ -321,7 +323,8 @@ impl<D: Device> NbdServer<D> {
                 if flight.queued {
                     self.backlog.retain(|s| *s != slot);
                 }
-                self.finish(slot, now);
+                let ended = *ended.get_or_insert_with(|| clock.now());
+                self.finish(slot, ended);
             } else if !flight.queued && !self.advance(slot, now) {
                 self.enqueue(slot);
             }

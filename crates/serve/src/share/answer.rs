@@ -340,7 +340,7 @@ impl Control {
         let stats = stats.ok_or_else(|| {
             Refusal::new(Code::Drive, format!("drive {device} does not tell what it does"))
         })?;
-        Ok((Message::Interval { device, stats }, Vec::new()))
+        Ok((Message::Interval { device, stats: Box::new(stats) }, Vec::new()))
     }
 
     fn list(&self) -> Vec<Entry> {

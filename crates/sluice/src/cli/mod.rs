@@ -6,6 +6,7 @@
 //! | `bench_part` | the parts of `sluice bench`'s groups |
 //! | [`failure`](Failure) | why a command failed, its exit code, its message with the place in the source |
 //! | [`sim_command`] | `sluice sim` |
+//! | `output` | a file that results are written to, opened before there are any |
 //! | [`serve_command`] | `sluice serve` |
 //! | [`admin_command`] | `sluice admin` |
 //! | [`device_command`] | `sluice device list`, `bind`, `unbind` |
@@ -29,6 +30,7 @@ pub mod drive_command;
 pub mod exec_command;
 mod failure;
 pub mod kv_command;
+pub(crate) mod output;
 pub mod plot_command;
 mod progress;
 pub mod serve_command;
@@ -137,4 +139,17 @@ pub fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes to standard output, or to standard error if something else is written there (`--json -`).
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_beside(text: &str, is_taken: bool) -> Result<(), Failure> {
+    if !is_taken {
+        return print(text);
+    }
+    // Nobody may be there to read it.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+    Ok(())
 }

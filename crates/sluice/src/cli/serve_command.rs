@@ -7,10 +7,13 @@ use std::time::Duration;
 use ::serve::share::Partition;
 
 use super::args::ServeArgs;
+use super::output::{Output, is_standard};
 use super::progress::Progress;
-use super::{Failure, print};
+use super::{Failure, print, print_beside};
 use crate::scenario::Scenario;
-use crate::serve::{Event, ServeError, ServeOptions, SocketOptions, keeps_data, serve, to_json};
+use crate::serve::{
+    Event, Reading, ServeError, ServeOptions, SocketOptions, keeps_data, serve, to_json,
+};
 use crate::stack::StackError;
 use crate::stack::named::NamedError;
 use crate::text::{bytes_binary, count};
@@ -65,18 +68,29 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             None => std::io::stderr().is_terminal().then_some(STATS_EVERY),
         },
     };
+    if options.nbd.is_empty() && args.socket.is_none() {
+        return Err(Failure::Usage(
+            "nothing to serve at: give --nbd unix:PATH or --nbd tcp:HOST:PORT for NBD clients, or \
+             --socket PATH to share the drives between processes"
+                .into(),
+        ));
+    }
+    // What cannot be written to is told before the drives are there.
+    let mut json = args.json.as_deref().map(Output::open).transpose()?;
     let mut teller = Teller::default();
-    let readings = serve(&scenario, &options, &mut |event| teller.tell(event))?;
+    let served = serve(&scenario, &options, &mut |event| teller.tell(event));
+    let readings = teller.ended;
     let mut text = String::new();
     for reading in &readings {
         text.push_str(&reading.summary());
     }
-    if let Some(path) = &args.json {
-        let json = format!("{:#}\n", to_json(&scenario, &readings));
-        std::fs::write(path, json)
-            .map_err(|e| Failure::Other(format!("cannot write {}: {e}", path.display())))?;
+    // What there is, is told also after a failure.
+    let mut told = print_beside(&text, args.json.as_deref().is_some_and(is_standard));
+    if let (Some(output), false) = (&mut json, readings.is_empty()) {
+        told = told.and(output.write(&format!("{:#}\n", to_json(&scenario, &readings))));
     }
-    print(&text)
+    served?;
+    told
 }
 
 /// Says what happens.
@@ -84,6 +98,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 struct Teller {
     /// Of a preconditioning that is under way.
     progress: Option<Progress>,
+    /// Drives whose host's disk was told to be full.
+    full: Vec<String>,
+    /// What drives have done that are served no more.
+    ended: Vec<Reading>,
 }
 
 impl Teller {
@@ -131,6 +149,13 @@ impl Teller {
                 let _ = print(&format!("answering `sluice admin stats` at {}\n", path.display()));
             }
             Event::Reading(now, before) => say(&now.line(before)),
+            Event::HostDiskFull(name, why) => {
+                if !self.full.iter().any(|told| told == name) {
+                    self.full.push(name.to_owned());
+                    say(&format!("{name}: {why}"));
+                }
+            }
+            Event::Ended(reading) => self.ended.push(reading.clone()),
             Event::Stopping => say("finishing what is under way; once more to end at once"),
         }
     }

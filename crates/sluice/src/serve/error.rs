@@ -70,13 +70,15 @@ pub enum ServeError {
     #[error("cannot run threads: {0}")]
     Threads(#[source] io::Error),
     /// The server had to give up.
-    #[error("drive {drive}: the NBD server failed: {source}")]
+    #[error("drive {drive}: the NBD server failed: {source}{why}")]
     Server {
         /// The drive.
         drive: String,
-        /// Why.
+        /// What failed.
         #[source]
         source: io::Error,
+        /// Why, where that is known, after a semicolon.
+        why: String,
     },
     /// The drive could not be shut down in order.
     #[error("drive {drive}: its image could not be written back: {source}")]

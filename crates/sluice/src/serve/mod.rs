@@ -3,6 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`error`](ServeError) | why drives cannot be served, or could not be to the end |
+//! | `host_disk` | whether the host's disk under an image is full |
 //! | `image` | whether a drive is new, and so to be preconditioned |
 //! | `service` | one drive being served: its threads, from the first client to the synced image |
 //! | `pane` | how one thread looks at what another owns, without a lock on the data path |
@@ -28,6 +29,7 @@
 //! for a drive with an image is a power cut: what was flushed is there.
 
 mod error;
+mod host_disk;
 mod image;
 pub mod interval;
 mod pane;
@@ -106,8 +108,12 @@ pub enum Event<'a> {
     Administrated(&'a Path),
     /// What a drive has done since the start; and at the reading before, if there is one.
     Reading(&'a Reading, Option<&'a Reading>),
+    /// The host's disk under a drive's image is full: the drive's name, and what that means.
+    HostDiskFull(&'a str, &'a str),
     /// A signal has come: requests under way are being finished.
     Stopping,
+    /// A drive is served no more: all that it has done. Told also if it did not end in good order.
+    Ended(&'a Reading),
 }
 
 /// The endpoints of drive `index` of a scenario. One drive has them as given. Of several, each has
@@ -233,9 +239,16 @@ pub fn serve(
         service.stop();
     }
     // All of them, whatever becomes of the first.
-    let ended: Vec<_> = services.into_iter().map(Service::finish).collect();
-    begun?;
-    ended.into_iter().collect()
+    let mut readings = Vec::new();
+    for service in services {
+        let (reading, finished) = service.finish();
+        if let Some(reading) = reading {
+            tell(Event::Ended(&reading));
+            readings.push(reading);
+        }
+        begun = begun.and(finished);
+    }
+    begun.map(|()| readings)
 }
 
 /// Sees whether everything can be listened on, before drives are preconditioned, which takes its time.
@@ -410,7 +423,9 @@ fn watch(
         {
             next = clock.now() + every;
             for service in &mut *services {
-                service.read(|now, before| tell(Event::Reading(now, before)));
+                if let Some(why) = service.read(|now, before| tell(Event::Reading(now, before))) {
+                    tell(Event::HostDiskFull(service.name(), &why));
+                }
             }
         }
     }

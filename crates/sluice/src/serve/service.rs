@@ -14,7 +14,7 @@ use ftl::FtlStats;
 use media::MediaConfig;
 
 use super::pane::{DriveSnapshot, FtlView, LiveDrive, Pane, SeenDevice};
-use super::{LiveCounts, Reading, ServeError};
+use super::{LiveCounts, Reading, ServeError, host_disk};
 use crate::scenario::{DrivePlan, Target};
 use crate::sim::LayerCounts;
 use crate::stack::{ShardCounts, Stack};
@@ -318,11 +318,19 @@ impl Service {
             || self.drive.as_ref().is_some_and(|d| d.handle.is_finished())
     }
 
-    /// Looks at what has been done, and passes it on with the reading before, if there is one.
-    pub(super) fn read(&mut self, tell: impl FnOnce(&Reading, Option<&Reading>)) {
-        let Some(now) = self.observer.read() else { return };
+    /// What the drive is called.
+    pub(super) fn name(&self) -> &str {
+        &self.observer.meter.plan.config.name
+    }
+
+    /// Looks at what has been done, and passes it on with the reading before, if there is one. Returns why
+    /// requests have failed since then, if that is the host's disk.
+    pub(super) fn read(&mut self, tell: impl FnOnce(&Reading, Option<&Reading>)) -> Option<String> {
+        let now = self.observer.read()?;
         tell(&now, self.last.as_ref());
+        let failed = now.interval(self.last.as_ref()).requests.errors > 0;
         self.last = Some(now);
+        failed.then(|| host_disk::full(&self.observer.meter.plan)).flatten()
     }
 
     /// Takes nothing new from clients.
@@ -345,15 +353,38 @@ impl Service {
         })
     }
 
-    /// Waits until what was under way is answered and flushed, and shuts the drive down.
-    ///
-    /// # Errors
-    /// [`ServeError`]: what clients were promised may not be durable then.
-    pub(super) fn finish(self) -> Result<Reading, ServeError> {
+    /// Waits until what was under way is answered and flushed, and shuts the drive down. Returns what it
+    /// has done, unless its threads have failed, and how it ended: after an error, what clients were
+    /// promised may not be durable.
+    pub(super) fn finish(self) -> (Option<Reading>, Result<(), ServeError>) {
         let Service { observer, server, drive, .. } = self;
-        let meter = &observer.meter;
-        let name = meter.plan.config.name.clone();
-        let panicked = |thread| ServeError::Panicked { drive: name.clone(), thread };
+        match End::wait(&observer.meter, server, drive) {
+            Err(error) => (None, Err(error)),
+            Ok(end) => {
+                let (reading, finished) = end.shut_down(&observer.meter);
+                (Some(reading), finished)
+            }
+        }
+    }
+}
+
+/// What the threads of a service have given back.
+struct End {
+    /// How the server ended.
+    result: io::Result<()>,
+    device: Option<SeenDevice>,
+    live: LiveDrive,
+}
+
+impl End {
+    /// Waits for the threads.
+    fn wait(
+        meter: &Meter,
+        server: Option<JoinHandle<ServerEnd>>,
+        drive: Option<DriveThread>,
+    ) -> Result<End, ServeError> {
+        let name = || meter.plan.config.name.clone();
+        let panicked = |thread| ServeError::Panicked { drive: name(), thread };
         if let Some(thread) = &drive
             && thread.handle.is_finished()
         {
@@ -362,7 +393,7 @@ impl Service {
         }
         let server =
             server.map(|server| server.join().map_err(|_| panicked("the server's thread")));
-        let (result, mut device, on_server) = match server.transpose()? {
+        let (result, device, on_server) = match server.transpose()? {
             Some(ServerEnd { result, device, drive }) => (result, Some(device), drive),
             None => (Ok(()), None, None),
         };
@@ -376,7 +407,12 @@ impl Service {
             }
             None => None,
         };
-        let mut live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
+        let live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
+        Ok(End { result, device, live })
+    }
+
+    fn shut_down(self, meter: &Meter) -> (Reading, Result<(), ServeError>) {
+        let End { result, mut device, mut live } = self;
         let view = device.as_ref().and_then(SeenDevice::view);
         let reading = meter.reading(DriveSnapshot::of(&live.drive), view);
         if let Some(device) = &mut device
@@ -388,9 +424,17 @@ impl Service {
         // The host's side goes first: it may still point into the drive's memory.
         drop(device);
         let down = live.drive.shut_down();
-        result.map_err(|source| ServeError::Server { drive: name.clone(), source })?;
-        down.map_err(|source| ServeError::ShutDown { drive: name, source })?;
-        Ok(reading)
+        let name = || meter.plan.config.name.clone();
+        let finished = match (result, down) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Err(source), _) => {
+                let full = host_disk::full(&meter.plan);
+                let why = full.map(|full| format!("; {full}")).unwrap_or_default();
+                Err(ServeError::Server { drive: name(), source, why })
+            }
+            (Ok(()), Err(source)) => Err(ServeError::ShutDown { drive: name(), source }),
+        };
+        (reading, finished)
     }
 }
 

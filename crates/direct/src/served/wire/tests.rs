@@ -26,7 +26,7 @@ fn the_format_is_as_it_is_documented() {
 fn interval() -> Message {
     let latency =
         |p50, p99, max| LatencySummary { p50: Nanos(p50), p99: Nanos(p99), max: Nanos(max) };
-    let stats = IntervalStats {
+    let stats = Box::new(IntervalStats {
         interval: Nanos(1_000),
         uptime: Nanos(2_000),
         requests: RequestCounts { reads: 3, errors: 1, ..Default::default() },
@@ -36,7 +36,7 @@ fn interval() -> Message {
         late: latency(8, 9, 10),
         socket_clients: 11,
         ..IntervalStats::default()
-    };
+    });
     Message::Interval { device: Name::new("drive0").unwrap(), stats }
 }
 

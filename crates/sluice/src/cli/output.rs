@@ -1,0 +1,92 @@
+//! [`Output`]: a file that results are written to. It is opened before there are any, so that a run of an
+//! hour does not end with "no such folder"; what is in it stays until there is something to put in its
+//! place. `-` is standard output.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+
+/// What `-` is.
+const STANDARD_OUTPUT: &str = "-";
+
+/// A file, or standard output, that is ready to be written to.
+#[derive(Debug)]
+pub(crate) struct Output {
+    path: PathBuf,
+    file: File,
+    is_standard: bool,
+    /// The file was not there before; it is removed again if nothing is written.
+    is_new: bool,
+}
+
+/// Whether a path stands for standard output.
+pub(crate) fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == STANDARD_OUTPUT
+}
+
+impl Output {
+    /// Opens what `path` names, without changing it.
+    ///
+    /// # Errors
+    /// What the system says, with the path.
+    pub(crate) fn open(path: &Path) -> Result<Output, Failure> {
+        let failed = |e| cannot_write(path, &e);
+        if is_standard(path) {
+            let handle = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+            let (path, file) = (path.to_path_buf(), File::from(handle));
+            return Ok(Output { path, file, is_standard: true, is_new: false });
+        }
+        let is_new = !path.exists();
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        Ok(Output { path: path.to_path_buf(), file, is_standard: false, is_new })
+    }
+
+    /// Puts `text` in the place of what was there.
+    ///
+    /// # Errors
+    /// What the system says; a disk that is full is named as such. A reader of standard output that has
+    /// left is no failure.
+    pub(crate) fn write(&mut self, text: &str) -> Result<(), Failure> {
+        self.is_new = false;
+        let written = (|| {
+            if self.is_replaced()? {
+                self.file.set_len(0)?;
+                self.file.rewind()?;
+            }
+            self.file.write_all(text.as_bytes())
+        })();
+        match written {
+            Err(e) if self.is_standard && e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|e| cannot_write(&self.path, &e)),
+        }
+    }
+
+    /// Whether there are contents to be replaced: not in pipes and terminals, and not where standard
+    /// output was redirected to, which may be behind what somebody else wrote.
+    fn is_replaced(&self) -> io::Result<bool> {
+        Ok(!self.is_standard && self.file.metadata()?.is_file())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        let is_empty = || self.file.metadata().is_ok_and(|m| m.is_file() && m.len() == 0);
+        if self.is_new && is_empty() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    let name = if is_standard(path) { "standard output".into() } else { path.to_string_lossy() };
+    Failure::Other(match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("cannot write {name}: its disk is full ({error}): free some space there")
+        }
+        _ => format!("cannot write {name}: {error}"),
+    })
+}
