@@ -208,6 +208,16 @@ impl Drive {
         self.commands.outstanding() == 0 && self.array().is_none_or(FlashArray::is_idle)
     }
 
+    /// I/O commands fetched and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.commands.outstanding()
+    }
+
+    /// How late completions were, as a distribution, of which intervals can be had.
+    pub fn lateness(&self) -> &LatenessRecord {
+        &self.late
+    }
+
     /// Counters.
     pub fn stats(&self) -> DriveStats {
         let mut stats = self.counts.clone();

@@ -76,4 +76,6 @@ pub use drive::Drive;
 pub use error::DriveError;
 pub use ports::NotAttached;
 pub use power::PoweredOff;
-pub use stats::{CareStats, DriveStats, HintStats, Lateness, MapStats, NotificationStats, PuBusy};
+pub use stats::{
+    CareStats, DriveStats, HintStats, Lateness, LatenessRecord, MapStats, NotificationStats, PuBusy,
+};

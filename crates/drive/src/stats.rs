@@ -18,9 +18,9 @@ pub struct Lateness {
     pub max: Nanos,
 }
 
-/// Records lateness. In virtual time nothing is ever late, which costs one addition.
-#[derive(Debug)]
-pub(crate) struct LatenessRecord {
+/// A distribution of lateness. In virtual time nothing is ever late: recording that is one addition.
+#[derive(Clone, Debug)]
+pub struct LatenessRecord {
     on_time: u64,
     max: Nanos,
     late: Histogram<u64>,
@@ -53,7 +53,20 @@ impl LatenessRecord {
         Nanos(self.late.value_at_quantile(rank / late)).min(self.max)
     }
 
-    pub(crate) fn read(&self) -> Lateness {
+    /// The completions since the record `before` of the same drive, whose statistics were not reset in
+    /// between. Their largest lateness is known as exactly as quantiles are: to one part in a hundred.
+    #[must_use]
+    pub fn since(&self, before: &LatenessRecord) -> LatenessRecord {
+        let mut late = self.late.clone();
+        // Both have the same bounds, and counts only grow.
+        let subtracted = late.subtract(&before.late);
+        debug_assert!(subtracted.is_ok(), "a later record has less: {subtracted:?}");
+        let max = Nanos(late.max()).min(self.max);
+        LatenessRecord { on_time: self.on_time.saturating_sub(before.on_time), max, late }
+    }
+
+    /// How late completions were, in sum.
+    pub fn read(&self) -> Lateness {
         Lateness {
             count: self.on_time + self.late.len(),
             p50: self.quantile(0.5),
@@ -182,4 +195,29 @@ pub struct DriveStats {
     pub map: Option<MapStats>,
     /// How late completions were.
     pub late: Lateness,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_of_lateness_has_only_its_own_completions() {
+        let mut record = LatenessRecord::new();
+        for _ in 0..99 {
+            record.record(Nanos::ZERO);
+        }
+        record.record(Nanos::from_millis(5));
+        let before = record.clone();
+        assert_eq!(record.read().max, Nanos::from_millis(5));
+        assert_eq!(record.since(&before).read(), Lateness::default());
+        for _ in 0..3 {
+            record.record(Nanos(1_000));
+        }
+        record.record(Nanos::ZERO);
+        let last = record.since(&before).read();
+        assert_eq!(last.count, 4);
+        assert!((990..=1_010).contains(&last.max.0) && last.p99 <= last.max, "{last:?}");
+        assert_eq!(record.read().max, Nanos::from_millis(5), "the whole is as it was");
+    }
 }

@@ -16,6 +16,7 @@ use ring::Region;
 use rustix::fs::FlockOperation;
 
 use crate::ErrorModelError;
+use crate::holder::lock_holder;
 
 /// Bytes of the header page, and what the areas after it are aligned to.
 pub(crate) const PAGE: usize = ring::PAGE;
@@ -59,10 +60,15 @@ pub enum OpenError {
         error: io::Error,
     },
     /// Another medium has the image open.
-    #[error("image {} is in use by another process or drive", path.display())]
+    #[error(
+        "image {} is in use by another process or drive{}", path.display(),
+        holder.as_ref().map(|holder| format!(": {holder}")).unwrap_or_default()
+    )]
     InUse {
         /// The file.
         path: PathBuf,
+        /// Who has it, where the system tells.
+        holder: Option<String>,
     },
     /// A medium is to be created where there is something.
     #[error("image {} exists already: open it, or name another file", path.display())]
@@ -255,7 +261,9 @@ impl Blueprint<'_> {
         };
         match rustix::fs::flock(&lock.0, operation) {
             Ok(()) => Ok(lock),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse { path: self.path.into() }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                Err(OpenError::InUse { path: self.path.into(), holder: lock_holder(file) })
+            }
             Err(e) => Err(self.io("lock it")(e.into())),
         }
     }

@@ -26,6 +26,7 @@ mod config;
 mod draw;
 mod error;
 mod fault;
+mod holder;
 mod image;
 mod layout;
 mod nand;
@@ -45,6 +46,7 @@ pub use config::{
 pub use draw::ErrorModelError;
 pub use error::{MediaError, Operation};
 pub use fault::Fault;
+pub use holder::lock_holder;
 pub use image::{IMAGE_VERSION, OpenError};
 pub use layout::{ChunkId, Layout, Place, Psn};
 pub use nand::{Nand, ReadInfo};

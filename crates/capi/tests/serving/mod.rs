@@ -56,7 +56,8 @@ pub(crate) fn serve_if_asked() {
     let path = std::env::var(SOCKET).unwrap().into();
     let options = sluice::serve::ServeOptions {
         nbd: Vec::new(),
-        socket: Some(sluice::serve::SocketOptions { path, mode: 0o600, rules: None }),
+        allow_remote: false,
+        socket: Some(sluice::serve::SocketOptions { path, shares: true, mode: 0o600, rules: None }),
         threads: None,
         readings_every: None,
     };

@@ -1,10 +1,12 @@
 //! [`Admin`]: who may use what, asked and said by the server's own user and by root.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use clock::Nanos;
 
 use super::ask::Asker;
+use super::interval::IntervalStats;
 use super::message::{Entry, Message, Whom};
 use super::name::Name;
 use super::open::ServedConfig;
@@ -93,5 +95,30 @@ impl Admin {
                 (answer, _) => return Err(ServedError::Answer { answer: answer.title() }),
             }
         }
+    }
+
+    /// What each drive has done since this connection asked before; the first time, since it is
+    /// served.
+    ///
+    /// # Errors
+    /// [`ServedError`].
+    pub fn stats(&mut self) -> Result<Vec<(Name, IntervalStats)>, ServedError> {
+        let mut drives = Vec::new();
+        loop {
+            let index = drives.len() as u32;
+            match self.asker.ask(Message::Stats { index }, &[], 0)? {
+                (Message::Interval { device, stats }, _) => drives.push((device, *stats)),
+                (Message::Done { .. }, _) => return Ok(drives),
+                (answer, _) => return Err(ServedError::Answer { answer: answer.title() }),
+            }
+        }
+    }
+}
+
+impl AsFd for Admin {
+    /// Readable while no question is asked when the server has ended the connection: the next question
+    /// returns why.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.asker.as_fd()
     }
 }

@@ -50,6 +50,11 @@ impl<'m> Writer<'m> {
         self.put(&value.to_le_bytes())
     }
 
+    /// A number that may be missing, which all ones stand for.
+    pub(super) fn option(&mut self, value: Option<u64>) -> &mut Self {
+        self.long(value.unwrap_or(u64::MAX))
+    }
+
     pub(super) fn name(&mut self, value: Name) -> &mut Self {
         self.put(&value.to_wire())
     }
@@ -105,6 +110,11 @@ impl<'m> Reader<'m> {
 
     pub(super) fn long(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
+    }
+
+    /// A number that may be missing, which all ones stand for.
+    pub(super) fn option(&mut self) -> Option<Option<u64>> {
+        self.long().map(|value| (value != u64::MAX).then_some(value))
     }
 
     pub(super) fn name(&mut self) -> Option<Name> {

@@ -2,6 +2,7 @@
 
 use ring::Parts;
 
+use super::interval::IntervalStats;
 use super::name::Name;
 use super::refusal::Refusal;
 use super::rule::{Grant, Rule, Span, Subject};
@@ -67,6 +68,19 @@ pub enum Message {
     },
     /// The answer; after the last of them comes [`Message::Done`].
     Entry(Entry),
+    /// Administrator: what drive number `index` has done since this connection's previous question
+    /// about it, or since it is served.
+    Stats {
+        /// From 0.
+        index: u32,
+    },
+    /// The answer; past the last drive, [`Message::Done`].
+    Interval {
+        /// The drive.
+        device: Name,
+        /// What it has done.
+        stats: Box<IntervalStats>,
+    },
 }
 
 /// What a client has been given.

@@ -15,6 +15,7 @@
 //! | [`refusal`](Refusal) | what a server does not do; why it is gone |
 //! | [`socket`] | packets with descriptors |
 //! | `ask` | a question and its answer, on a connection that nobody else uses |
+//! | [`interval`](IntervalStats) | what a served drive has done in an interval |
 //! | `life` | whether the server is there: the thread that sleeps on the socket |
 //! | `session` | a connection with a part of a drive open |
 //! | `queue` | a hardware queue whose requests end when the server does |
@@ -24,6 +25,7 @@
 mod admin;
 mod ask;
 mod fields;
+mod interval;
 mod life;
 mod message;
 mod name;
@@ -36,6 +38,7 @@ pub mod socket;
 mod wire;
 
 pub use admin::Admin;
+pub use interval::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
 pub use message::{ClientEntry, Entry, Granted, Message, Whom};
 pub use name::{NAME_BYTES, Name, NameError};
 pub(crate) use open::Served;

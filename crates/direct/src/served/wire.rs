@@ -4,6 +4,7 @@
 //! fixes. Every byte is checked; what has no meaning is refused, never guessed at.
 
 use super::fields::{Reader, Writer};
+use super::interval::IntervalStats;
 use super::message::{ClientEntry, Entry, Granted, Message, Whom};
 use super::refusal::{Code, Refusal};
 use super::rule::{Grant, Rule, Span, Subject};
@@ -85,6 +86,8 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         20 => 96,
         21 => 96,
         22 => 24 + 64 + 32 + 8 + 16,
+        23 => 8,
+        24 => IntervalStats::WIRE_BYTES + 32,
         _ => return None,
     })
 }
@@ -107,6 +110,8 @@ impl Message {
             Message::Entry(Entry::Partition { .. }) => 20,
             Message::Entry(Entry::Rule(_)) => 21,
             Message::Entry(Entry::Client(_)) => 22,
+            Message::Stats { .. } => 23,
+            Message::Interval { .. } => 24,
         }
     }
 
@@ -126,6 +131,8 @@ impl Message {
             Message::Kick(_) => "Kick",
             Message::List { .. } => "List",
             Message::Entry(_) => "Entry",
+            Message::Stats { .. } => "Stats",
+            Message::Interval { .. } => "Interval",
         }
     }
 
@@ -160,13 +167,14 @@ impl Message {
                     w.long(0);
                 }
             },
-            Message::List { index } => drop(w.word(*index).zeros(4)),
+            Message::List { index } | Message::Stats { index } => drop(w.word(*index).zeros(4)),
             Message::Entry(Entry::Partition { device, name, span, taken, clients }) => {
                 w.name(*device).name(*name);
                 put_span(w, *span);
                 w.word(*clients).flag(*taken).zeros(3);
             }
             Message::Entry(Entry::Client(client)) => client.put(w),
+            Message::Interval { device, stats } => stats.put(w.name(*device)),
         }
     }
 
@@ -217,10 +225,10 @@ impl Message {
                 };
                 Message::Kick(whom)
             }
-            19 => {
+            19 | 23 => {
                 let index = r.word()?;
                 r.zeros::<4>()?;
-                Message::List { index }
+                if kind == 19 { Message::List { index } } else { Message::Stats { index } }
             }
             20 => {
                 let (device, name, span) = (r.name()?, r.name()?, take_span(&mut r)?);
@@ -229,6 +237,10 @@ impl Message {
                 Message::Entry(Entry::Partition { device, name, span, taken, clients })
             }
             22 => Message::Entry(Entry::Client(ClientEntry::take(&mut r)?)),
+            24 => Message::Interval {
+                device: r.name()?,
+                stats: Box::new(IntervalStats::take(&mut r)?),
+            },
             _ => return None,
         };
         r.end(message)

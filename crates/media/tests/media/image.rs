@@ -287,7 +287,9 @@ fn an_image_is_open_once() {
     let (_dir, path) = place();
     let mut n = Nand::create(on(&path)).unwrap();
     for open in [Nand::open, Nand::open_or_create, Nand::create] {
-        assert!(matches!(open(on(&path)), Err(OpenError::InUse { .. })));
+        let error = open(on(&path)).unwrap_err();
+        assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+        assert!(error.to_string().ends_with(": another drive of this process"), "{error}");
     }
     program_all(&mut n, C, 1);
     drop(n);

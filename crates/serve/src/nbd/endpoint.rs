@@ -52,12 +52,12 @@ pub enum BindError {
     #[error("{0} exists and is not a socket; choose another path or remove it")]
     NotASocket(PathBuf),
     /// A server answers there.
-    #[error("somebody already serves {0}")]
+    #[error("somebody already serves {0}; end that server, or choose another endpoint")]
     InUse(Endpoint),
     /// The address is not a loopback address.
     #[error(
         "{address} is reachable from other machines, and NBD has no authentication; use a \
-             loopback address or allow remote clients"
+         loopback address (127.0.0.1, [::1]), or --allow-remote (`NbdConfig::allow_remote`)"
     )]
     NotLoopback {
         /// What the host resolved to.
@@ -122,6 +122,17 @@ pub(super) struct Listener {
     endpoint: Endpoint,
     /// Device and inode of our socket file, so that only ours is removed.
     file: Option<(u64, u64)>,
+}
+
+impl Endpoint {
+    /// Sees whether it can be listened on, and leaves nothing behind: so that what is wrong with it is said
+    /// before anything takes its time.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn check(&self, allow_remote: bool) -> Result<(), BindError> {
+        Listener::bind(self, allow_remote).map(drop)
+    }
 }
 
 impl Listener {
@@ -215,6 +226,8 @@ fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), BindError> {
         Err(Errno::NOENT) => Ok(()),
         // Connected, or too many others are connecting: somebody is there.
         Ok(()) | Err(Errno::AGAIN) => Err(BindError::InUse(endpoint.clone())),
+        // A socket of another type, such as `sluice serve --socket` has: alive, or dead in its own way.
+        Err(Errno::PROTOTYPE) => Err(BindError::InUse(endpoint.clone())),
         Err(e) => Err(failed(e.into())),
     }
 }
@@ -249,7 +262,9 @@ mod tests {
         let endpoint = Endpoint::Unix(path.clone());
         let first = Listener::bind(&endpoint, false).unwrap();
         assert!(matches!(Listener::bind(&endpoint, false), Err(BindError::InUse(_))));
+        assert!(matches!(endpoint.check(false), Err(BindError::InUse(_))));
         drop(first);
+        assert!(endpoint.check(false).is_ok() && !path.exists(), "nothing is left");
         assert!(!path.exists(), "removed at exit");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a dead server's socket stays behind");

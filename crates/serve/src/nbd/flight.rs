@@ -3,6 +3,7 @@
 //! completed, and not before.
 
 use block::{Completion, Extent, ExtentState, Limits, Payload, Request};
+use clock::Nanos;
 use nvme::Status;
 use ring::Iova;
 
@@ -23,6 +24,8 @@ const QUERIES_MAX: u32 = 256;
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) client: ConnectionId,
+    /// When it had come in.
+    pub(super) since: Nanos,
     pub(super) command: Command,
     pub(super) structured: bool,
     pub(super) buffer: Option<Buffer>,
@@ -52,7 +55,7 @@ impl Flight {
         command: Command,
         structured: bool,
         buffer: Option<(Buffer, Iova)>,
-        limits: &Limits,
+        (limits, since): (&Limits, Nanos),
     ) -> Flight {
         let sector = u64::from(limits.sector_bytes);
         let next = command.offset / sector;
@@ -62,6 +65,7 @@ impl Flight {
         };
         Flight {
             client,
+            since,
             command,
             structured,
             buffer,
@@ -266,7 +270,7 @@ mod tests {
 
     fn flight(action: Action, sectors: u32, fua: bool) -> Flight {
         let command = Command { action, cookie: 1, offset: 4096, length: sectors * 4096, fua };
-        Flight::new(ConnectionId::default(), command, true, None, &LIMITS)
+        Flight::new(ConnectionId::default(), command, true, None, (&LIMITS, Nanos::ZERO))
     }
 
     fn run(flight: &mut Flight, status: Status) -> Vec<Request> {

@@ -16,7 +16,8 @@
 //! | `outbox` | what waits to be sent to one client |
 //! | `connection` | one client: its socket, inbox, outbox and phase |
 //! | `flight` | one client request on its way through the device |
-//! | [`stats`](NbdStats) | what an export did |
+//! | [`stats`](NbdStats) | what an export did, and what is under way |
+//! | [`latency`](LatencyCounts) | how long requests took |
 //! | [`server`](NbdServer) | the thread: sockets, device, spinning and parking |
 //! | `service` | what the server does for one client: read, check, submit, reply |
 //!
@@ -43,6 +44,7 @@ mod endpoint;
 mod export;
 mod flight;
 mod handshake;
+mod latency;
 mod outbox;
 mod pool;
 mod reply;
@@ -53,5 +55,6 @@ mod wire;
 
 pub use config::NbdConfig;
 pub use endpoint::{BindError, Endpoint, EndpointError};
+pub use latency::LatencyCounts;
 pub use server::{NbdError, NbdServer};
-pub use stats::{NbdStats, NbdStatsReader};
+pub use stats::{NbdActivity, NbdStats, NbdStatsReader};

@@ -230,7 +230,7 @@ impl<D: Device> NbdServer<D> {
                 moved |= self.look(now)?;
                 sockets_at = if self.flights.is_empty() { now } else { now + SOCKETS_EVERY };
             }
-            moved |= self.turn(now, with);
+            moved |= self.turn(now, clock, with);
             if now >= self.sweep_at {
                 self.sweep(now)?;
             }
@@ -249,7 +249,9 @@ impl<D: Device> NbdServer<D> {
                 continue;
             }
             self.parker.prepare();
-            if self.turn(clock.now(), with) || (!self.stopping && stop.load(Ordering::Relaxed)) {
+            if self.turn(clock.now(), clock, with)
+                || (!self.stopping && stop.load(Ordering::Relaxed))
+            {
                 self.parker.unpark();
                 idle_since = None;
                 continue;
@@ -272,7 +274,7 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// Everything that can be done without looking at the sockets.
-    fn turn(&mut self, now: Nanos, with: &mut dyn Component) -> bool {
+    fn turn(&mut self, now: Nanos, clock: RealClock, with: &mut dyn Component) -> bool {
         let mut moved = false;
         // Those who come back while others are served wait for the next turn.
         for _ in 0..self.ready.len() {
@@ -284,7 +286,7 @@ impl<D: Device> NbdServer<D> {
         moved |= !self.backlog.is_empty() && self.retry(now);
         moved |= self.device.poll(now);
         moved |= with.poll(now);
-        moved |= self.reap(now);
+        moved |= self.reap(now, clock);
         moved |= !self.dirty.is_empty() && self.send();
         if self.pool.is_short() {
             moved |= self.grant();

@@ -1,7 +1,7 @@
 //! What the server does for one client: read, check, submit, reply, and part. Nothing here waits.
 
 use block::{Device, Extent};
-use clock::Nanos;
+use clock::{Nanos, RealClock};
 use ring::PAGE;
 
 use super::command::{Action, Command};
@@ -241,6 +241,7 @@ impl<D: Device> NbdServer<D> {
             Action::BlockStatus { .. } => &self.counters.block_statuses,
         };
         count.add(1);
+        self.counters.activity.begin(now);
         c.in_flight += 1;
         if let Some(buffer) = &buffer {
             c.held[buffer.area()] += buffer.footprint();
@@ -249,7 +250,7 @@ impl<D: Device> NbdServer<D> {
             let iova = self.pool.iova(&b);
             (b, iova)
         });
-        let flight = Flight::new(c.id, command, structured, buffer, &self.limits);
+        let flight = Flight::new(c.id, command, structured, buffer, (&self.limits, now));
         let slot = self.flights.insert(flight);
         // Who came before and found the device busy goes first.
         if !self.backlog.is_empty() || !self.advance(slot, now) {
@@ -296,9 +297,11 @@ impl<D: Device> NbdServer<D> {
         moved
     }
 
-    /// Takes the device's completions.
-    pub(super) fn reap(&mut self, now: Nanos) -> bool {
+    /// Takes the device's completions. The clock is read once, if there are any: a device that answers in
+    /// the turn in which it is asked takes its time in it.
+    pub(super) fn reap(&mut self, now: Nanos, clock: RealClock) -> bool {
         let mut moved = false;
+        let mut ended = None;
         while let Some(completion) = self.device.reap() {
             moved = true;
             let slot = completion.tag as u32;
@@ -320,7 +323,8 @@ impl<D: Device> NbdServer<D> {
                 if flight.queued {
                     self.backlog.retain(|s| *s != slot);
                 }
-                self.finish(slot);
+                let ended = *ended.get_or_insert_with(|| clock.now());
+                self.finish(slot, ended);
             } else if !flight.queued && !self.advance(slot, now) {
                 self.enqueue(slot);
             }
@@ -329,10 +333,11 @@ impl<D: Device> NbdServer<D> {
     }
 
     /// Answers a request whose last part has completed.
-    fn finish(&mut self, slot: u32) {
+    fn finish(&mut self, slot: u32, now: Nanos) {
         let Some(mut flight) = self.flights.remove(slot) else {
             return;
         };
+        self.counters.activity.end(now, flight.command.action, flight.since);
         let buffer = flight.buffer.take();
         let error = flight.error.and_then(|s| Some((s, reply::code_of(s, flight.command.action)?)));
         if error.is_some() {

@@ -4,6 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use clock::Nanos;
+
+use super::command::Action;
+use super::latency::{LatencyCounter, LatencyCounts};
+
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts since the server was made, and two levels of now.
@@ -16,6 +21,7 @@ macro_rules! stats {
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub(super) $name: Count,)*
+            pub(super) activity: Activity,
         }
 
         impl Counters {
@@ -69,6 +75,57 @@ stats! {
     memory_bytes,
 }
 
+/// How many requests were under way, and how long they took.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    in_flight: Count,
+    /// When that changed last, and the time integral of it until then.
+    changed: Count,
+    depth_nanos: Count,
+    reads: LatencyCounter,
+    writes: LatencyCounter,
+}
+
+impl Activity {
+    #[inline]
+    fn change(&self, now: Nanos, by: u64) {
+        let (in_flight, changed) = (self.in_flight.get(), self.changed.get());
+        self.depth_nanos.add(in_flight.wrapping_mul(now.0.saturating_sub(changed)));
+        self.changed.set(now.0.max(changed));
+        self.in_flight.set(in_flight.wrapping_add(by));
+    }
+
+    /// A request came.
+    #[inline]
+    pub(super) fn begin(&self, now: Nanos) {
+        self.change(now, 1);
+    }
+
+    /// The request that came at `since` has ended.
+    #[inline]
+    pub(super) fn end(&self, now: Nanos, action: Action, since: Nanos) {
+        self.change(now, u64::MAX);
+        match action {
+            Action::Read => self.reads.record(now.since(since)),
+            Action::Write => self.writes.record(now.since(since)),
+            _ => {}
+        }
+    }
+}
+
+/// How many requests were under way, and how long they took, since the server was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NbdActivity {
+    /// Requests under way now.
+    pub in_flight: u64,
+    /// Requests under way, integrated over time: nanoseconds. Wraps around.
+    pub depth_nanos: u64,
+    /// How long reads took, from when they had come in to when their answer was ready to be sent.
+    pub reads: LatencyCounts,
+    /// How long writes took, likewise.
+    pub writes: LatencyCounts,
+}
+
 /// One counter, written by one thread.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
@@ -80,6 +137,10 @@ impl Count {
 
     pub(super) fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -97,5 +158,40 @@ impl NbdStatsReader {
     /// A snapshot. Counts are read one by one: of two that move together, one may be ahead.
     pub fn snapshot(&self) -> NbdStats {
         self.counters.read()
+    }
+
+    /// What is under way at `now`, of the server's clock, and how long requests took. Read count by
+    /// count as [`snapshot`](NbdStatsReader::snapshot) is.
+    pub fn activity(&self, now: Nanos) -> NbdActivity {
+        let activity = &self.counters.activity;
+        let (in_flight, changed) = (activity.in_flight.get(), activity.changed.get());
+        let open = in_flight.wrapping_mul(now.0.saturating_sub(changed));
+        NbdActivity {
+            in_flight,
+            depth_nanos: activity.depth_nanos.get().wrapping_add(open),
+            reads: activity.reads.read(),
+            writes: activity.writes.read(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_integrated_over_time() {
+        let counters = Arc::<Counters>::default();
+        let reader = NbdStatsReader::new(&counters);
+        let activity = &counters.activity;
+        activity.begin(Nanos(1_000));
+        activity.begin(Nanos(1_500));
+        assert_eq!(reader.activity(Nanos(2_000)).depth_nanos, 500 + 2 * 500);
+        activity.end(Nanos(3_000), Action::Write, Nanos(1_000));
+        activity.end(Nanos(4_000), Action::Flush, Nanos(1_500));
+        let now = reader.activity(Nanos(9_000));
+        assert_eq!((now.in_flight, now.depth_nanos), (0, 500 + 2 * 1_500 + 1_000));
+        assert_eq!((now.reads.count(), now.writes.count()), (0, 1));
+        assert!(now.writes.quantile(0.5).unwrap() >= Nanos(2_000));
     }
 }

@@ -87,7 +87,11 @@ impl Control {
                 Some(memory) => self.register(client, slot, bytes, memory),
                 None => order("Register without memory"),
             },
-            Message::Allow(_) | Message::Deny { .. } | Message::Kick(_) | Message::List { .. }
+            Message::Allow(_)
+            | Message::Deny { .. }
+            | Message::Kick(_)
+            | Message::List { .. }
+            | Message::Stats { .. }
                 if !admin =>
             {
                 let text = format!(
@@ -119,6 +123,7 @@ impl Control {
                 self.line(client, 0)
             }
             Message::List { index } => self.line(client, index),
+            Message::Stats { index } => self.interval(client, index as usize),
             answer => order(&format!("{} is for the server to say", answer.title())),
         }
     }
@@ -322,6 +327,20 @@ impl Control {
             Some(entry) => Ok((Message::Entry(entry.clone()), Vec::new())),
             None => done(index.into()),
         }
+    }
+
+    fn interval(&mut self, client: u64, index: usize) -> Answer {
+        let Some(drive) = self.drives.get(index) else { return done(index as u64) };
+        let connection = self.connections.get_mut(&client);
+        let stats = match (&drive.stats, connection) {
+            (Some(source), Some(connection)) => connection.interval(index, source),
+            _ => None,
+        };
+        let device = drive.name;
+        let stats = stats.ok_or_else(|| {
+            Refusal::new(Code::Drive, format!("drive {device} does not tell what it does"))
+        })?;
+        Ok((Message::Interval { device, stats: Box::new(stats) }, Vec::new()))
     }
 
     fn list(&self) -> Vec<Entry> {

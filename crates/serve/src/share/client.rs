@@ -1,14 +1,20 @@
 //! [`Connection`]: one client's: whose it is, and what it has open.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use direct::served::{ClientEntry, Entry, Granted, Message, Packet, Subject, socket};
+use direct::served::{
+    ClientEntry, Entry, Granted, IntervalStats, Message, Packet, Subject, socket,
+};
 use drive::PortStats;
 use ring::Port;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::socket_peercred;
+
+use super::server::{StatsFollower, StatsSource};
 
 /// Who is at the other end, as the kernel says it (`unix(7)`: `SO_PEERCRED`, of when it connected).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +37,6 @@ impl Peer {
 }
 
 /// A client.
-#[derive(Debug)]
 pub(super) struct Connection {
     socket: OwnedFd,
     pub(super) peer: Peer,
@@ -39,6 +44,18 @@ pub(super) struct Connection {
     pub(super) open: Option<Open>,
     /// What it is told line by line.
     pub(super) listing: Vec<Entry>,
+    /// Of each drive that it has asked the statistics of: where its last interval ended.
+    followers: BTreeMap<usize, StatsFollower>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("peer", &self.peer)
+            .field("greeted", &self.greeted)
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A part of a drive that a client has.
@@ -57,7 +74,8 @@ pub(super) struct Open {
 
 impl Connection {
     pub(super) fn new(socket: OwnedFd, peer: Peer) -> Connection {
-        Connection { socket, peer, greeted: false, open: None, listing: Vec::new() }
+        let (listing, followers) = (Vec::new(), BTreeMap::new());
+        Connection { socket, peer, greeted: false, open: None, listing, followers }
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {
@@ -69,6 +87,12 @@ impl Connection {
         let descriptors: Vec<_> = descriptors.iter().map(std::os::fd::AsFd::as_fd).collect();
         let packet = Packet { serial, message };
         socket::send(&self.socket, &packet, &descriptors, SendFlags::DONTWAIT).is_ok()
+    }
+
+    /// What a drive has done since this client asked before, or since it is served.
+    pub(super) fn interval(&mut self, drive: usize, source: &StatsSource) -> Option<IntervalStats> {
+        let follower = self.followers.entry(drive).or_insert_with(|| source.follow());
+        follower()
     }
 
     /// The line about it in a list.

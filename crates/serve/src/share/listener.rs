@@ -27,7 +27,7 @@ pub enum ListenError {
     #[error("{0} exists and is not a socket; choose another path or remove it")]
     NotASocket(PathBuf),
     /// A server listens there.
-    #[error("somebody already serves {0}")]
+    #[error("somebody already serves {0}; end that server, or choose another path")]
     InUse(PathBuf),
     /// The system refuses.
     #[error("cannot listen at {path}: {source}")]
@@ -49,6 +49,14 @@ pub(super) struct Listener {
     file: (u64, u64),
     /// Given up for a moment when there is no descriptor left for a client that is to be turned away.
     spare: Option<OwnedFd>,
+}
+
+/// Sees whether `path` can be listened at with the permissions `mode`, and leaves nothing behind.
+///
+/// # Errors
+/// [`ListenError`].
+pub fn check(path: &Path, mode: u32) -> Result<(), ListenError> {
+    Listener::bind(path, mode).map(drop)
 }
 
 impl Listener {

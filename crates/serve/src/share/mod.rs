@@ -25,7 +25,9 @@ mod server;
 mod table;
 
 pub use errand::{DriveGone, Errands};
-pub use listener::ListenError;
+pub use listener::{ListenError, check};
 pub use rules::{RulesError, RulesFile};
-pub use server::{ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive};
+pub use server::{
+    ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsFollower, StatsSource,
+};
 pub use table::{Partition, Table, TableError};

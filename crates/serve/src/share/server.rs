@@ -5,6 +5,7 @@
 //! as soon as its process has ended, however it has.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use std::thread::JoinHandle;
 
 use clock::Waker;
 use direct::served::socket::{self, Received};
-use direct::served::{Code, Message, Name, Refusal};
+use direct::served::{Code, IntervalStats, Message, Name, Refusal};
 use ring::Port;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -38,6 +39,34 @@ pub struct SharedDrive {
     pub waker: Waker,
     /// I/O queues of a host at most.
     pub io_queues: u16,
+    /// What the drive does; `None` if that is not observed.
+    pub stats: Option<StatsSource>,
+}
+
+/// What a drive has done since it was asked before, or since it is served; `None` when its threads do not
+/// answer.
+pub type StatsFollower = Box<dyn FnMut() -> Option<IntervalStats> + Send>;
+
+/// Makes a [`StatsFollower`] for each connection that asks.
+#[derive(Clone)]
+pub struct StatsSource(Arc<dyn Fn() -> StatsFollower + Send + Sync>);
+
+impl StatsSource {
+    /// Of what makes followers. They are called on the control thread, which waits for them.
+    pub fn new(source: impl Fn() -> StatsFollower + Send + Sync + 'static) -> StatsSource {
+        StatsSource(Arc::new(source))
+    }
+
+    /// A follower whose first interval begins when the drive began to be served.
+    pub(super) fn follow(&self) -> StatsFollower {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for StatsSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatsSource").finish_non_exhaustive()
+    }
 }
 
 /// What clients may take of the server.

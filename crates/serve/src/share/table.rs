@@ -213,6 +213,15 @@ impl Table {
         match fitting[..] {
             [(partition, _)] if partition.taken => Err(taken(partition)),
             [(partition, rule)] => Ok((**partition, *rule)),
+            // Nothing is left beside what NBD has.
+            [] if partition.is_none()
+                && let Some((partition, _)) = usable
+                    .iter()
+                    .find(|(p, _)| p.taken && (device.is_none() || p.device == device))
+                && usable.iter().all(|(p, _)| p.taken) =>
+            {
+                Err(taken(partition))
+            }
             [] => {
                 let all = |name: Name| if name.is_none() { "anything" } else { "" };
                 let slash = if device.is_none() { "" } else { "/" };
@@ -230,8 +239,8 @@ impl Table {
 
 fn taken(partition: &Partition) -> Refusal {
     let text = format!(
-        "{}/{} is served over NBD: whoever writes there is not alone; mark another partition with \
-         nbd = true, or leave NBD out",
+        "{}/{} is served over NBD, and to nobody else: connect with NBD; or give the scenario a [[share]] with \
+         nbd = true for NBD's part, so that the rest is shared",
         partition.device, partition.name
     );
     Refusal::new(Code::Taken, text)

@@ -8,6 +8,7 @@ mod choices;
 mod rig;
 mod rude;
 mod rules;
+mod stats;
 
 use choices::{Choices, seed};
 

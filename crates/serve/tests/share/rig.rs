@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper};
-use direct::served::{Name, Span};
+use direct::served::{IntervalStats, Name, RequestCounts, Span};
 use drive::{
     ControllerConfig, Drive, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind, PuPolicy,
     Transfers, WriteBuffer,
@@ -14,7 +14,7 @@ use ftl::FtlConfig;
 use media::MediaConfig;
 use sluice_serve::share::{
     Errands, Partition, RulesFile, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
-    Table,
+    StatsSource, Table,
 };
 use tempfile::TempDir;
 
@@ -103,7 +103,17 @@ impl Server {
         };
         let socket = dir.path().join("s");
         let config = ShareConfig { path: socket.clone(), mode: 0o600, limits, rules };
-        let drive = SharedDrive { name: name("d"), errands: errands.clone(), waker, io_queues };
+        // Each interval counts the reads of those before it.
+        let stats = Some(StatsSource::new(|| {
+            let mut reads = 0;
+            Box::new(move || {
+                reads += 1;
+                let requests = RequestCounts { reads, ..RequestCounts::default() };
+                Some(IntervalStats { requests, ..IntervalStats::default() })
+            })
+        }));
+        let drive =
+            SharedDrive { name: name("d"), errands: errands.clone(), waker, io_queues, stats };
         let thread = Some(thread);
         let mut server = Server { share: None, errands, stopper, thread, socket, _dir: dir };
         server.share = Some(ShareServer::start(&config, table, vec![drive])?);

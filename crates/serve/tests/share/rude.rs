@@ -111,8 +111,9 @@ fn message(choices: &mut Choices) -> Message {
         1 => Subject::Gid(choices.below(4) as u32),
         _ => Subject::Uid(choices.below(4) as u32),
     };
-    match choices.below(12) {
+    match choices.below(13) {
         0 => Message::Hello,
+        12 => Message::Stats { index: small(choices) as u32 },
         1 => Message::List { index: small(choices) as u32 },
         2 => Message::Kick(Whom::Client(small(choices))),
         3 => Message::Kick(Whom::Subject(subject(choices))),

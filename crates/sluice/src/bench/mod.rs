@@ -92,6 +92,9 @@ pub enum BenchError {
     /// The system refused memory, a descriptor, a thread, or the output.
     #[error("the system: {0}")]
     Io(#[from] io::Error),
+    /// It cannot be run as it was asked for.
+    #[error("{0}")]
+    Setup(String),
     /// Memory for queues could not be registered.
     #[error("registering memory: {0}")]
     Register(#[from] ::ring::RegisterError),

@@ -25,7 +25,8 @@ use clock::Nanos;
 
 use crate::bench::{BenchError, Cores, Effort};
 use crate::cli::args::CalibrateArgs;
-use crate::cli::{Failure, print};
+use crate::cli::output::{Output, is_standard};
+use crate::cli::{Failure, print_beside};
 use crate::scenario::Scenario;
 
 pub use copies::CopyCosts;
@@ -115,15 +116,18 @@ fn load_average() -> Option<f64> {
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     // A mistake in the scenario is told before anything is measured.
     let scenario = args.scenario.as_deref().map(Scenario::load).transpose()?;
+    let mut output = args.json.as_deref().map(Output::open).transpose()?;
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let machine = Machine::measure(effort)?;
     let model = ModelCost { per_command: machine.queue.echo, source: ModelSource::Echo };
     let verdicts = scenario.as_ref().map(|s| verdict::judge(s, &machine, model));
     let judged = scenario.as_ref().zip(verdicts.as_deref());
-    if let Some(path) = &args.json {
-        let text = format!("{:#}\n", sheet::json(&machine, judged, model));
-        std::fs::write(path, text)
-            .map_err(|e| Failure::Other(format!("cannot write {}: {e}", path.display())))?;
+    let is_taken = args.json.as_deref().is_some_and(is_standard);
+    let told = print_beside(&sheet::text(&machine, judged, model), is_taken);
+    match &mut output {
+        Some(output) => {
+            told.and(output.write(&format!("{:#}\n", sheet::json(&machine, judged, model))))
+        }
+        None => told,
     }
-    print(&sheet::text(&machine, judged, model))
 }

@@ -1,5 +1,7 @@
 //! `sluice admin`: who may use what of a running `sluice serve --socket` (`docs/sharing.md`).
 
+use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use direct::ServedError;
@@ -11,12 +13,37 @@ use super::{Failure, print};
 use crate::serve::user::subject;
 use crate::text::{bytes_binary, count};
 
+/// What the system says to who connects to another type of socket.
+const EPROTOTYPE: i32 = rustix::io::Errno::PROTOTYPE.raw_os_error();
+
 impl From<ServedError> for Failure {
     fn from(error: ServedError) -> Failure {
         match &error {
             ServedError::Refused(_) | ServedError::Name(_) => Failure::Usage(error.to_string()),
+            ServedError::Connect { path, source } => {
+                Failure::Other(format!("{error}{}", no_server(path, source)))
+            }
             _ => Failure::Other(error.to_string()),
         }
+    }
+}
+
+/// Why nobody answers at a path, and what to do.
+fn no_server(path: &Path, source: &io::Error) -> String {
+    let is_socket = std::fs::metadata(path).map(|meta| meta.file_type().is_socket());
+    let start = "start one with `sluice serve SCENARIO --socket PATH`, or, for `sluice admin stats` of \
+                 drives that only NBD serves, with `--nbd ENDPOINT --admin-socket PATH`";
+    match (source.raw_os_error(), is_socket) {
+        (Some(EPROTOTYPE), _) => format!(
+            "; this is a stream socket, such as NBD's: give the path of the server's `--socket` or \
+             `--admin-socket`, or {start}"
+        ),
+        (_, Ok(false)) => "; it is not a socket".into(),
+        (_, Ok(true)) if source.kind() == io::ErrorKind::ConnectionRefused => {
+            format!("; its server has ended without removing it: {start}")
+        }
+        (_, Err(_)) if source.kind() == io::ErrorKind::NotFound => format!("; {start}"),
+        _ => String::new(),
     }
 }
 
@@ -38,6 +65,7 @@ pub fn run(args: &AdminArgs) -> Result<(), Failure> {
             let entries = Admin::connect(socket)?.list()?;
             print(&if *json { format!("{:#}\n", to_json(&entries)) } else { sheet(&entries) })
         }
+        AdminCommand::Stats(args) => super::stats_command::run(socket, args),
         AdminCommand::Kick { whom } => {
             let whom = match whom.parse() {
                 Ok(client) => Whom::Client(client),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ::serve::nbd::Endpoint;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use direct::served::{Grant, Name};
 use driver::pci::{PciAddress, PciDriver};
@@ -79,7 +80,8 @@ pub struct DriveShowArgs {
     #[arg(required_unless_present = "preset", conflicts_with = "preset")]
     pub scenario: Option<PathBuf>,
     /// A preset as it is, instead of a scenario.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(crate::presets::all().iter().map(|p| p.name)))]
     pub preset: Option<String>,
 }
 
@@ -91,6 +93,7 @@ pub enum TargetArgs {
     /// List the targets of a drive.
     List(TargetListArgs),
     /// Print the health of a drive, and what is left of its life; or everything about one target.
+    #[command(override_usage = "sluice target info [OPTIONS] [--name <TARGET>] <SCENARIO>")]
     Info(TargetInfoArgs),
     /// Remove a target. Its chunks are erased before they are anybody's again.
     Remove(TargetRemoveArgs),
@@ -129,7 +132,7 @@ pub struct TargetCreateArgs {
     #[arg(long)]
     pub shared: bool,
     /// Over-provisioning: physical over logical sectors, minus 1 (pblk, rrpc).
-    #[arg(long = "op", value_name = "SHARE")]
+    #[arg(long = "op", value_name = "SHARE", allow_negative_numbers = true)]
     pub over_provisioning: Option<f64>,
     /// Parallel units written at the same time, 0 for all (pblk, rrpc).
     #[arg(long, value_name = "N")]
@@ -204,7 +207,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "FILE.html|-")]
     pub report: Option<PathBuf>,
     /// Use this seed instead of the scenario's.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Exit with 1 if a result has a note: if it may not mean what it seems to. Everything is written
     /// before.
@@ -244,8 +247,12 @@ pub struct ServeArgs {
     pub scenario: PathBuf,
     /// Serve NBD here: `unix:PATH` or `tcp:HOST:PORT`. May be given several times. Of a scenario with
     /// several drives each has its own: PATH.NAME, and the ports from PORT up.
-    #[arg(long, value_name = "ENDPOINT", required_unless_present = "socket")]
+    #[arg(long, value_name = "ENDPOINT")]
     pub nbd: Vec<Endpoint>,
+    /// Let NBD listen at addresses that other machines can reach: it has no authentication, and whoever
+    /// reaches the port can read and overwrite the drive.
+    #[arg(long, requires = "nbd")]
+    pub allow_remote: bool,
     /// Share the drives between processes at this socket (`docs/sharing.md`): queues of their own for
     /// each client, as `[[share]]` and `sluice admin` allow.
     #[arg(long, value_name = "PATH")]
@@ -254,14 +261,19 @@ pub struct ServeArgs {
     #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
         value_parser = super::admin_command::mode)]
     pub socket_mode: u32,
+    /// Answer `sluice admin stats` at this socket, for this user and root, without sharing anything: for
+    /// drives that only NBD serves. `--socket` answers it as well.
+    #[arg(long, value_name = "PATH", conflicts_with = "socket", requires = "nbd")]
+    pub admin_socket: Option<PathBuf>,
     /// Keep the rules of `sluice admin` in this file (`docs/sharing.md`): written on every change, and read
     /// at the next start in place of the `[[share.allow]]` of the scenario.
     #[arg(long, value_name = "FILE", requires = "socket")]
     pub rules: Option<PathBuf>,
-    /// Write the final statistics as JSON.
+    /// Write the final statistics as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Print a line of statistics every so many seconds; on a terminal, every 5 unless said.
+    /// Print a line of statistics every so many seconds, about those seconds; on a terminal, every 5 unless
+    /// said.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
     /// Threads per drive: 2 gives the drive its own beside the server's. Unless said, 2 where the
@@ -269,7 +281,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub threads: Option<u8>,
     /// Use this seed instead of the scenario's.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
 }
 
@@ -306,11 +318,28 @@ pub enum AdminCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Print what each drive has done since it is served; with --follow, in each interval.
+    Stats(AdminStatsArgs),
     /// End connections; who may connect may do so again.
     Kick {
         /// A client's number as `list` says it, or a user as for `deny` (`uid:N`, not `N`).
         whom: String,
     },
+}
+
+/// `sluice admin stats`.
+#[derive(Debug, Args)]
+pub struct AdminStatsArgs {
+    /// Print what happens from now on, interval by interval, until the server ends or SIGINT comes.
+    #[arg(long)]
+    pub follow: bool,
+    /// Seconds of an interval.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "follow",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub interval: u64,
+    /// Print one JSON object per drive and interval, on a line of its own.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `sluice admin allow`.
@@ -594,13 +623,13 @@ pub struct KvBenchArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub active_pus: u32,
     /// Spare chunks: physical / logical - 1, from 0.05.
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     pub over_provisioning: Option<f64>,
     /// Run the workloads in real time, with the drive on a thread of its own.
     #[arg(long)]
     pub real: bool,
     /// Use this seed instead of the scenario's.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Print one JSON object per line.
     #[arg(long)]

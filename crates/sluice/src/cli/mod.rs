@@ -16,6 +16,8 @@
 //! | [`kv_command`] | `sluice kv bench` |
 //! | [`plot_command`] | `sluice plot` |
 //! | [`exec_command`] | `sluice exec` |
+//! | `progress` | how far something is, on a terminal and elsewhere |
+//! | `stats_command` | `sluice admin stats` |
 //! | `volume_claim` | what a process has on a volume's device while it changes the volume |
 //! | [`volume_command`] | `sluice volume format`, `info`, `fsck`, `ls`, `get`, `put` |
 
@@ -28,10 +30,12 @@ pub mod drive_command;
 pub mod exec_command;
 mod failure;
 pub mod kv_command;
-mod output;
+pub(crate) mod output;
 pub mod plot_command;
+mod progress;
 pub mod serve_command;
 pub mod sim_command;
+mod stats_command;
 pub mod target_command;
 mod target_sheet;
 mod volume_claim;
@@ -139,4 +143,17 @@ pub fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes to standard output, or to standard error if something else is written there (`--json -`).
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_beside(text: &str, is_taken: bool) -> Result<(), Failure> {
+    if !is_taken {
+        return print(text);
+    }
+    // Nobody may be there to read it.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+    Ok(())
 }

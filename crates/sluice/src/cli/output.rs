@@ -15,7 +15,7 @@ const STANDARD_OUTPUT: &str = "-";
 
 /// A file, or standard output, that is ready to be written to.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     path: PathBuf,
     file: File,
     is_standard: bool,
@@ -24,7 +24,7 @@ pub(super) struct Output {
 }
 
 /// Whether a path stands for standard output.
-pub(super) fn is_standard(path: &Path) -> bool {
+pub(crate) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == STANDARD_OUTPUT
 }
 
@@ -33,7 +33,7 @@ impl Output {
     ///
     /// # Errors
     /// What the system says, with the path.
-    pub(super) fn open(path: &Path) -> Result<Output, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<Output, Failure> {
         let failed = |e| cannot_write(path, &e);
         if is_standard(path) {
             let handle = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
@@ -51,7 +51,7 @@ impl Output {
     /// # Errors
     /// What the system says; a disk that is full is named as such. A reader of standard output that has
     /// left is no failure.
-    pub(super) fn write(&mut self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn write(&mut self, text: &str) -> Result<(), Failure> {
         self.is_new = false;
         let written = (|| {
             if self.is_replaced()? {

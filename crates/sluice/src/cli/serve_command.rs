@@ -1,14 +1,19 @@
 //! `sluice serve`: serves the drives of a scenario, and says what is going on.
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::serve::share::Partition;
 
 use super::args::ServeArgs;
-use super::{Failure, print};
+use super::output::{Output, is_standard};
+use super::progress::Progress;
+use super::{Failure, print, print_beside};
 use crate::scenario::Scenario;
-use crate::serve::{Event, ServeError, ServeOptions, SocketOptions, keeps_data, serve, to_json};
+use crate::serve::{
+    Event, Reading, ServeError, ServeOptions, SocketOptions, keeps_data, serve, to_json,
+};
 use crate::stack::StackError;
 use crate::stack::named::NamedError;
 use crate::text::{bytes_binary, count};
@@ -43,50 +48,78 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.socket.is_none() && !scenario.shares.is_empty() {
         say("[[share]] is for `--socket`, and has no effect without it");
     }
+    let socket = |path: &PathBuf, shares| SocketOptions {
+        path: path.clone(),
+        shares,
+        mode: args.socket_mode,
+        rules: args.rules.clone(),
+    };
     let options = ServeOptions {
         nbd: args.nbd.clone(),
-        socket: args.socket.as_ref().map(|path| SocketOptions {
-            path: path.clone(),
-            mode: args.socket_mode,
-            rules: args.rules.clone(),
-        }),
+        allow_remote: args.allow_remote,
+        socket: match (&args.socket, &args.admin_socket) {
+            (Some(path), _) => Some(socket(path, true)),
+            (None, Some(path)) => Some(socket(path, false)),
+            (None, None) => None,
+        },
         threads: args.threads,
         readings_every: match args.stats {
             Some(seconds) => Some(Duration::from_secs(seconds)),
             None => std::io::stderr().is_terminal().then_some(STATS_EVERY),
         },
     };
+    if options.nbd.is_empty() && args.socket.is_none() {
+        return Err(Failure::Usage(
+            "nothing to serve at: give --nbd unix:PATH or --nbd tcp:HOST:PORT for NBD clients, or \
+             --socket PATH to share the drives between processes"
+                .into(),
+        ));
+    }
+    // What cannot be written to is told before the drives are there.
+    let mut json = args.json.as_deref().map(Output::open).transpose()?;
     let mut teller = Teller::default();
-    let readings = serve(&scenario, &options, &mut |event| teller.tell(event))?;
+    let served = serve(&scenario, &options, &mut |event| teller.tell(event));
+    let readings = teller.ended;
     let mut text = String::new();
     for reading in &readings {
         text.push_str(&reading.summary());
     }
-    if let Some(path) = &args.json {
-        let json = format!("{:#}\n", to_json(&scenario, &readings));
-        std::fs::write(path, json)
-            .map_err(|e| Failure::Other(format!("cannot write {}: {e}", path.display())))?;
+    // What there is, is told also after a failure.
+    let mut told = print_beside(&text, args.json.as_deref().is_some_and(is_standard));
+    if let (Some(output), false) = (&mut json, readings.is_empty()) {
+        told = told.and(output.write(&format!("{:#}\n", to_json(&scenario, &readings))));
     }
-    print(&text)
+    served?;
+    told
 }
 
 /// Says what happens.
 #[derive(Default)]
 struct Teller {
-    /// Tenths of a preconditioning that have been told.
-    tenths: Option<u32>,
+    /// Of a preconditioning that is under way.
+    progress: Option<Progress>,
+    /// Drives whose host's disk was told to be full.
+    full: Vec<String>,
+    /// What drives have done that are served no more.
+    ended: Vec<Reading>,
 }
 
 impl Teller {
     fn tell(&mut self, event: Event<'_>) {
-        match event {
-            Event::Preconditioning(name, part) => {
-                let tenths = (part * 10.0) as u32;
-                if self.tenths != Some(tenths) {
-                    self.tenths = (tenths < 10).then_some(tenths);
-                    say(&format!("preconditioning {name}: {} %", tenths * 10));
-                }
+        if let Event::Preconditioning(name, part) = event {
+            let what = format!("preconditioning {name}");
+            if self.progress.as_ref().is_none_or(|progress| progress.what() != what) {
+                self.progress = Some(Progress::new(what));
             }
+            if let Some(line) = self.progress.as_mut().and_then(|progress| progress.set(part)) {
+                say(&line);
+            }
+            return;
+        }
+        // A bar is taken away before anything else is said.
+        self.progress = None;
+        match event {
+            Event::Preconditioning(..) => {}
             Event::ImageKept(name) => {
                 say(&format!(
                     "{name}: the image is there already, and is not preconditioned again"
@@ -112,7 +145,17 @@ impl Teller {
                 let at = path.display();
                 let _ = print(&format!("sharing {device}/{name}: {span} at {at}{by}\n"));
             }
+            Event::Administrated(path) => {
+                let _ = print(&format!("answering `sluice admin stats` at {}\n", path.display()));
+            }
             Event::Reading(now, before) => say(&now.line(before)),
+            Event::HostDiskFull(name, why) => {
+                if !self.full.iter().any(|told| told == name) {
+                    self.full.push(name.to_owned());
+                    say(&format!("{name}: {why}"));
+                }
+            }
+            Event::Ended(reading) => self.ended.push(reading.clone()),
             Event::Stopping => say("finishing what is under way; once more to end at once"),
         }
     }

@@ -85,16 +85,27 @@ impl Claim {
 
 fn lock(path: &Path, for_what: Use) -> Result<File, Failure> {
     let failure = |why: String| Failure::Other(format!("{}: {why}", path.display()));
-    let file = File::open(path).map_err(|e| failure(e.to_string()))?;
+    let file = File::open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => failure(format!(
+            "{e}: name a scenario, a served drive (sluice:///run/x.sock), or a file or block device that is \
+             there; `truncate -s 1G {}` makes a file",
+            path.display()
+        )),
+        _ => failure(e.to_string()),
+    })?;
     let operation = match for_what {
         Use::Reads => FlockOperation::NonBlockingLockShared,
         Use::Changes => FlockOperation::NonBlockingLockExclusive,
     };
     match rustix::fs::flock(&file, operation) {
         Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(failure(
-            "the volume is in use by another process, which has its file locked".into(),
-        )),
+        Err(Errno::WOULDBLOCK) => {
+            let holder = media::lock_holder(&file).map(|holder| format!(": {holder}"));
+            Err(failure(format!(
+                "the volume is in use by another process, which has its file locked{}",
+                holder.unwrap_or_default()
+            )))
+        }
         Err(error) => Err(failure(format!("it cannot be locked: {error}"))),
     }
 }

@@ -81,7 +81,13 @@ fn format(args: &VolumeFormatArgs) -> Result<(), Failure> {
         discard: true,
         ..FormatOptions::default()
     };
-    let made = store::format(&mut queue, &options, tick).map_err(other)?;
+    let made = store::format(&mut queue, &options, tick).map_err(|error| match error {
+        OpenError::HasVolume => other(format!(
+            "{error}: {} is left as it is; --force overwrites all that is on it",
+            args.on.device
+        )),
+        error => other(error),
+    })?;
     let bytes = u64::from(made.layout.data_blocks()) * store::BLOCK as u64;
     print(&format!("a volume of {bytes} bytes for data, {:032x}\n", made.uuid))
 }
@@ -231,7 +237,14 @@ fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), Failure> {
     let ino = session.store().lookup(Ino::ROOT, path).map_err(wrong)?;
     let mut bytes = vec![0; CHUNK];
     let mut len = session.read(ino, 0, &mut bytes).map_err(wrong)?;
-    let there = |error| other(format!("{}: {error}", file.display()));
+    let there = |error: std::io::Error| {
+        let full = matches!(
+            error.kind(),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+        );
+        let help = if full { ": its disk is full, and the copy is not complete" } else { "" };
+        other(format!("cannot write {}: {error}{help}", file.display()))
+    };
     let mut out = File::create(file).map_err(there)?;
     let mut offset = 0;
     while len > 0 {
@@ -243,12 +256,18 @@ fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), Failure> {
 }
 
 fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), Failure> {
-    let there = |error| other(format!("{}: {error}", file.display()));
+    let there = |error| other(format!("cannot read {}: {error}", file.display()));
     let mut from = File::open(file).map_err(there)?;
     let Opened { mut session, claim: _claim, .. } = opened_session(device, false)?;
     let wrong = |error| other(format!("{path}: {error}"));
-    let (above, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
-    let dir = session.store().lookup(Ino::ROOT, above).map_err(wrong)?;
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if name.is_empty() {
+        let usage = "name the file on the volume, as in /dir/file: a directory is not enough";
+        return Err(Failure::Usage(format!("\"{path}\": {usage}")));
+    }
+    let dir = session.store().lookup(Ino::ROOT, above).map_err(|error| {
+        other(format!("{above}: {error}: `put` copies into a directory that is on the volume"))
+    })?;
     let ino = session.create(dir, name).map_err(wrong)?;
     session.run(store::Op::Truncate { ino, size: 0 }).map_err(wrong)?;
     let (mut bytes, mut offset) = (vec![0; CHUNK], 0);

@@ -16,7 +16,7 @@ use ring::Port;
 use super::CloseError;
 use super::ends::Ends;
 use crate::bench::Cores;
-use crate::serve::{LiveDrive, Pane};
+use crate::serve::{DriveSnapshot, LiveDrive, Pane};
 use crate::stack::StackDevice;
 
 /// What of the drive is on the host's side, to be closed before it.
@@ -45,14 +45,14 @@ pub(super) struct Keeper {
 /// load for it.
 #[derive(Clone, Debug)]
 pub struct DriveView {
-    pane: Arc<Pane<DriveStats>>,
+    pane: Arc<Pane<DriveSnapshot>>,
     waker: Waker,
 }
 
 impl DriveView {
     /// Its counters now, at most a fifth of a second old; `None` when the drive has never answered.
     pub fn stats(&self) -> Option<DriveStats> {
-        self.pane.look(&self.waker)
+        self.pane.look(&self.waker).map(|seen| seen.stats)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ::serve::nbd::{BindError, NbdError};
+use ::serve::nbd::{BindError, Endpoint, NbdError};
 use ::serve::share::{ListenError, ShareError};
 
 use crate::stack::StackError;
@@ -29,6 +29,12 @@ pub enum ServeError {
         first: u16,
         /// The drive's place.
         index: usize,
+    },
+    /// Two servers would listen at one place.
+    #[error("{endpoint} is given twice: each `--nbd`, and the socket, needs a place of its own")]
+    Twice {
+        /// The place.
+        endpoint: Endpoint,
     },
     /// One thread per drive submits, and so one core does.
     #[error(
@@ -64,13 +70,15 @@ pub enum ServeError {
     #[error("cannot run threads: {0}")]
     Threads(#[source] io::Error),
     /// The server had to give up.
-    #[error("drive {drive}: the NBD server failed: {source}")]
+    #[error("drive {drive}: the NBD server failed: {source}{why}")]
     Server {
         /// The drive.
         drive: String,
-        /// Why.
+        /// What failed.
         #[source]
         source: io::Error,
+        /// Why, where that is known, after a semicolon.
+        why: String,
     },
     /// The drive could not be shut down in order.
     #[error("drive {drive}: its image could not be written back: {source}")]
@@ -97,6 +105,7 @@ impl ServeError {
         match self {
             ServeError::Stack(e) => e.is_usage(),
             ServeError::PortTooHigh { .. }
+            | ServeError::Twice { .. }
             | ServeError::Cores { .. }
             | ServeError::Share { .. }
             | ServeError::Socket(ShareError::Listen(

@@ -3,12 +3,14 @@
 //! | file | noun |
 //! |---|---|
 //! | [`error`](ServeError) | why drives cannot be served, or could not be to the end |
+//! | `host_disk` | whether the host's disk under an image is full |
 //! | `image` | whether a drive is new, and so to be preconditioned |
 //! | `service` | one drive being served: its threads, from the first client to the synced image |
 //! | `pane` | how one thread looks at what another owns, without a lock on the data path |
 //! | `signals` | SIGINT and SIGTERM |
 //! | `sharing` | what `--socket` shares: partitions and rules |
 //! | [`user`] | users, as people write them |
+//! | [`interval`] | what a drive has done in an interval: the status line, and its JSON |
 //! | [`reading`](Reading) | what a drive has done until now: as a line, a summary, JSON |
 //!
 //! # Threads
@@ -27,7 +29,9 @@
 //! for a drive with an image is a power cut: what was flushed is there.
 
 mod error;
+mod host_disk;
 mod image;
+pub mod interval;
 mod pane;
 mod reading;
 mod service;
@@ -37,12 +41,15 @@ mod signals;
 mod tests;
 pub mod user;
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::serve::nbd::Endpoint;
-use ::serve::share::{Partition, RulesFile, ShareConfig, ShareLimits, ShareServer, SharedDrive};
+use ::serve::share::{
+    Partition, RulesFile, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
+};
 use clock::{Nanos, Parker, RealClock, VirtualRunner};
 use direct::served::Name;
 use drive::Drive;
@@ -50,21 +57,23 @@ use drive::Drive;
 pub use error::ServeError;
 pub(crate) use image::{Mark, is_fresh};
 pub use image::{image, keeps_data, over_image};
-pub(crate) use pane::{LiveDrive, Pane};
-pub use reading::{Reading, to_json};
+pub(crate) use pane::{DriveSnapshot, LiveDrive, Pane};
+pub use reading::{LiveCounts, Reading, to_json};
+pub(crate) use signals::Signals;
 
 use crate::scenario::{DrivePlan, Scenario};
 use crate::stack::{Stack, StackError, precondition};
-use service::{Service, Threads};
+use service::{Service, ServiceOptions, Threads};
 use sharing::Sharing;
-use signals::Signals;
 
 /// How a scenario is served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// Where to listen; see [`endpoints_of`] for several drives.
     pub nbd: Vec<Endpoint>,
-    /// Where to share the drives between processes.
+    /// Whether to listen at addresses that other machines can reach.
+    pub allow_remote: bool,
+    /// Where to share the drives between processes, or to answer administrators.
     pub socket: Option<SocketOptions>,
     /// Threads per drive, 1 or 2; `None` for what the machine has cores for.
     pub threads: Option<u8>,
@@ -72,11 +81,13 @@ pub struct ServeOptions {
     pub readings_every: Option<Duration>,
 }
 
-/// The socket at which drives are shared between processes.
+/// The socket at which drives are shared between processes, or only administrated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
     /// Its path.
     pub path: PathBuf,
+    /// Whether drives are shared there; otherwise administrators see what they do, and that is all.
+    pub shares: bool,
     /// Its permissions.
     pub mode: u32,
     /// Where rules are kept that administrators set; without, they end with the server.
@@ -94,10 +105,16 @@ pub enum Event<'a> {
     Ready(&'a DrivePlan, u64, &'a [Endpoint]),
     /// A part of a drive is shared, at this socket.
     Shared(&'a Partition, &'a Path),
+    /// Administrators are answered at this socket, at which nothing is shared.
+    Administrated(&'a Path),
     /// What a drive has done since the start; and at the reading before, if there is one.
     Reading(&'a Reading, Option<&'a Reading>),
+    /// The host's disk under a drive's image is full: the drive's name, and what that means.
+    HostDiskFull(&'a str, &'a str),
     /// A signal has come: requests under way are being finished.
     Stopping,
+    /// A drive is served no more: all that it has done. Told also if it did not end in good order.
+    Ended(&'a Reading),
 }
 
 /// The endpoints of drive `index` of a scenario. One drive has them as given. Of several, each has
@@ -152,9 +169,11 @@ pub fn serve(
     for index in 0..scenario.drives.len() {
         endpoints.push(endpoints_of(scenario, index, &options.nbd)?);
     }
+    check_places(scenario, &endpoints, options)?;
     let mut stacks = Vec::new();
     let mut prepared = Nanos::ZERO;
-    let mut sharing = options.socket.as_ref().map(|_| Sharing::new());
+    let shares = options.socket.as_ref().is_some_and(|socket| socket.shares);
+    let mut sharing = shares.then(Sharing::new);
     for (index, plan) in scenario.drives.iter().enumerate() {
         let (stack, at) = match &mut sharing {
             None => prepare(scenario, index, plan, tell)
@@ -167,7 +186,11 @@ pub fn serve(
         prepared = prepared.max(at);
         stacks.push(stack);
     }
-    let threads = Threads::of(options.threads, scenario.drives.len());
+    let with = ServiceOptions {
+        threads: Threads::of(options.threads, scenario.drives.len()),
+        shared: shares,
+        allow_remote: options.allow_remote,
+    };
     let clock = RealClock::start();
     // Preparing takes no time of the drives. Should it ever, real time must not be behind theirs.
     while clock.now() < prepared {
@@ -180,7 +203,7 @@ pub fn serve(
     for ((plan, stack), endpoints) in scenario.drives.iter().zip(stacks).zip(&endpoints) {
         let started = match stack {
             Side::Host(stack) => {
-                Service::start(plan, *stack, endpoints, threads, clock, parker.waker())
+                Service::start(plan, *stack, endpoints, with, clock, parker.waker())
             }
             Side::Bare(drive) => Service::start_bare(plan, *drive, clock, parker.waker()),
         };
@@ -196,7 +219,9 @@ pub fn serve(
         }
     }
     let mut shared = None;
-    if let (Ok(()), Some(socket), Some(sharing)) = (&begun, &options.socket, sharing) {
+    if let (Ok(()), Some(socket)) = (&begun, &options.socket) {
+        // Without partitions, administrators are the only ones with anything to ask.
+        let sharing = sharing.unwrap_or_else(Sharing::new);
         match share(scenario, socket, sharing, &services, tell) {
             Ok(server) => shared = Some(server),
             Err(error) => begun = Err(error),
@@ -215,9 +240,44 @@ pub fn serve(
         service.stop();
     }
     // All of them, whatever becomes of the first.
-    let ended: Vec<_> = services.into_iter().map(Service::finish).collect();
-    begun?;
-    ended.into_iter().collect()
+    let mut readings = Vec::new();
+    for service in services {
+        let (reading, finished) = service.finish();
+        if let Some(reading) = reading {
+            tell(Event::Ended(&reading));
+            readings.push(reading);
+        }
+        begun = begun.and(finished);
+    }
+    begun.map(|()| readings)
+}
+
+/// Sees whether everything can be listened on, before drives are preconditioned, which takes its time.
+fn check_places(
+    scenario: &Scenario,
+    endpoints: &[Vec<Endpoint>],
+    options: &ServeOptions,
+) -> Result<(), ServeError> {
+    let mut taken = BTreeSet::new();
+    for (plan, endpoints) in scenario.drives.iter().zip(endpoints) {
+        for endpoint in endpoints {
+            let any_port = matches!(endpoint, Endpoint::Tcp { port: 0, .. });
+            if !any_port && !taken.insert(endpoint.to_string()) {
+                return Err(ServeError::Twice { endpoint: endpoint.clone() });
+            }
+            endpoint.check(options.allow_remote).map_err(|source| ServeError::Nbd {
+                drive: plan.config.name.clone(),
+                source: source.into(),
+            })?;
+        }
+    }
+    if let Some(socket) = &options.socket {
+        if taken.contains(&Endpoint::Unix(socket.path.clone()).to_string()) {
+            return Err(ServeError::Twice { endpoint: Endpoint::Unix(socket.path.clone()) });
+        }
+        ::serve::share::check(&socket.path, socket.mode).map_err(ShareError::Listen)?;
+    }
+    Ok(())
 }
 
 /// Builds the stack of a drive, with the block layer that is asked for, and brings it to its state;
@@ -294,7 +354,8 @@ fn share(
         let name =
             Name::new(&drive).map_err(|e| ServeError::Share { drive, why: e.to_string() })?;
         let io_queues = plan.config.controller.io_queues;
-        drives.push(SharedDrive { name, errands, waker, io_queues });
+        let stats = Some(service.stats());
+        drives.push(SharedDrive { name, errands, waker, io_queues, stats });
     }
     let config = ShareConfig {
         path: socket.path.clone(),
@@ -306,6 +367,9 @@ fn share(
     let server = ShareServer::start(&config, sharing.table, drives)?;
     for partition in &partitions {
         tell(Event::Shared(partition, &socket.path));
+    }
+    if !socket.shares {
+        tell(Event::Administrated(&socket.path));
     }
     Ok(server)
 }
@@ -360,7 +424,9 @@ fn watch(
         {
             next = clock.now() + every;
             for service in &mut *services {
-                service.read(|now, before| tell(Event::Reading(now, before)));
+                if let Some(why) = service.read(|now, before| tell(Event::Reading(now, before))) {
+                    tell(Event::HostDiskFull(service.name(), &why));
+                }
             }
         }
     }

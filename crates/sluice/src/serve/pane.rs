@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::serve::share::Errands;
 use block::{Busy, Completion, Device, Limits, Request};
 use clock::{Component, Nanos, RealClock, Waker};
-use drive::{Drive, DriveStats};
+use drive::{Drive, DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use ring::AddressSpace;
 
@@ -60,12 +60,36 @@ impl<T: Clone> Pane<T> {
     }
 }
 
+/// What can be seen of a drive.
+#[derive(Clone, Debug)]
+pub(crate) struct DriveSnapshot {
+    /// Its counters.
+    pub(crate) stats: DriveStats,
+    /// How late its completions were.
+    pub(super) late: LatenessRecord,
+    /// I/O commands under way.
+    pub(super) outstanding: usize,
+    /// Hosts attached.
+    pub(super) hosts: usize,
+}
+
+impl DriveSnapshot {
+    pub(super) fn of(drive: &Drive) -> DriveSnapshot {
+        DriveSnapshot {
+            stats: drive.stats(),
+            late: drive.lateness().clone(),
+            outstanding: drive.outstanding(),
+            hosts: drive.hosts(),
+        }
+    }
+}
+
 /// A drive in real time, seen through a pane.
 #[derive(Debug)]
 pub(crate) struct LiveDrive {
     pub(crate) drive: Drive,
     clock: RealClock,
-    pane: Arc<Pane<DriveStats>>,
+    pane: Arc<Pane<DriveSnapshot>>,
     errands: OwnersEnd,
 }
 
@@ -80,7 +104,7 @@ impl Drop for OwnersEnd {
 }
 
 impl LiveDrive {
-    pub(crate) fn new(drive: Drive, clock: RealClock, pane: Arc<Pane<DriveStats>>) -> LiveDrive {
+    pub(crate) fn new(drive: Drive, clock: RealClock, pane: Arc<Pane<DriveSnapshot>>) -> LiveDrive {
         LiveDrive { drive, clock, pane, errands: OwnersEnd(Errands::new()) }
     }
 
@@ -97,7 +121,7 @@ impl Component for LiveDrive {
     fn poll(&mut self, _: Nanos) -> bool {
         let mut moved = self.errands.0.carry_out(&mut self.drive);
         moved |= self.drive.poll(self.clock.now());
-        self.pane.offer(|| self.drive.stats());
+        self.pane.offer(|| DriveSnapshot::of(&self.drive));
         moved
     }
 

@@ -3,18 +3,19 @@
 
 use std::fmt::Write as _;
 
-use ::serve::nbd::{Endpoint, NbdStats};
+use ::serve::nbd::{Endpoint, NbdActivity, NbdStats};
 use clock::Nanos;
-use drive::DriveStats;
+use drive::{DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use media::MediaConfig;
 use serde_json::{Value, json};
 use workload::{HostCosts, RunResult};
 
+use super::interval;
 use crate::scenario::{DrivePlan, Scenario};
 use crate::sim::{self, DriveOutcome, LayerCounts, Outcome};
 use crate::stack::ShardCounts;
-use crate::text::{bytes_decimal, count, duration, rate};
+use crate::text::{bytes_decimal, count, duration};
 
 /// What a served drive has done until now.
 #[derive(Clone, Debug)]
@@ -38,6 +39,21 @@ pub struct Reading {
     pub layer: Option<LayerCounts>,
     /// What each shard of its target did; none without shards.
     pub shards: Vec<ShardCounts>,
+    /// What is under way.
+    pub live: LiveCounts,
+}
+
+/// What is under way at a served drive, and the distributions of which the status line has intervals.
+#[derive(Clone, Debug)]
+pub struct LiveCounts {
+    /// Of NBD's clients.
+    pub nbd: NbdActivity,
+    /// How late the drive's completions were.
+    pub late: LatenessRecord,
+    /// Commands under way at the drive.
+    pub outstanding: u64,
+    /// Clients with queues of their own; `None` of a drive that is not shared.
+    pub socket_clients: Option<u32>,
 }
 
 impl Reading {
@@ -63,39 +79,10 @@ impl Reading {
         self.media_time_min().is_none_or(|shortest| self.drive.late.p99 <= shortest)
     }
 
-    fn requests(&self) -> u64 {
-        let n = &self.nbd;
-        n.reads + n.writes + n.trims + n.write_zeroes
-    }
-
     /// One line: what happened since the reading `before`, or since the start, and where the drive
     /// stands.
     pub fn line(&self, before: Option<&Reading>) -> String {
-        let zero = NbdStats::default();
-        let old = before.map_or(&zero, |b| &b.nbd);
-        let seconds = self.elapsed.since(before.map_or(Nanos::ZERO, |b| b.elapsed)).0 as f64 / 1e9;
-        let per_second = |now: u64, then: u64| (now - then) as f64 / seconds.max(1e-9);
-        let mut line = format!(
-            "{}: {} IOPS, read {}, write {}",
-            self.plan.config.name,
-            count(per_second(self.requests(), before.map_or(0, Reading::requests)) as u64),
-            rate(per_second(self.nbd.bytes_read, old.bytes_read)),
-            rate(per_second(self.nbd.bytes_written, old.bytes_written)),
-        );
-        if let Some(ftl) = &self.ftl {
-            if let Some(wa) = ftl.write_amplification() {
-                let _ = write!(line, ", WA {wa:.2}");
-            }
-            if let Some(free) = self.free_lines {
-                let _ = write!(line, ", {free:.0} free lines");
-            }
-            let _ = write!(line, ", {} erases", count(ftl.erases));
-        }
-        let late = &self.drive.late;
-        let [p50, p99, max] = [late.p50, late.p99, late.max].map(|n| duration(n.0));
-        let clients = self.nbd.connections_open;
-        let _ = write!(line, ", late {p50} / {p99} / {max}, {clients} clients");
-        line
+        interval::line(&self.plan.config.name, &self.interval(before))
     }
 
     /// Everything, for people.

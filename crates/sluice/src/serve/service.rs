@@ -6,15 +6,15 @@ use std::thread::{Builder, JoinHandle};
 use std::{io, thread};
 
 use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
-use ::serve::share::Errands;
+use ::serve::share::{Errands, StatsSource};
 use block::{BlockLayer, Device};
 use clock::{Component, Idle, Nanos, RealClock, RealRunner, Stopper, Waker};
-use drive::{Drive, DriveStats};
+use drive::Drive;
 use ftl::FtlStats;
 use media::MediaConfig;
 
-use super::pane::{FtlView, LiveDrive, Pane, SeenDevice};
-use super::{Reading, ServeError};
+use super::pane::{DriveSnapshot, FtlView, LiveDrive, Pane, SeenDevice};
+use super::{LiveCounts, Reading, ServeError, host_disk};
 use crate::scenario::{DrivePlan, Target};
 use crate::sim::LayerCounts;
 use crate::stack::{ShardCounts, Stack};
@@ -61,6 +61,16 @@ impl DriveThread {
     }
 }
 
+/// How a drive is served over NBD.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServiceOptions {
+    pub(super) threads: Threads,
+    /// Whether clients get queues of their own beside NBD's.
+    pub(super) shared: bool,
+    /// Whether NBD may be reached from other machines.
+    pub(super) allow_remote: bool,
+}
+
 /// What the server's thread gives back.
 struct ServerEnd {
     result: io::Result<()>,
@@ -75,7 +85,7 @@ struct DriveThread {
     handle: JoinHandle<(io::Result<()>, LiveDrive)>,
 }
 
-/// What readings are made of, beside what the threads own.
+/// Parts of a reading that are not the threads'.
 struct Meter {
     plan: DrivePlan,
     endpoints: Vec<Endpoint>,
@@ -88,17 +98,36 @@ struct Meter {
     shards_before: Vec<ShardCounts>,
     /// The block layer and what it is called, for its counters, which anybody may read.
     layer: Option<(&'static str, BlockLayer)>,
+    /// Whether clients get queues of their own.
+    shared: bool,
+}
+
+/// Reads what a drive being served has done, from any thread.
+struct Observer {
+    meter: Meter,
+    server_waker: Waker,
+    drive_waker: Waker,
+    drive_pane: Arc<Pane<DriveSnapshot>>,
+    ftl_pane: Arc<Pane<Option<FtlView>>>,
+}
+
+impl Observer {
+    /// A reading, at most a fifth of a second old; `None` if the drive has never answered.
+    fn read(&self) -> Option<Reading> {
+        let drive = self.drive_pane.look(&self.drive_waker)?;
+        let view = match &self.meter.nbd {
+            Some(_) => self.ftl_pane.look(&self.server_waker).flatten(),
+            None => None,
+        };
+        Some(self.meter.reading(drive, view))
+    }
 }
 
 /// One drive being served.
 pub(super) struct Service {
     bytes: u64,
-    meter: Meter,
+    observer: Arc<Observer>,
     stop: Arc<AtomicBool>,
-    server_waker: Waker,
-    drive_waker: Waker,
-    drive_pane: Arc<Pane<DriveStats>>,
-    ftl_pane: Arc<Pane<Option<FtlView>>>,
     errands: Arc<Errands>,
     /// The reading before.
     last: Option<Reading>,
@@ -139,7 +168,7 @@ impl Service {
         plan: &DrivePlan,
         stack: Stack,
         endpoints: &[Endpoint],
-        threads: Threads,
+        options: ServiceOptions,
         clock: RealClock,
         ended: Waker,
     ) -> Result<Service, ServeError> {
@@ -152,6 +181,7 @@ impl Service {
         let config = NbdConfig {
             name: plan.config.name.clone(),
             description: describe(plan),
+            allow_remote: options.allow_remote,
             ..NbdConfig::default()
         };
         let device = SeenDevice::new(device, ftl_pane.clone());
@@ -170,7 +200,7 @@ impl Service {
         };
         let name = |what: &str| Builder::new().name(format!("{what} {}", plan.config.name));
         let (handle, drive, drive_waker);
-        match threads {
+        match options.threads {
             Threads::One => {
                 drive_waker = server_waker.clone();
                 drive = None;
@@ -194,17 +224,23 @@ impl Service {
             }
         }
         let (plan, started) = (plan.clone(), clock.now());
-        let nbd = Some(nbd);
-        let meter =
-            Meter { plan, endpoints, clock, started, nbd, ftl_before, shards_before, layer };
+        let (nbd, shared) = (Some(nbd), options.shared);
+        let meter = Meter {
+            plan,
+            endpoints,
+            clock,
+            started,
+            nbd,
+            ftl_before,
+            shards_before,
+            layer,
+            shared,
+        };
+        let observer = Observer { meter, server_waker, drive_waker, drive_pane, ftl_pane };
         Ok(Service {
             bytes,
-            meter,
+            observer: Arc::new(observer),
             stop,
-            server_waker,
-            drive_waker,
-            drive_pane,
-            ftl_pane,
             errands,
             last: None,
             server: Some(handle.map_err(ServeError::Threads)?),
@@ -246,15 +282,14 @@ impl Service {
             ftl_before: stats.ftl,
             shards_before: Vec::new(),
             layer: None,
+            shared: true,
         };
+        let (server_waker, drive_waker) = (waker.clone(), waker);
+        let observer = Observer { meter, server_waker, drive_waker, drive_pane, ftl_pane };
         Ok(Service {
             bytes,
-            meter,
+            observer: Arc::new(observer),
             stop: Arc::new(AtomicBool::new(false)),
-            server_waker: waker.clone(),
-            drive_waker: waker,
-            drive_pane,
-            ftl_pane,
             errands,
             last: None,
             server: None,
@@ -264,7 +299,7 @@ impl Service {
 
     /// How others reach the drive: what its thread is asked, and how it is woken.
     pub(super) fn door(&self) -> (Arc<Errands>, Waker) {
-        (self.errands.clone(), self.drive_waker.clone())
+        (self.errands.clone(), self.observer.drive_waker.clone())
     }
 
     /// Bytes of the export.
@@ -274,7 +309,7 @@ impl Service {
 
     /// Where it listens, with the ports that the system chose.
     pub(super) fn endpoints(&self) -> &[Endpoint] {
-        &self.meter.endpoints
+        &self.observer.meter.endpoints
     }
 
     /// Whether a thread has ended without being told to.
@@ -283,32 +318,73 @@ impl Service {
             || self.drive.as_ref().is_some_and(|d| d.handle.is_finished())
     }
 
-    /// Looks at what has been done, and passes it on with the reading before, if there is one.
-    pub(super) fn read(&mut self, tell: impl FnOnce(&Reading, Option<&Reading>)) {
-        let Some(drive) = self.drive_pane.look(&self.drive_waker) else { return };
-        let view = match &self.server {
-            Some(_) => self.ftl_pane.look(&self.server_waker).flatten(),
-            None => None,
-        };
-        let now = self.meter.reading(drive, view);
+    /// What the drive is called.
+    pub(super) fn name(&self) -> &str {
+        &self.observer.meter.plan.config.name
+    }
+
+    /// Looks at what has been done, and passes it on with the reading before, if there is one. Returns why
+    /// requests have failed since then, if that is the host's disk.
+    pub(super) fn read(&mut self, tell: impl FnOnce(&Reading, Option<&Reading>)) -> Option<String> {
+        let now = self.observer.read()?;
         tell(&now, self.last.as_ref());
+        let failed = now.interval(self.last.as_ref()).requests.errors > 0;
         self.last = Some(now);
+        failed.then(|| host_disk::full(&self.observer.meter.plan)).flatten()
     }
 
     /// Takes nothing new from clients.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.server_waker.wake();
+        self.observer.server_waker.wake();
     }
 
-    /// Waits until what was under way is answered and flushed, and shuts the drive down.
-    ///
-    /// # Errors
-    /// [`ServeError`]: what clients were promised may not be durable then.
-    pub(super) fn finish(self) -> Result<Reading, ServeError> {
-        let Service { meter, server, drive, .. } = self;
-        let name = meter.plan.config.name.clone();
-        let panicked = |thread| ServeError::Panicked { drive: name.clone(), thread };
+    /// What administrators are told of the drive: each of them intervals of its own.
+    pub(super) fn stats(&self) -> StatsSource {
+        let observer = self.observer.clone();
+        StatsSource::new(move || {
+            let (observer, mut last) = (observer.clone(), None);
+            Box::new(move || {
+                let now = observer.read()?;
+                let interval = now.interval(last.as_ref());
+                last = Some(now);
+                Some(interval)
+            })
+        })
+    }
+
+    /// Waits until what was under way is answered and flushed, and shuts the drive down. Returns what it
+    /// has done, unless its threads have failed, and how it ended: after an error, what clients were
+    /// promised may not be durable.
+    pub(super) fn finish(self) -> (Option<Reading>, Result<(), ServeError>) {
+        let Service { observer, server, drive, .. } = self;
+        match End::wait(&observer.meter, server, drive) {
+            Err(error) => (None, Err(error)),
+            Ok(end) => {
+                let (reading, finished) = end.shut_down(&observer.meter);
+                (Some(reading), finished)
+            }
+        }
+    }
+}
+
+/// What the threads of a service have given back.
+struct End {
+    /// How the server ended.
+    result: io::Result<()>,
+    device: Option<SeenDevice>,
+    live: LiveDrive,
+}
+
+impl End {
+    /// Waits for the threads.
+    fn wait(
+        meter: &Meter,
+        server: Option<JoinHandle<ServerEnd>>,
+        drive: Option<DriveThread>,
+    ) -> Result<End, ServeError> {
+        let name = || meter.plan.config.name.clone();
+        let panicked = |thread| ServeError::Panicked { drive: name(), thread };
         if let Some(thread) = &drive
             && thread.handle.is_finished()
         {
@@ -317,7 +393,7 @@ impl Service {
         }
         let server =
             server.map(|server| server.join().map_err(|_| panicked("the server's thread")));
-        let (result, mut device, on_server) = match server.transpose()? {
+        let (result, device, on_server) = match server.transpose()? {
             Some(ServerEnd { result, device, drive }) => (result, Some(device), drive),
             None => (Ok(()), None, None),
         };
@@ -331,9 +407,14 @@ impl Service {
             }
             None => None,
         };
-        let mut live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
+        let live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
+        Ok(End { result, device, live })
+    }
+
+    fn shut_down(self, meter: &Meter) -> (Reading, Result<(), ServeError>) {
+        let End { result, mut device, mut live } = self;
         let view = device.as_ref().and_then(SeenDevice::view);
-        let reading = meter.reading(live.drive.stats(), view);
+        let reading = meter.reading(DriveSnapshot::of(&live.drive), view);
         if let Some(device) = &mut device
             && result.is_ok()
             && live.drive.keeps_data()
@@ -343,14 +424,23 @@ impl Service {
         // The host's side goes first: it may still point into the drive's memory.
         drop(device);
         let down = live.drive.shut_down();
-        result.map_err(|source| ServeError::Server { drive: name.clone(), source })?;
-        down.map_err(|source| ServeError::ShutDown { drive: name, source })?;
-        Ok(reading)
+        let name = || meter.plan.config.name.clone();
+        let finished = match (result, down) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Err(source), _) => {
+                let full = host_disk::full(&meter.plan);
+                let why = full.map(|full| format!("; {full}")).unwrap_or_default();
+                Err(ServeError::Server { drive: name(), source, why })
+            }
+            (Ok(()), Err(source)) => Err(ServeError::ShutDown { drive: name(), source }),
+        };
+        (reading, finished)
     }
 }
 
 impl Meter {
-    fn reading(&self, mut drive: DriveStats, view: Option<FtlView>) -> Reading {
+    fn reading(&self, snapshot: DriveSnapshot, view: Option<FtlView>) -> Reading {
+        let DriveSnapshot { stats: mut drive, late, outstanding, hosts } = snapshot;
         let of_drive = || {
             let (stats, free_lines) = drive.ftl.zip(drive.free_lines)?;
             Some(FtlView { stats, free_lines, shards: Vec::new() })
@@ -367,16 +457,26 @@ impl Meter {
         (drive.ftl, drive.free_lines) = (None, None);
         let now = self.clock.now();
         let layer = self.layer.as_ref();
+        let nbd = self.nbd.as_ref();
+        // The server's own host is none of the clients'.
+        let clients = hosts.saturating_sub(usize::from(nbd.is_some()));
+        let live = LiveCounts {
+            nbd: nbd.map(|nbd| nbd.activity(now)).unwrap_or_default(),
+            late,
+            outstanding: outstanding as u64,
+            socket_clients: self.shared.then(|| u32::try_from(clients).unwrap_or(u32::MAX)),
+        };
         Reading {
             plan: self.plan.clone(),
             endpoints: self.endpoints.clone(),
             elapsed: now.since(self.started),
-            nbd: self.nbd.as_ref().map(NbdStatsReader::snapshot).unwrap_or_default(),
+            nbd: nbd.map(NbdStatsReader::snapshot).unwrap_or_default(),
             drive,
             ftl,
             free_lines: view.map(|v| v.free_lines),
             layer: layer.map(|(kind, layer)| LayerCounts::of(layer, kind, now)),
             shards,
+            live,
         }
     }
 }

@@ -14,7 +14,7 @@ const AT_ONCE: i32 = 1;
 
 /// Whether the process was asked to end; readable as a descriptor when it was.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     received: Arc<AtomicBool>,
     pipe: UnixStream,
 }
@@ -24,7 +24,7 @@ impl Signals {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn catch() -> io::Result<Signals> {
+    pub(crate) fn catch() -> io::Result<Signals> {
         let received = Arc::new(AtomicBool::new(false));
         let (pipe, end) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
@@ -36,7 +36,7 @@ impl Signals {
         Ok(Signals { received, pipe })
     }
 
-    pub(super) fn received(&self) -> bool {
+    pub(crate) fn received(&self) -> bool {
         self.received.load(Ordering::Relaxed)
     }
 }

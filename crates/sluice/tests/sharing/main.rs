@@ -8,6 +8,7 @@ mod hostile;
 mod layers;
 #[allow(unreachable_pub, reason = "every file uses its own part")]
 mod rig;
+mod stats;
 mod stopped;
 mod together;
 

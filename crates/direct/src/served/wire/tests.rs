@@ -1,4 +1,7 @@
 use super::*;
+use clock::Nanos;
+
+use crate::served::interval::{LatencySummary, RequestCounts};
 use crate::served::name::Name;
 
 #[test]
@@ -18,4 +21,45 @@ fn the_format_is_as_it_is_documented() {
     assert_eq!(Packet::decode(&other), Err(WireError::Version { found: 9 }));
     let longest = (0..=64).filter_map(body_bytes).max().unwrap();
     assert!(HEADER_BYTES + longest <= MAX_BYTES);
+}
+
+fn interval() -> Message {
+    let latency =
+        |p50, p99, max| LatencySummary { p50: Nanos(p50), p99: Nanos(p99), max: Nanos(max) };
+    let stats = Box::new(IntervalStats {
+        interval: Nanos(1_000),
+        uptime: Nanos(2_000),
+        requests: RequestCounts { reads: 3, errors: 1, ..Default::default() },
+        read_latency: Some(latency(4, 5, 6)),
+        queue_depth: 7,
+        queue_depth_mean_milli: Some(7_500),
+        late: latency(8, 9, 10),
+        socket_clients: 11,
+        ..IntervalStats::default()
+    });
+    Message::Interval { device: Name::new("drive0").unwrap(), stats }
+}
+
+#[test]
+fn intervals_keep_every_field_and_other_layouts_are_refused() {
+    let packet = Packet { serial: 5, message: interval() };
+    let mut bytes = [0; MAX_BYTES];
+    let bytes = packet.encode(&mut bytes).to_vec();
+    assert_eq!(bytes.len(), 256, "as documented");
+    assert_eq!(Packet::decode(&bytes), Ok(packet));
+    // The layout's number, the median of the writes' latency, whose other two are missing, and a count
+    // of the translation layer, which is not there.
+    for (at, value) in [(48, 2), (48 + 8 + 11 * 8, 0), (48 + 8 + 16 * 8, 1)] {
+        let mut other = bytes.clone();
+        other[at] = value;
+        assert_eq!(Packet::decode(&other), Err(WireError::Field { kind: 24 }), "byte {at}");
+    }
+    for cut in 0..bytes.len() {
+        assert!(Packet::decode(&bytes[..cut]).is_err());
+    }
+    let ask = Packet { serial: 6, message: Message::Stats { index: 2 } };
+    let mut bytes = [0; MAX_BYTES];
+    let bytes = ask.encode(&mut bytes);
+    assert_eq!((bytes.len(), bytes[6], bytes[16]), (24, 23, 2));
+    assert_eq!(Packet::decode(bytes), Ok(ask));
 }

@@ -65,7 +65,7 @@ pub enum NamedRigError {
 
 /// What went wrong with a bench, in words.
 pub(crate) fn setup(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Io(std::io::Error::other(error.to_string()))
+    BenchError::Setup(error.to_string())
 }
 
 impl Rig {

@@ -6,6 +6,8 @@
 //! a target of its own, freshly loaded.
 
 use clock::{Component, Idle, RealClock, RealRunner, VirtualRunner};
+use drive::Drive;
+use media::MediaConfig;
 use rng::Rng;
 use workload::ycsb::{Ycsb, YcsbWorkload};
 
@@ -42,6 +44,7 @@ pub fn run(
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     let Rig { mut drive, kv, port, controller } = rig;
+    fits(&drive, run)?;
     let mut client = Client::new(kv, run.depth, run.value_bytes)?;
     let mut runner = VirtualRunner::new();
     drive.set_instant(true);
@@ -134,6 +137,26 @@ pub fn run(
         }
     }
     sink.push(Measurement::new(BENCH, case, "live_ratio", after.live_ratio(), ""))
+}
+
+/// Sees that the records can be on the drive at all, before they are put there one by one.
+fn fits(drive: &Drive, run: &YcsbRun) -> Result<(), BenchError> {
+    let sector_bytes = match &drive.config().media {
+        MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
+        MediaConfig::Pcm(pcm) => pcm.sector_bytes,
+        MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
+    };
+    let has = u128::from(drive.sectors()) * u128::from(sector_bytes);
+    let wanted = u128::from(run.records) * u128::from(run.value_bytes);
+    let buffers = u128::from(run.depth) * u128::from(run.value_bytes);
+    if wanted.max(buffers) <= has {
+        return Ok(());
+    }
+    let YcsbRun { records, value_bytes, depth, .. } = run;
+    Err(setup(format!(
+        "{records} records of {value_bytes} bytes, {depth} at a time, do not fit on a drive of {has} bytes: \
+         use fewer --records, or less --value-bytes"
+    )))
 }
 
 /// Every request must have succeeded: times of failures are no results.

@@ -1,0 +1,168 @@
+//! [`IntervalStats`]: what a served drive has done in an interval, and where it stands at its end: the
+//! numbers of the status line of `sluice serve`, and of `sluice admin stats`.
+
+use clock::Nanos;
+
+use super::fields::{Reader, Writer};
+
+/// Durations that ended in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencySummary {
+    /// Median.
+    pub p50: Nanos,
+    /// 99th percentile.
+    pub p99: Nanos,
+    /// Largest.
+    pub max: Nanos,
+}
+
+/// Requests that ended in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCounts {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Trims, writes of zeros, flushes and whatever else clients asked for.
+    pub others: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+/// What a translation layer has done in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FtlInterval {
+    /// Sectors that users wrote.
+    pub user_sectors: u64,
+    /// Sectors programmed: users', moved ones, padding and metadata.
+    pub programmed_sectors: u64,
+    /// Sectors that garbage collection moved.
+    pub gc_moves: u64,
+    /// Chunks erased.
+    pub erases: u64,
+    /// Free lines at the end of the interval, in thousandths.
+    pub free_lines_milli: u64,
+}
+
+/// What a drive has done in an interval, and where it stands at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IntervalStats {
+    /// Length of the interval.
+    pub interval: Nanos,
+    /// From when clients could connect to the end of the interval.
+    pub uptime: Nanos,
+    /// Requests that ended.
+    pub requests: RequestCounts,
+    /// Latency of reads over NBD, from when they were received to when they were answered; `None` if
+    /// none ended.
+    pub read_latency: Option<LatencySummary>,
+    /// Latency of writes over NBD, likewise.
+    pub write_latency: Option<LatencySummary>,
+    /// Requests under way at the end of the interval.
+    pub queue_depth: u64,
+    /// Mean number of requests under way over the interval, in thousandths; `None` where clients have
+    /// queues of their own, on which nobody counts.
+    pub queue_depth_mean_milli: Option<u64>,
+    /// The translation layer, on whichever side it is; `None` for drives without one.
+    pub ftl: Option<FtlInterval>,
+    /// How late the drive's completions were (real time behind the model's).
+    pub late: LatencySummary,
+    /// NBD clients connected at the end of the interval.
+    pub nbd_clients: u32,
+    /// Clients with queues of their own at the end of the interval.
+    pub socket_clients: u32,
+}
+
+impl FtlInterval {
+    /// Sectors programmed for each that users wrote; `None` if they wrote none.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let user = self.user_sectors;
+        (user > 0).then(|| self.programmed_sectors as f64 / user as f64)
+    }
+}
+
+impl IntervalStats {
+    /// Number of the layout below.
+    const LAYOUT: u32 = 1;
+    /// Bytes in a message, without the drive's name.
+    pub(super) const WIRE_BYTES: usize = 8 + 24 * 8 + 8;
+
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        w.word(IntervalStats::LAYOUT).zeros(4);
+        w.long(self.interval.0).long(self.uptime.0);
+        let n = &self.requests;
+        w.long(n.reads).long(n.writes).long(n.others);
+        w.long(n.bytes_read).long(n.bytes_written).long(n.errors);
+        for latency in [self.read_latency, self.write_latency] {
+            w.option(latency.map(|l| l.p50.0));
+            w.option(latency.map(|l| l.p99.0)).option(latency.map(|l| l.max.0));
+        }
+        w.long(self.queue_depth).option(self.queue_depth_mean_milli);
+        let ftl = self.ftl.unwrap_or_default();
+        w.long(ftl.user_sectors).long(ftl.programmed_sectors);
+        w.long(ftl.gc_moves).long(ftl.erases).option(self.ftl.map(|f| f.free_lines_milli));
+        w.long(self.late.p50.0).long(self.late.p99.0).long(self.late.max.0);
+        w.word(self.nbd_clients).word(self.socket_clients);
+    }
+
+    /// `None` for another layout, for latencies of which only a part is there, and for counts of a
+    /// translation layer that is not.
+    pub(super) fn take(r: &mut Reader<'_>) -> Option<IntervalStats> {
+        if r.word()? != IntervalStats::LAYOUT {
+            return None;
+        }
+        r.zeros::<4>()?;
+        let (interval, uptime) = (Nanos(r.long()?), Nanos(r.long()?));
+        let requests = RequestCounts {
+            reads: r.long()?,
+            writes: r.long()?,
+            others: r.long()?,
+            bytes_read: r.long()?,
+            bytes_written: r.long()?,
+            errors: r.long()?,
+        };
+        let mut latency = || match (r.option()?, r.option()?, r.option()?) {
+            (Some(p50), Some(p99), Some(max)) => {
+                Some(Some(LatencySummary { p50: Nanos(p50), p99: Nanos(p99), max: Nanos(max) }))
+            }
+            (None, None, None) => Some(None),
+            _ => None,
+        };
+        let (read_latency, write_latency) = (latency()?, latency()?);
+        let (queue_depth, queue_depth_mean_milli) = (r.long()?, r.option()?);
+        let (user_sectors, programmed_sectors) = (r.long()?, r.long()?);
+        let (gc_moves, erases) = (r.long()?, r.long()?);
+        let ftl = match r.option()? {
+            Some(free_lines_milli) => Some(FtlInterval {
+                user_sectors,
+                programmed_sectors,
+                gc_moves,
+                erases,
+                free_lines_milli,
+            }),
+            None if [user_sectors, programmed_sectors, gc_moves, erases] == [0; 4] => None,
+            None => return None,
+        };
+        Some(IntervalStats {
+            interval,
+            uptime,
+            requests,
+            read_latency,
+            write_latency,
+            queue_depth,
+            queue_depth_mean_milli,
+            ftl,
+            late: LatencySummary {
+                p50: Nanos(r.long()?),
+                p99: Nanos(r.long()?),
+                max: Nanos(r.long()?),
+            },
+            nbd_clients: r.word()?,
+            socket_clients: r.word()?,
+        })
+    }
+}

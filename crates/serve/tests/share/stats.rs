@@ -1,0 +1,61 @@
+//! What drives do, as administrators see it.
+
+use direct::served::socket::{self, Received};
+use direct::served::{Admin, Code, Message, Packet};
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::rig::{Server, name, table};
+
+#[test]
+fn every_connection_has_intervals_of_its_own() {
+    let server = Server::start(table());
+    let mut first = Admin::connect(&server.socket).unwrap();
+    let reads = |admin: &mut Admin| {
+        let drives = admin.stats().unwrap();
+        assert_eq!(drives.len(), 1);
+        assert_eq!(drives[0].0, name("d"));
+        drives[0].1.requests.reads
+    };
+    assert_eq!(reads(&mut first), 1);
+    assert_eq!(reads(&mut first), 2);
+    let mut second = Admin::connect(&server.socket).unwrap();
+    assert_eq!(reads(&mut second), 1);
+    assert_eq!(reads(&mut first), 3);
+    drop(server);
+    // The server says why it ends.
+    let error = second.stats().unwrap_err();
+    assert_eq!(error.refusal().map(|r| r.code), Some(Code::Stopping), "{error}");
+}
+
+#[test]
+fn statistics_are_asked_for_after_hello_and_end_with_the_drives() {
+    let server = Server::start(table());
+    let ask = |messages: &[Message]| {
+        let client = socket::connect(&server.socket).unwrap();
+        let mut last = None;
+        for (serial, message) in (1..).zip(messages) {
+            let packet = Packet { serial, message: message.clone() };
+            socket::send(&client, &packet, &[], SendFlags::empty()).unwrap();
+            last = match socket::receive(&client, 0, RecvFlags::empty()).unwrap() {
+                Received::Packet(packet, _) => Some(packet.message),
+                other => panic!("{other:?}"),
+            };
+        }
+        last.unwrap()
+    };
+    match ask(&[Message::Stats { index: 0 }]) {
+        Message::Ending(refusal) => assert_eq!(refusal.code, Code::Order),
+        other => panic!("{other:?}"),
+    }
+    for index in [1, u32::MAX] {
+        let answer = ask(&[Message::Hello, Message::Stats { index }]);
+        assert_eq!(answer, Message::Done { count: index.into() });
+    }
+    let answer = ask(&[Message::Hello, Message::Stats { index: 0 }]);
+    assert!(matches!(answer, Message::Interval { .. }), "{answer:?}");
+    // What only a server says ends the connection.
+    match ask(&[Message::Hello, answer]) {
+        Message::Ending(refusal) => assert_eq!(refusal.code, Code::Order),
+        other => panic!("{other:?}"),
+    }
+}
