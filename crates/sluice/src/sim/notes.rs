@@ -199,15 +199,19 @@ fn of_job(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut Vec
         push(Note::new(NoteCode::NothingIssued, format!("job {name} issued no request")));
     }
     let fit = &job.trace_fit;
-    if fit.widened + fit.wrapped + fit.left_out > 0 {
+    if fit.aligned_requests + fit.wrapped + fit.left_out > 0 {
         let text = format!(
-            "requests of job {name}'s trace were changed to fit the drive: {} widened to whole \
-             sectors, {} wrapped around its end, {} left out",
-            count(fit.widened),
+            "requests of job {name}'s trace were changed to fit the drive: {} aligned ({} bytes asked, \
+             {} done), {} wrapped around its end, {} left out",
+            count(fit.aligned_requests),
+            count(fit.bytes_asked),
+            count(fit.bytes_done),
             count(fit.wrapped),
             count(fit.left_out)
         );
-        let note = Note::new(NoteCode::RequestsRounded, text).with("widened", fit.widened);
+        let note = Note::new(NoteCode::RequestsRounded, text);
+        let note = note.with("aligned_requests", fit.aligned_requests);
+        let note = note.with("bytes_asked", fit.bytes_asked).with("bytes_done", fit.bytes_done);
         push(note.with("wrapped", fit.wrapped).with("left_out", fit.left_out));
     }
     let runtime = job.ended.since(job.started);
