@@ -91,6 +91,7 @@ pub(super) fn example() -> Report {
             }],
             intervals: Intervals { width_ns: 50_000_000, last_ns: 20_000_000 },
             notes: Vec::new(),
+            why: Vec::new(),
             lateness: None,
             remarks: Vec::new(),
         });
@@ -114,6 +115,38 @@ fn the_table_is_aligned_and_complete() {
     {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
     }
+}
+
+#[test]
+fn the_page_shows_what_requests_waited_for_in_proportion_and_order() {
+    let wait = |text: &str, group, ns| WhyWait { text: text.into(), group, ns };
+    let waits = vec![
+        wait("PU busy, GC <erase>", WhyGroup::Gc, 2_000_000),
+        wait("array read", WhyGroup::Own, 40_000),
+    ];
+    let bar =
+        |label: &str| WhyBar { label: label.into(), total_ns: 2_040_000, waits: waits.clone() };
+    let mut report = example();
+    assert!(!html::render(&report).contains("Why requests took"), "nothing was explained");
+    report.ways[1].why = vec![Why {
+        drive: "d<1>".into(),
+        jobs: vec![("reads of job db".into(), vec![bar("p0 to p50"), bar("p50 to p100")])],
+        slowest: vec![bar("read of 4 KiB at LBA 7, job db")],
+    }];
+    let page = html::render(&report);
+    assert!(page.contains("Why requests took as long as they did"));
+    assert_eq!(page.matches("<details class=\"why\">").count(), 3);
+    let gc =
+        page.matches("style=\"flex-grow:2000000\" title=\"PU busy, GC &lt;erase&gt;: ").count();
+    assert_eq!(gc, 3, "escaped, and as wide as it is long");
+    assert!(page.contains(
+        "<li>PU busy, GC &lt;erase&gt;: 2,000,000 ns</li><li>array read: 40,000 ns</li>"
+    ));
+    assert!(
+        page.contains("<h3>pblk, 128 PUs, d&lt;1&gt;</h3>") || page.contains("d&lt;1&gt;</h3>")
+    );
+    let legend = page.split("legend why").nth(1).and_then(|l| l.split("</ul>").next()).unwrap();
+    assert_eq!(legend.matches("<li>").count(), 2, "reasons that occur");
 }
 
 #[test]
