@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 use sluice::explain::{Explained, WaitKind};
 use sluice::scenario::Scenario;
-use sluice::sim::{Explanation, Outcome, SimOptions, simulate, to_json};
+use sluice::sim::{Explanation, Outcome, SimOptions, TraceOutput, simulate, to_json};
 use tracepoint::{ArrayOp, Cause, RequestOp};
 
 fn scenario(text: &str) -> Scenario {
@@ -357,7 +357,8 @@ fn drives_of_one_scenario_are_explained_apart() {
 fn trace(text: &str) -> (Outcome, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
-    let options = SimOptions { slowest: ALL, trace: Some(path.clone()), ..SimOptions::default() };
+    let output = TraceOutput::create(&path).unwrap();
+    let options = SimOptions { slowest: ALL, trace: Some(output), ..SimOptions::default() };
     let outcome = simulate(&scenario(text), options).unwrap();
     let events = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     (outcome, events)
