@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nvme::Status;
 
 use crate::trace::TraceError;
-use crate::words;
+use crate::{units, words};
 
 /// A text that job options come from: a job file, or a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,8 +214,10 @@ pub enum HostError {
     Memory(String),
     /// The jobs need more memory than there is.
     #[error(
-        "the jobs need {need_bytes} bytes of memory, most of them job `{job}` ({jobs} x iodepth \
-         {iodepth}), and {available_bytes} are available; lower {remedy}"
+        "the jobs need {} of memory, most of it for job `{job}` ({jobs} x iodepth {iodepth}), and \
+         {} are available; lower {remedy}",
+        units::show_bytes(*.need_bytes),
+        units::show_bytes(*.available_bytes)
     )]
     TooLarge {
         /// The job that needs most.

@@ -4,16 +4,19 @@
 //! as threads of one program would; each is a virtual CPU that submits and completes one request at
 //! a time, at the costs given.
 
-use block::{Completion, Device};
+use block::{Completion, Device, Limits};
 use clock::{Component, Nanos};
 use ring::PAGE;
 use rng::Rng;
 
+use crate::area::area;
 use crate::error::HostError;
 use crate::job::JobSpec;
+use crate::log::JobLogs;
 use crate::memory;
 use crate::ready::ReadyTimes;
 use crate::result::RunResult;
+use crate::source::Source;
 use crate::verify::Ledger;
 use crate::worker::{Buffers, Shared, Worker};
 
@@ -35,6 +38,25 @@ const MAX_POLLS_AT_ONE_INSTANT: u64 = 1 << 16;
 #[inline]
 pub const fn job_of_tag(tag: u64) -> usize {
     (tag >> 32) as usize
+}
+
+/// Checks `jobs` against a device of these limits, before it is brought to its state for them: memory,
+/// sizes and offsets, traces, folders of logs.
+///
+/// # Errors
+/// What [`Host::new`] and [`Host::open_logs`] would say. Lines of a trace are looked at when they are
+/// replayed.
+pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), HostError> {
+    memory::check(jobs, limits, memory::available())?;
+    for spec in jobs {
+        JobLogs::check(spec)?;
+        for clone in [0, spec.numjobs.saturating_sub(1)] {
+            let area = area(spec, clone, limits)
+                .map_err(|what| HostError::Misfit { job: spec.name.clone(), what })?;
+            Source::new(spec, area, limits, &Rng::new(0))?;
+        }
+    }
+    Ok(())
 }
 
 /// Runs jobs on a device.

@@ -46,7 +46,7 @@ pub mod ycsb;
 pub use error::{HostError, InvalidJob, JobError, JobProblem, JobSource, Place};
 pub use fio_json::{FIO_VERSION, to_fio_json};
 pub use histogram::{Bucket, Histogram};
-pub use host::{Host, HostCosts, job_of_tag};
+pub use host::{Host, HostCosts, check_jobs, job_of_tag};
 pub use job::{
     Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, LatencyTarget,
     LogSpec, Rate, Replay, Skip, Tolerance, Zone,

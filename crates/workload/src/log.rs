@@ -183,6 +183,21 @@ impl JobLogs {
         Ok((!logs.logs.is_empty()).then_some(logs))
     }
 
+    /// Whether the folders of a job's logs are there.
+    pub(crate) fn check(spec: &JobSpec) -> Result<(), HostError> {
+        for name in [&spec.logs.lat, &spec.logs.bw, &spec.logs.iops].into_iter().flatten() {
+            let name = Path::new(if name.is_empty() { &spec.name } else { name });
+            let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let Some(folder) = folder else { continue };
+            let found = std::fs::metadata(folder).and_then(|found| match found.is_dir() {
+                true => Ok(()),
+                false => Err(std::io::ErrorKind::NotADirectory.into()),
+            });
+            found.map_err(|e| failed(&spec.name, folder, &e))?;
+        }
+        Ok(())
+    }
+
     /// A request completed `at` after the job started to measure.
     pub(crate) fn record(&mut self, at: Nanos, entry: Entry) {
         if self.error.is_some() {

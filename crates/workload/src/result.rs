@@ -50,6 +50,12 @@ impl DirectionResult {
         per_second(self.bytes, self.runtime)
     }
 
+    /// Whether requests completed and no time passed, so that they have no rate: trims of a drive that
+    /// charges nothing for a command, for instance.
+    pub fn is_instant(&self) -> bool {
+        self.ios > 0 && self.runtime == Nanos::ZERO
+    }
+
     /// Requests per second.
     pub fn iops(&self) -> f64 {
         per_second(self.ios, self.runtime)

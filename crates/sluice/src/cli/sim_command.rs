@@ -62,17 +62,20 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         ..Report::default()
     };
     let (mut results, mut failures) = (Vec::new(), Vec::new());
+    let mut jobs_before = 0;
     for scenario in &scenarios {
         let bar = Bar::new(&scenario.title);
         let mut progress = |stage| bar.tell(stage);
         let options = SimOptions {
             job_files: jobs.iter().map(|j| j.to_path_buf()).collect(),
+            jobs_before,
             trace: args.trace.clone(),
             blktrace: args.blktrace.clone(),
             progress: Some(&mut progress),
         };
         let outcome = simulate(scenario, options)?;
         bar.finish();
+        jobs_before += outcome.drives.iter().map(|d| d.run.jobs.len()).sum::<usize>();
         failures.extend(outcome.failures());
         report.ways.push(to_way(&outcome));
         results.push(to_json(&outcome));

@@ -14,12 +14,14 @@ pub(super) const WORDS: usize = 3;
 pub(super) fn cells(way: &Way, row: &JobRow, first: bool) -> [String; 12] {
     let l = &row.latency;
     let once = |text: String| if first { text } else { String::new() };
+    // A row is of requests that have completed: without a rate they took no time.
+    let of_time = |text: String| if row.iops > 0.0 { text } else { "-".to_owned() };
     [
         once(way.name.clone()),
         row.name.clone(),
         row.direction.as_str().to_owned(),
-        count(row.iops.round() as u64),
-        rate(row.bytes_per_sec),
+        of_time(count(row.iops.round() as u64)),
+        of_time(rate(row.bytes_per_sec)),
         duration(l.mean.round() as u64),
         duration(l.p50),
         duration(l.p95),

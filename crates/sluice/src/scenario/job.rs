@@ -35,7 +35,10 @@ impl JobTable {
     ///
     /// # Errors
     /// What is wrong with it, and where in `source`, the scenario.
-    pub fn spec(&self, source: &JobSource) -> std::result::Result<(JobSpec, Vec<String>), JobError> {
+    pub fn spec(
+        &self,
+        source: &JobSource,
+    ) -> std::result::Result<(JobSpec, Vec<String>), JobError> {
         let options = self.pairs.iter().zip(&self.spans);
         let options = options.map(|((key, value, _), [key_span, value_span])| JobOption {
             key: key.clone(),

@@ -18,7 +18,7 @@ mod way;
 
 use std::path::PathBuf;
 
-use block::Group;
+use block::{Device, Group};
 use block::trace::blktrace::WriteError;
 use clock::{Component, Nanos, VirtualRunner};
 use workload::{Host, HostCosts, JobError, JobSource, JobSpec};
@@ -47,6 +47,9 @@ pub enum Stage {
 pub struct SimOptions<'a> {
     /// Jobs beside the scenario's own.
     pub job_files: Vec<PathBuf>,
+    /// Jobs of the runs before this one: the logs of this one's jobs (`write_lat_log`) are numbered
+    /// after theirs, so that no run overwrites the logs of another.
+    pub jobs_before: usize,
     /// Write a Perfetto trace here.
     pub trace: Option<PathBuf>,
     /// Write what happens to each request in the block layer into this folder, for blkparse.
@@ -105,8 +108,8 @@ impl SimError {
         match self {
             SimError::Job(_) | SimError::NoJobs { .. } | SimError::NoLayer { .. } => true,
             SimError::Host(e) => {
-                use workload::HostError::{Misfit, NoJobs, TooLarge};
-                matches!(e, Misfit { .. } | NoJobs | TooLarge { .. })
+                use workload::HostError::{Misfit, NoJobs, TooLarge, Trace};
+                matches!(e, Misfit { .. } | NoJobs | TooLarge { .. } | Trace { .. })
             }
             SimError::Stack(e) => e.is_usage(),
             SimError::Trace { .. } | SimError::Blktrace { .. } => false,
@@ -255,9 +258,11 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     let mut lanes = Vec::new();
     let count = scenario.drives.len() as f64;
     // fio knows no drives: logs are numbered as the jobs of all of them.
-    let mut next_log = 1;
+    let mut next_log = options.jobs_before + 1;
     for (i, plan) in scenario.drives.iter().enumerate() {
         let stack = Stack::build(plan, None)?;
+        // Before the drive is brought to its state, which may take long.
+        workload::check_jobs(&per_drive[i].specs, stack.device.limits())?;
         let mut tell = |part: f64| {
             if let Some(progress) = &mut options.progress {
                 progress(Stage::Preconditioning((i as f64 + part) / count));

@@ -4,6 +4,7 @@ use workload::{Direction as JobDirection, DirectionResult, JobResult};
 
 use super::{DriveOutcome, Outcome};
 use crate::report::{Busy, BusyMap, Direction, GcFigures, JobRow, Latency, Way};
+use crate::text::{count, duration};
 
 /// Points of a distribution at most: more than a plot shows.
 const CDF_POINTS: usize = 400;
@@ -20,6 +21,7 @@ pub fn to_way(outcome: &Outcome) -> Way {
     };
     for drive in &outcome.drives {
         for job in drive.run.reported() {
+            way.remarks.extend(job_remarks(&job));
             rows(&job, several.then_some(drive.name.as_str()), &mut way.jobs);
         }
         if let Some(map) = busy(drive, outcome.elapsed.0, several) {
@@ -60,6 +62,41 @@ pub fn to_way(outcome: &Outcome) -> Way {
     }
     way.remarks.extend(outcome.failures());
     way
+}
+
+/// What the numbers of a job do not say by themselves.
+fn job_remarks(job: &JobResult) -> Vec<String> {
+    let name = &job.spec.name;
+    let mut remarks = Vec::new();
+    for direction in JobDirection::ALL {
+        let result = job.direction(direction);
+        if result.is_instant() {
+            remarks.push(format!(
+                "job {name}: {} {}s took no time, so that they have no rate: the drive charges \
+                 nothing for them; set [drive.controller] fetch, or [host] submit",
+                count(result.ios),
+                direction.name()
+            ));
+        }
+    }
+    if let (Some(found), Some(target)) = (job.depth_found, &job.spec.latency_target) {
+        let (depth, time) = (found.depth, duration(target.target.0));
+        let percent = target.percentile;
+        remarks.push(match (found.met, found.settled) {
+            (false, _) => format!(
+                "job {name}: not even iodepth {depth} keeps {percent} % of its requests within {time}"
+            ),
+            (true, true) => format!(
+                "job {name}: iodepth {depth} keeps {percent} % of its requests within {time}; its \
+                 numbers are those of one window at this depth"
+            ),
+            (true, false) => format!(
+                "job {name}: iodepth {depth} keeps {percent} % of its requests within {time}, as far \
+                 as it got: it ended before its search"
+            ),
+        });
+    }
+    remarks
 }
 
 fn rows(job: &JobResult, drive: Option<&str>, rows: &mut Vec<JobRow>) {
