@@ -14,8 +14,9 @@ pub(super) const WORDS: usize = 3;
 pub(super) fn cells(way: &Way, row: &JobRow, first: bool) -> [String; 12] {
     let l = &row.latency;
     let once = |text: String| if first { text } else { String::new() };
-    // A row is of requests that have completed: without a rate they took no time.
-    let of_time = |text: String| if row.iops > 0.0 { text } else { "-".to_owned() };
+    // Requests that have completed, and have no rate, took no time.
+    let instant = row.iops == 0.0 && !row.cdf.is_empty();
+    let of_time = |text: String| if instant { "-".to_owned() } else { text };
     [
         once(way.name.clone()),
         row.name.clone(),
