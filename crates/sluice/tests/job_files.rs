@@ -134,6 +134,7 @@ fn a_trace_is_replayed_at_its_depth_and_refused_where_it_does_not_fit() {
         ("odd.csv", "0,h,0,Read,4096,4096,1\n10,h,0,Write,512,512,1\n"),
         ("odd.fio", "[t]\nread_iolog=odd.csv\n"),
         ("fitted.fio", "[t]\nread_iolog=odd.csv\nreplay_align=4k\n"),
+        ("late.fio", "[t]\nread_iolog=odd.csv\nreplay_align=4k\niodepth=1\n"),
         ("gone.fio", "[t]\nread_iolog=gone.csv\n"),
     ]);
     folder.ran(&["drive.toml", "replay.fio", "--json", "o.json"]);
@@ -152,7 +153,17 @@ fn a_trace_is_replayed_at_its_depth_and_refused_where_it_does_not_fit() {
         told.contains("odd.csv:2: bytes 512..+512") && told.contains("`replay_align=4096`"),
         "{told}"
     );
-    folder.ran(&["drive.toml", "fitted.fio"]);
+    folder.ran(&["drive.toml", "fitted.fio", "--json", "fitted.json"]);
+    let expected = serde_json::json!([{ "jobname": "t", "replay": {
+        "iodepth": 1024, "delayed": 0,
+        "trace_fit": {
+            "aligned_requests": 1, "bytes_asked": 4608, "bytes_done": 8192, "wrapped": 0, "left_out": 0,
+        },
+    }}]);
+    assert_eq!(folder.json("fitted.json")["sluice"]["drives"][0]["jobs"], expected);
+    let table = folder.ran(&["drive.toml", "late.fio"]);
+    let remark = "job t: 1 of 2 requests were issued later than the trace says: all 1 places";
+    assert!(table.contains(remark), "{table}");
     assert!(folder.refused(&["drive.toml", "gone.fio"]).contains("gone.csv: No such file"));
 }
 
@@ -191,6 +202,8 @@ fn a_search_for_a_depth_says_what_it_found() {
     let result = folder.json("o.json");
     let depth = result["jobs"][0]["latency_depth"].as_u64().unwrap();
     assert!((2..64).contains(&depth), "{depth}");
+    let found = &result["sluice"]["drives"][0]["jobs"][0]["latency_target"];
+    assert_eq!(*found, serde_json::json!({ "depth": depth, "met": true, "settled": true }));
     let remark = format!("iodepth {depth} keeps 90 % of its requests within 130 us");
     assert!(table.contains(&remark), "{table}");
     let percentile = &result["jobs"][0]["read"]["clat_ns"]["percentile"]["90.000000"];

@@ -96,17 +96,17 @@ pub enum JobError {
 pub struct InvalidJob {
     /// Where.
     pub at: Place,
-    /// What is wrong.
+    /// The problem.
     pub problem: JobProblem,
 }
 
-/// What is wrong with a job description.
+/// A problem of a job description.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum JobProblem {
     /// Neither a section, nor an option, nor a comment.
     #[error("{what}")]
     Syntax {
-        /// What is wrong.
+        /// The problem, in words.
         what: String,
     },
     /// An option that is neither supported nor known.
@@ -162,7 +162,7 @@ impl JobProblem {
         }
     }
 
-    /// What to write instead, with everything that is allowed.
+    /// The remedy: the word that was probably meant, and everything that is allowed.
     pub fn help(&self) -> Option<String> {
         let allowed = match self {
             JobProblem::UnknownOption { .. } => {

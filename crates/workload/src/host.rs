@@ -44,8 +44,7 @@ pub const fn job_of_tag(tag: u64) -> usize {
 /// sizes and offsets, traces, folders of logs.
 ///
 /// # Errors
-/// What [`Host::new`] and [`Host::open_logs`] would say. Lines of a trace are looked at when they are
-/// replayed.
+/// Errors of [`Host::new`] and [`Host::open_logs`]. Lines of a trace are read when they are replayed.
 pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), HostError> {
     memory::check(jobs, limits, memory::available())?;
     for spec in jobs {

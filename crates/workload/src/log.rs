@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     pub(crate) times: Times,
 }
 
-/// What a file is about.
+/// The value that a file logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Slat,
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// What a window has seen of one direction.
+/// Requests of one direction in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     count: u64,

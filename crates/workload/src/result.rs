@@ -165,7 +165,7 @@ pub struct JobResult {
     pub trace_fit: TraceFit,
     /// Requests of a timed replay that could not be issued when the trace says.
     pub delayed: u64,
-    /// What a search for a depth has found; of several jobs reported as one, the first's.
+    /// The depth found by a search (`latency_target`); of several jobs reported as one, the first's.
     pub depth_found: Option<DepthFound>,
 }
 

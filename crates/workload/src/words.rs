@@ -468,7 +468,7 @@ pub(crate) const NOT_IN_REPLAYS: &[&str] = &[
     "fdatasync",
 ];
 
-/// What an option is here.
+/// How an option is taken.
 pub(crate) enum Standing {
     Supported,
     Ignored,

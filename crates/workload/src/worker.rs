@@ -112,7 +112,7 @@ pub(crate) fn slots_reserved(spec: &JobSpec, limits: &Limits) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Worker {
     spec: JobSpec,
-    /// What the job draws from; each loop begins with it.
+    /// The generator that each loop begins with.
     rng: Rng,
     loops_left: u32,
     stage: u32,

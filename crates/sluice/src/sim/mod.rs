@@ -18,8 +18,8 @@ mod way;
 
 use std::path::PathBuf;
 
-use block::{Device, Group};
 use block::trace::blktrace::WriteError;
+use block::{Device, Group};
 use clock::{Component, Nanos, VirtualRunner};
 use workload::{Host, HostCosts, JobError, JobSource, JobSpec};
 

@@ -64,7 +64,7 @@ pub fn to_way(outcome: &Outcome) -> Way {
     way
 }
 
-/// What the numbers of a job do not say by themselves.
+/// Remarks on the numbers of a job.
 fn job_remarks(job: &JobResult) -> Vec<String> {
     let name = &job.spec.name;
     let mut remarks = Vec::new();
@@ -78,6 +78,15 @@ fn job_remarks(job: &JobResult) -> Vec<String> {
                 direction.name()
             ));
         }
+    }
+    if job.delayed > 0 {
+        remarks.push(format!(
+            "job {name}: {} of {} requests were issued later than the trace says: all {} places of \
+             iodepth were taken, or the host was busy",
+            count(job.delayed),
+            count(job.issued),
+            job.spec.depth()
+        ));
     }
     if let (Some(found), Some(target)) = (job.depth_found, &job.spec.latency_target) {
         let (depth, time) = (found.depth, duration(target.target.0));

@@ -14,7 +14,7 @@ use crate::result::DepthFound;
 /// Windows in a row at a depth that cannot grow, after which one more is tried, as in fio.
 const STABLE_WINDOWS: u32 = 3;
 
-/// What a completed request changes.
+/// The effect of a completed request on the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing.
@@ -144,7 +144,7 @@ impl DepthSearch {
         self.failed = true;
         self.high = self.depth;
         if self.low == self.depth {
-            // What met the target once does not any more.
+            // This depth met the target before, and does not any more.
             self.low -= 1;
         }
         self.depth = u32::midpoint(self.depth, self.low).max(1);
@@ -156,9 +156,9 @@ impl DepthSearch {
         (self.window_start, self.ios, self.late) = (at, 0, 0);
     }
 
-    /// What the search has found.
+    /// The depth found so far.
     pub(super) fn found(&self) -> DepthFound {
-        // Of a search that was cut short, the deepest that is known to be good.
+        // A search that was cut short has the deepest that is known to be good.
         let depth = if self.settled || self.target.run { self.depth } else { self.low };
         DepthFound { depth, met: self.met, settled: self.settled }
     }
