@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use nvme::Status;
 
+use crate::parse::words;
 use crate::trace::TraceError;
-use crate::{units, words};
+use crate::units;
 
 /// A text that job options come from: a job file, or a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,10 +41,10 @@ pub const fn job_of_tag(tag: u64) -> usize {
 }
 
 /// Checks `jobs` against a device of these limits, before it is brought to its state for them: memory,
-/// sizes and offsets, traces, folders of logs.
+/// sizes and offsets, folders of logs, and every line of a trace that the job's `runtime` can reach.
 ///
 /// # Errors
-/// Errors of [`Host::new`] and [`Host::open_logs`]. Lines of a trace are read when they are replayed.
+/// Those of [`Host::new`], of [`Host::open_logs`] and of the replay itself.
 pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), HostError> {
     memory::check(jobs, limits, memory::available())?;
     for spec in jobs {
@@ -52,7 +52,12 @@ pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), HostError> {
         for clone in [0, spec.numjobs.saturating_sub(1)] {
             let area = area(spec, clone, limits)
                 .map_err(|what| HostError::Misfit { job: spec.name.clone(), what })?;
-            Source::new(spec, area, limits, &Rng::new(0))?;
+            let source = Source::new(spec, area, limits, &Rng::new(0))?;
+            if let (Source::Replay(replay), 0) = (source, clone) {
+                let until = spec.runtime.map_or(Nanos::MAX, |time| time + spec.ramp_time);
+                let checked = replay.reader.check(until);
+                checked.map_err(|source| HostError::Trace { job: spec.name.clone(), source })?;
+            }
         }
     }
     Ok(())

@@ -4,8 +4,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`job`](JobSpec) | one job as described, with fio's meaning of every word |
-//! | `parse`, `expand`, `options`, [`units`] | fio job files, option by option, and their numbers |
-//! | `words` | every word of fio: supported, without effect, or refused; [`fio_reference`] |
+//! | `parse`, [`units`] | fio job files, option by option, their numbers, and the page of all words: [`fio_reference`] |
 //! | [`trace`](TraceReader) | fio iologs, MSR Cambridge and MQSim traces, streamed |
 //! | `source`, `pattern`, `area` | what a job does next, where, and in which part of the device |
 //! | [`host`](Host), `worker` | runs jobs on a device, in virtual or real time; one job's CPU and slots |
@@ -21,14 +20,12 @@
 
 mod area;
 mod error;
-mod expand;
 mod fio_json;
 mod histogram;
 mod host;
 mod job;
 mod log;
 mod memory;
-mod options;
 mod parse;
 mod pattern;
 mod ready;
@@ -39,7 +36,6 @@ mod source;
 mod trace;
 pub mod units;
 mod verify;
-mod words;
 mod worker;
 pub mod ycsb;
 
@@ -51,11 +47,10 @@ pub use job::{
     Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, LatencyTarget,
     LogSpec, Rate, Replay, Skip, Tolerance, Zone,
 };
-pub use parse::{JobOption, Jobs, parse_job_file, parse_jobs};
+pub use parse::{JobOption, Jobs, fio_reference, parse_job_file, parse_jobs};
 pub use result::{
     Cause, DEPTH_LEVELS, DepthFound, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,
 };
 pub use series::{Interval, MAX_INTERVALS, Series};
 pub use trace::{Due, TraceAction, TraceError, TraceFit, TraceFormat, TraceOp, TraceReader};
 pub use verify::Mismatch;
-pub use words::fio_reference;

@@ -193,6 +193,28 @@ mod tests {
     }
 
     #[test]
+    fn a_search_that_goes_on_follows_the_device() {
+        let target =
+            LatencyTarget { target: US(320), window: US(1000), percentile: 99.0, run: true };
+        let mut search = DepthSearch::new(target, 64);
+        let mut now = Nanos::ZERO;
+        search.start(now);
+        // 10 us per request outstanding, then 40: depths of 32 and 8 are the greatest.
+        for (each, expected) in [(10, 32), (40, 8)] {
+            for _ in 0..20_000 {
+                assert!(search.may_issue(now, 0));
+                now += US(10);
+                let verdict = search.complete(now, US(each * u64::from(search.depth)));
+                assert_eq!(verdict, Verdict::GoOn);
+            }
+            // Every few windows it tries one more than what is good.
+            assert!((expected..=expected + 1).contains(&search.depth), "{}", search.depth);
+            assert!((expected - 1..=expected + 1).contains(&search.found().depth));
+        }
+        assert!(!search.found().settled);
+    }
+
+    #[test]
     fn finds_the_greatest_depth_that_meets_the_target() {
         for percentile in [99.0, 100.0] {
             let (found, tried) = search(370, 64, percentile);
