@@ -14,7 +14,7 @@ pub(crate) struct Area {
 
 /// The largest block that a job moves, in bytes.
 pub(crate) fn largest_block(spec: &JobSpec) -> u64 {
-    crate::options::used_directions(&spec.access)
+    crate::parse::options::used_directions(&spec.access)
         .flat_map(|d| spec.block_sizes[d as usize].iter().map(|(b, _)| *b))
         .max()
         .unwrap_or(0)
@@ -29,7 +29,7 @@ pub(crate) fn area(spec: &JobSpec, clone: u32, limits: &Limits) -> Result<Area, 
     if spec.replay.is_some() {
         return Ok(Area { offset: 0, bytes: device });
     }
-    for direction in crate::options::used_directions(&spec.access) {
+    for direction in crate::parse::options::used_directions(&spec.access) {
         for (bytes, _) in &spec.block_sizes[direction as usize] {
             if bytes % sector != 0 {
                 return Err(format!(

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use nvme::Status;
 
+use crate::parse::words;
 use crate::trace::TraceError;
-use crate::words;
+use crate::units;
 
 /// A text that job options come from: a job file, or a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,17 +97,17 @@ pub enum JobError {
 pub struct InvalidJob {
     /// Where.
     pub at: Place,
-    /// What is wrong.
+    /// The problem.
     pub problem: JobProblem,
 }
 
-/// What is wrong with a job description.
+/// A problem of a job description.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum JobProblem {
     /// Neither a section, nor an option, nor a comment.
     #[error("{what}")]
     Syntax {
-        /// What is wrong.
+        /// The problem, in words.
         what: String,
     },
     /// An option that is neither supported nor known.
@@ -162,7 +163,7 @@ impl JobProblem {
         }
     }
 
-    /// What to write instead, with everything that is allowed.
+    /// The remedy: the word that was probably meant, and everything that is allowed.
     pub fn help(&self) -> Option<String> {
         let allowed = match self {
             JobProblem::UnknownOption { .. } => {
@@ -214,8 +215,10 @@ pub enum HostError {
     Memory(String),
     /// The jobs need more memory than there is.
     #[error(
-        "the jobs need {need_bytes} bytes of memory, most of them job `{job}` ({jobs} x iodepth \
-         {iodepth}), and {available_bytes} are available; lower {remedy}"
+        "the jobs need {} of memory, most of it for job `{job}` ({jobs} x iodepth {iodepth}), and \
+         {} are available; lower {remedy}",
+        units::show_bytes(*.need_bytes),
+        units::show_bytes(*.available_bytes)
     )]
     TooLarge {
         /// The job that needs most.

@@ -4,17 +4,20 @@
 //! as threads of one program would; each is a virtual CPU that submits and completes one request at
 //! a time, at the costs given.
 
-use block::{Completion, Device};
+use block::{Completion, Device, Limits};
 use clock::{Component, Nanos};
 use ring::PAGE;
 use rng::Rng;
 use tracepoint::Event;
 
+use crate::area::area;
 use crate::error::HostError;
 use crate::job::JobSpec;
+use crate::log::JobLogs;
 use crate::memory;
 use crate::ready::ReadyTimes;
 use crate::result::RunResult;
+use crate::source::Source;
 use crate::verify::Ledger;
 use crate::worker::{Buffers, Shared, Worker};
 
@@ -36,6 +39,29 @@ const MAX_POLLS_AT_ONE_INSTANT: u64 = 1 << 16;
 #[inline]
 pub const fn job_of_tag(tag: u64) -> usize {
     (tag >> 32) as usize
+}
+
+/// Checks `jobs` against a device of these limits, before it is brought to its state for them: memory,
+/// sizes and offsets, folders of logs, and every line of a trace that the job's `runtime` can reach.
+///
+/// # Errors
+/// Those of [`Host::new`], of [`Host::open_logs`] and of the replay itself.
+pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), HostError> {
+    memory::check(jobs, limits, memory::available())?;
+    for spec in jobs {
+        JobLogs::check(spec)?;
+        for clone in [0, spec.numjobs.saturating_sub(1)] {
+            let area = area(spec, clone, limits)
+                .map_err(|what| HostError::Misfit { job: spec.name.clone(), what })?;
+            let source = Source::new(spec, area, limits, &Rng::new(0))?;
+            if let (Source::Replay(replay), 0) = (source, clone) {
+                let until = spec.runtime.map_or(Nanos::MAX, |time| time + spec.ramp_time);
+                let checked = replay.reader.check(until);
+                checked.map_err(|source| HostError::Trace { job: spec.name.clone(), source })?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs jobs on a device.

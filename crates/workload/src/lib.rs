@@ -4,8 +4,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`job`](JobSpec) | one job as described, with fio's meaning of every word |
-//! | `parse`, `expand`, `options`, [`units`] | fio job files, option by option, and their numbers |
-//! | `words` | every word of fio: supported, without effect, or refused; [`fio_reference`] |
+//! | `parse`, [`units`] | fio job files, option by option, their numbers, and the page of all words: [`fio_reference`] |
 //! | [`trace`](TraceReader) | fio iologs, MSR Cambridge and MQSim traces, streamed |
 //! | `source`, `pattern`, `area` | what a job does next, where, and in which part of the device |
 //! | [`host`](Host), `worker` | runs jobs on a device, in virtual or real time; one job's CPU and slots |
@@ -21,7 +20,6 @@
 
 mod area;
 mod error;
-mod expand;
 mod fio_json;
 mod histogram;
 mod host;
@@ -29,7 +27,6 @@ mod job;
 mod latency_series;
 mod log;
 mod memory;
-mod options;
 mod parse;
 mod pattern;
 mod ready;
@@ -40,24 +37,22 @@ mod source;
 mod trace;
 pub mod units;
 mod verify;
-mod words;
 mod worker;
 pub mod ycsb;
 
 pub use error::{HostError, InvalidJob, JobError, JobProblem, JobSource, Place};
 pub use fio_json::{FIO_VERSION, to_fio_json};
 pub use histogram::{Bucket, Histogram};
-pub use host::{Host, HostCosts, job_of_tag};
+pub use host::{Host, HostCosts, check_jobs, job_of_tag};
 pub use job::{
     Access, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec, LatencyTarget,
     LogSpec, Rate, Replay, Skip, Tolerance, Zone,
 };
 pub use latency_series::{IntervalLatency, LatencySeries, MAX_LATENCY_INTERVALS};
-pub use parse::{JobOption, Jobs, parse_job_file, parse_jobs};
+pub use parse::{JobOption, Jobs, fio_reference, parse_job_file, parse_jobs};
 pub use result::{
     Cause, DEPTH_LEVELS, DepthFound, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,
 };
 pub use series::{Interval, MAX_INTERVALS, Series};
 pub use trace::{Due, TraceAction, TraceError, TraceFit, TraceFormat, TraceOp, TraceReader};
 pub use verify::Mismatch;
-pub use words::fio_reference;

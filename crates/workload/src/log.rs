@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     pub(crate) times: Times,
 }
 
-/// What a file is about.
+/// The value that a file logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Slat,
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// What a window has seen of one direction.
+/// Requests of one direction in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     count: u64,
@@ -181,6 +181,21 @@ impl JobLogs {
         let (job, spec) = (spec.name.clone(), spec.logs.clone());
         let logs = JobLogs { job, spec, logs, window_ends, error: None };
         Ok((!logs.logs.is_empty()).then_some(logs))
+    }
+
+    /// Whether the folders of a job's logs are there.
+    pub(crate) fn check(spec: &JobSpec) -> Result<(), HostError> {
+        for name in [&spec.logs.lat, &spec.logs.bw, &spec.logs.iops].into_iter().flatten() {
+            let name = Path::new(if name.is_empty() { &spec.name } else { name });
+            let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let Some(folder) = folder else { continue };
+            let found = std::fs::metadata(folder).and_then(|found| match found.is_dir() {
+                true => Ok(()),
+                false => Err(std::io::ErrorKind::NotADirectory.into()),
+            });
+            found.map_err(|e| failed(&spec.name, folder, &e))?;
+        }
+        Ok(())
     }
 
     /// A request completed `at` after the job started to measure.

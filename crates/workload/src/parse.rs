@@ -7,10 +7,16 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::error::{JobError, JobProblem, JobSource, Place};
-use crate::expand::expand;
 use crate::job::JobSpec;
-use crate::options;
-use crate::words::{self, Standing};
+
+mod expand;
+pub(crate) mod options;
+mod reference;
+pub(crate) mod words;
+
+use expand::expand;
+pub use reference::fio_reference;
+use words::Standing;
 
 /// Files that include each other, at most this deep.
 const INCLUDES_MAX: usize = 16;

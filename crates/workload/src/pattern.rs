@@ -104,7 +104,7 @@ impl Pattern {
     /// # Errors
     /// What does not fit.
     pub(crate) fn new(spec: &JobSpec, region: u64, mut rng: Rng) -> Result<Pattern, String> {
-        let used = || crate::options::used_directions(&spec.access);
+        let used = || crate::parse::options::used_directions(&spec.access);
         let used_sizes =
             || used().flat_map(|d| spec.block_sizes[d as usize].iter().map(|(bytes, _)| *bytes));
         let (unit, largest) = (used_sizes().min().unwrap_or(0), used_sizes().max().unwrap_or(0));

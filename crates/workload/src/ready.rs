@@ -80,7 +80,7 @@ mod tests {
             for _ in 0..2000 {
                 let i = (rng.next_u64() % count as u64) as usize;
                 let at = Nanos(rng.next_u64() % 50);
-                if rng.next_u64() % 3 == 0 {
+                if rng.next_u64().is_multiple_of(3) {
                     times.lower(i, at);
                     plain[i] = plain[i].min(at);
                 } else {

@@ -50,6 +50,12 @@ impl DirectionResult {
         per_second(self.bytes, self.runtime)
     }
 
+    /// Whether requests completed and no time passed, so that they have no rate: trims of a drive that
+    /// charges nothing for a command, for instance.
+    pub fn is_instant(&self) -> bool {
+        self.ios > 0 && self.runtime == Nanos::ZERO
+    }
+
     /// Requests per second.
     pub fn iops(&self) -> f64 {
         per_second(self.ios, self.runtime)
@@ -159,7 +165,7 @@ pub struct JobResult {
     pub trace_fit: TraceFit,
     /// Requests of a timed replay that could not be issued when the trace says.
     pub delayed: u64,
-    /// What a search for a depth has found; of several jobs reported as one, the first's.
+    /// The depth found by a search (`latency_target`); of several jobs reported as one, the first's.
     pub depth_found: Option<DepthFound>,
 }
 

@@ -136,7 +136,7 @@ impl Generated {
         rng: Rng,
     ) -> Result<Generated, String> {
         let pattern = Pattern::new(spec, area.bytes, rng.fork(1))?;
-        let smallest = crate::options::used_directions(&spec.access)
+        let smallest = crate::parse::options::used_directions(&spec.access)
             .flat_map(|d| spec.block_sizes[d as usize].iter().map(|(b, _)| *b))
             .min()
             .unwrap_or(1);
@@ -372,7 +372,7 @@ impl Source {
                 let bytes = g.issued_bytes as f64 / (g.limit as f64).max(1.0);
                 bytes.max(g.issued_ios as f64 / g.limit_ios as f64).min(1.0)
             }
-            Source::Replay(_) => 0.0,
+            Source::Replay(r) => r.reader.progress(),
         }
     }
 }

@@ -189,6 +189,9 @@ struct Raw {
 #[derive(Debug)]
 pub struct TraceReader {
     lines: BufReader<File>,
+    /// Bytes of the file, and those of them that were read.
+    bytes: u64,
+    bytes_read: u64,
     path: PathBuf,
     line: u64,
     text: String,
@@ -220,7 +223,9 @@ impl TraceReader {
     ) -> Result<TraceReader, TraceError> {
         let path = replay.path.clone();
         let unreadable = |e: std::io::Error| unreadable(&path, &e);
-        let mut lines = BufReader::new(File::open(&path).map_err(unreadable)?);
+        let file = File::open(&path).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        let mut lines = BufReader::new(file);
         let first = peek_line(&mut lines).map_err(unreadable)?;
         let told = guess(&first);
         let (format, version) = match (replay.format, told) {
@@ -240,6 +245,8 @@ impl TraceReader {
         };
         let mut reader = TraceReader {
             lines,
+            bytes,
+            bytes_read: 0,
             path,
             line: 0,
             text: String::new(),
@@ -263,6 +270,24 @@ impl TraceReader {
     /// How requests were changed so far.
     pub fn fit(&self) -> TraceFit {
         self.fit
+    }
+
+    /// How much of the file has been read, of 1.
+    pub fn progress(&self) -> f64 {
+        (self.bytes_read as f64 / (self.bytes as f64).max(1.0)).min(1.0)
+    }
+
+    /// Reads the trace up to `until` after the replay's start, to find lines that cannot be replayed.
+    ///
+    /// # Errors
+    /// As [`next_op`](TraceReader::next_op).
+    pub fn check(mut self, until: Nanos) -> Result<(), TraceError> {
+        while let Some(op) = self.next_op()? {
+            if matches!(op.at, Due::At(time) if time > until) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the trace says when its requests are due; a version 2 iolog does not.
@@ -304,9 +329,11 @@ impl TraceReader {
         loop {
             self.text.clear();
             let read = self.lines.read_line(&mut self.text);
-            if read.map_err(|e| unreadable(&self.path, &e))? == 0 {
+            let read = read.map_err(|e| unreadable(&self.path, &e))?;
+            if read == 0 {
                 return Ok(false);
             }
+            self.bytes_read += read as u64;
             self.line += 1;
             if !self.text.trim().is_empty() {
                 return Ok(true);

@@ -59,6 +59,16 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     whole(value * 1024f64.powi(power))
 }
 
+/// Bytes as a person reads them: `3.2 GiB`.
+pub fn show_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let power = (bytes.max(1).ilog2() / 10) as usize;
+    match power {
+        0 => format!("{bytes} {}", UNITS[0]),
+        _ => format!("{:.1} {}", bytes as f64 / 1024f64.powi(power as i32), UNITS[power]),
+    }
+}
+
 /// A size in bytes or in percent.
 pub fn parse_size(text: &str) -> Option<Size> {
     match text.trim().strip_suffix('%') {
@@ -119,6 +129,8 @@ mod tests {
         for text in ["", "k", "-4k", "4x", "4kk", "1e3", "99999999p", "1..5", "nan", "inf", "0xg"] {
             assert_eq!(parse_bytes(text), None, "{text}");
         }
+        let shown = [0, 1023, 1536, 21_406_904_320, u64::MAX].map(show_bytes);
+        assert_eq!(shown, ["0 bytes", "1023 bytes", "1.5 KiB", "19.9 GiB", "16.0 EiB"]);
         assert_eq!(parse_size("12.5%").map(|s| s.of(1000)), Some(125));
         assert_eq!((parse_size("0%"), parse_size("%"), parse_size("4k%")), (None, None, None));
     }

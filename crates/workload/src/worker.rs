@@ -27,8 +27,11 @@ use crate::verify::Ledger;
 mod depth;
 mod ending;
 mod payload;
+mod slots;
 
 use depth::{DepthSearch, Verdict};
+use slots::{EMPTY, Slot};
+pub(crate) use slots::{SLOT_BYTES, slots_reserved};
 
 /// What all workers of a host share.
 #[derive(Debug)]
@@ -73,32 +76,6 @@ enum Phase {
     Done,
 }
 
-/// One outstanding request.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    wanted: Nanos,
-    issued: Nanos,
-    what: Wanted,
-    /// Sectors given to the device.
-    sent: u32,
-    /// Parts given to the device and not completed.
-    parts: u32,
-    /// The first error among the parts.
-    status: Status,
-    /// The write's number in the ledger, 0 if it is not there.
-    sequence: u64,
-}
-
-const EMPTY: Slot = Slot {
-    wanted: Nanos::ZERO,
-    issued: Nanos::ZERO,
-    what: Wanted { kind: Kind::Flush, lba: 0, sectors: 0 },
-    sent: 0,
-    parts: 0,
-    status: Status::SUCCESS,
-    sequence: 0,
-};
-
 /// The tag of the request in a slot of job `index`; [`job_of_tag`](crate::host::job_of_tag) undoes it.
 #[inline]
 fn tag(index: u64, slot: u32) -> u64 {
@@ -114,21 +91,10 @@ fn op_of(kind: Kind) -> RequestOp {
     }
 }
 
-/// Bytes of memory per slot, beside payloads.
-pub(crate) const SLOT_BYTES: u64 = (size_of::<Slot>() + 3 * size_of::<u32>()) as u64;
-
-/// Slots that a job has from the start: as many as it may have outstanding, but no more than the device
-/// takes, and one on its way. Slots that hold completions for a busy CPU come later, if at all.
-/// Payloads of verifying jobs are placed per slot, so that those have all slots at once.
-pub(crate) fn slots_reserved(spec: &JobSpec, limits: &Limits) -> u32 {
-    let depth = spec.depth();
-    if spec.verify { depth } else { depth.min(limits.queue_depth.saturating_add(1)) }
-}
-
 #[derive(Debug)]
 pub(crate) struct Worker {
     spec: JobSpec,
-    /// What the job draws from; each loop begins with it.
+    /// The generator that each loop begins with.
     rng: Rng,
     loops_left: u32,
     stage: u32,
@@ -237,23 +203,6 @@ impl Worker {
             expected: vec![0; (slot_sectors * u64::from(depth)) as usize],
             recorder: Recorder::new(uses),
             spec,
-        })
-    }
-
-    /// Whether another request can have a slot.
-    #[inline]
-    fn has_slot(&self) -> bool {
-        !self.free.is_empty() || self.slots.len() < self.depth
-    }
-
-    /// A slot for a request: the last one that became free, or a new one.
-    #[inline]
-    fn take_slot(&mut self) -> Option<u32> {
-        self.free.pop().or_else(|| {
-            (self.slots.len() < self.depth).then(|| {
-                self.slots.push(EMPTY);
-                self.slots.len() as u32 - 1
-            })
         })
     }
 

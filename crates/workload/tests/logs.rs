@@ -94,6 +94,10 @@ fn the_name_is_the_jobs_unless_said_and_errors_come_before_the_run() {
     let error = bad.open_logs(1).unwrap_err();
     assert!(matches!(&error, HostError::Log { job, .. } if job == "j"), "{error}");
     assert!(error.to_string().contains("no/such/L_bw.1.log"), "{error}");
+    let specs = common::jobs(&format!("[j]\nwrite_bw_log={}\n", missing.display()));
+    let limits = *block::Device::limits(&ram());
+    let error = sluice_workload::check_jobs(&specs, &limits).unwrap_err();
+    assert!(matches!(&error, HostError::Log { job, .. } if job == "j"), "{error}");
     // A full disk, found when the log is written.
     let full = dir.path().join("F");
     std::os::unix::fs::symlink("/dev/full", dir.path().join("F_lat.1.log")).unwrap();

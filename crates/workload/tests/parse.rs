@@ -133,7 +133,7 @@ fn pairs_of_a_scenario_use_the_same_words() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in "(\\[[a-z]{0,6}\\]?\n|(rw|bs|size|bssplit|rate|random_distribution|percentile_list|runtime|verify)=[0-9a-z:/,.%]{0,12}\n|[ -~]{0,20}\n){0,12}") {
+    fn no_text_panics(text in "(\\[[a-z]{0,6}\\]?\n|(rw|bs|bsrange|size|bssplit|rate|random_distribution|percentile_list|runtime|verify|loops|log_avg_msec|latency_target|replay_align|include)=[0-9a-z:/,.%$-]{0,12}\n|[ -~]{0,20}\n){0,12}") {
         let _ = parse(&text);
     }
 }

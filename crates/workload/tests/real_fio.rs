@@ -22,7 +22,7 @@ fn fio(dir: &Path, options: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What fio issues for a log, in order: offset, length, and its number of the direction.
+/// Requests that fio issues for a log, in order: offset, length, and its number of the direction.
 fn issued_by_fio(dir: &Path, log: &str, options: &[&str]) -> Vec<(u64, u64, u64)> {
     let log = format!("--read_iolog={log}");
     let text = fio(dir, &[&[log.as_str(), "--ioengine=null", "--debug=io"], options].concat());
@@ -44,7 +44,7 @@ fn issued_by_fio(dir: &Path, log: &str, options: &[&str]) -> Vec<(u64, u64, u64)
         .collect()
 }
 
-/// What Sluice issues for it.
+/// Requests that Sluice issues for it, and its results.
 fn issued_here(dir: &Path, log: &str, options: &str) -> (Vec<(u64, u64, u64)>, Value) {
     let text = format!("[j]\nread_iolog={}\n{options}", dir.join(log).display());
     let ram = Ram::new(16384, Nanos::from_micros(100));

@@ -121,6 +121,33 @@ fn requests_that_are_not_whole_sectors_name_their_line_and_the_remedy() {
     assert_eq!((fit.aligned_requests, fit.bytes_asked, fit.bytes_done), (1, 4608, 8192));
 }
 
+/// Lines that a job can reach are looked at before the run, and how far it is follows the file.
+#[test]
+fn a_trace_is_checked_before_the_run() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"0 0 0 8 1\n1000000 0 8 8 1\n2000000 0 16 8 1\n3000000 0 3 8 1\n").unwrap();
+    let limits = *block::Device::limits(&Ram::new(1024, Nanos::ZERO));
+    let check = |options: &str| {
+        let text = format!("[t]\nread_iolog={}\n{options}", file.path().display());
+        sluice_workload::check_jobs(&jobs(&text), &limits)
+    };
+    let error = check("").unwrap_err().to_string();
+    assert!(error.contains(":4: bytes 1536..+4096"), "{error}");
+    assert!(check("runtime=1ms").is_ok(), "the last line is never reached");
+    assert!(check("runtime=1ms\nreplay_time_scale=200").is_err(), "now it is");
+    assert!(check("replay_align=4k").is_ok());
+    let text = format!("[t]\nread_iolog={}\nreplay_align=4k", file.path().display());
+    let mut host = common::host(Ram::new(1024, Nanos::from_micros(1)), &text);
+    let mut runner = clock::VirtualRunner::new();
+    let mut seen = vec![host.progress()];
+    while !host.done() {
+        runner.step(&mut [&mut host], Nanos::MAX);
+        seen.push(host.progress());
+    }
+    assert!(seen.is_sorted() && seen[0] == 0.0 && seen[seen.len() - 1] == 1.0, "{seen:?}");
+    assert!(seen.iter().any(|part| *part > 0.0 && *part < 1.0), "{seen:?}");
+}
+
 #[test]
 fn all_actions_of_an_iolog_arrive() {
     let trace = "fio version 3 iolog\n0 f add\n0 f open\n1 f write 0 8192\n2 f sync 0 0\n3 f trim 4096 4096\n4 f close\n";

@@ -67,7 +67,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::open(args)?;
     let interrupt = Interrupt::catch()?;
     let mut results = Results::default();
-    let mut failed = None;
+    let (mut failed, mut jobs_before) = (None, 0);
     for (i, scenario) in scenarios.iter().enumerate() {
         let bar = Bar::new(scenario, (i, scenarios.len()));
         let trace = outputs.trace.as_ref().map(Output::trace).transpose()?;
@@ -85,6 +85,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         };
         let options = SimOptions {
             job_files: jobs.iter().map(|j| j.to_path_buf()).collect(),
+            jobs_before,
             trace,
             blktrace: args.blktrace.clone(),
             slowest: args.slowest,
@@ -95,7 +96,10 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         let outcome = simulate(scenario, options);
         bar.finish();
         match outcome {
-            Ok(outcome) => results.outcomes.push(outcome),
+            Ok(outcome) => {
+                jobs_before += outcome.drives.iter().map(|d| d.run.jobs.len()).sum::<usize>();
+                results.outcomes.push(outcome);
+            }
             Err(error) => {
                 failed = Some(Failure::from(error));
                 break;

@@ -14,12 +14,15 @@ pub(super) const WORDS: usize = 3;
 pub(super) fn cells(way: &Way, row: &JobRow, first: bool) -> [String; 12] {
     let l = &row.latency;
     let once = |text: String| if first { text } else { String::new() };
+    // Requests that have completed, and have no rate, took no time.
+    let instant = row.iops == 0.0 && !row.cdf.is_empty();
+    let of_time = |text: String| if instant { "-".to_owned() } else { text };
     [
         once(printable(&way.name).into_owned()),
         printable(&row.name).into_owned(),
         row.direction.as_str().to_owned(),
-        count(row.iops.round() as u64),
-        rate(row.bytes_per_sec),
+        of_time(count(row.iops.round() as u64)),
+        of_time(rate(row.bytes_per_sec)),
         duration(l.mean.round() as u64),
         duration(l.p50),
         duration(l.p95),

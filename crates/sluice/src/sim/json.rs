@@ -5,7 +5,7 @@ use ftl::FtlStats;
 use lightnvm::LabelHealth;
 use media::MediaStats;
 use serde_json::{Map, Value, json};
-use workload::{Direction, JobResult, RunResult};
+use workload::{DepthFound, Direction, JobResult, RunResult};
 
 use super::{DriveOutcome, Note, Outcome, Timeline};
 use crate::explain::{breakdown_json, request_json};
@@ -89,12 +89,47 @@ pub fn to_json(outcome: &Outcome) -> Value {
     value
 }
 
+/// Results of replays and of searches for a depth, which fio's format has no place for.
+fn beside_fio(job: &JobResult) -> Option<Value> {
+    let mut object = Map::new();
+    object.insert("jobname".into(), json!(job.spec.name));
+    if job.spec.replay.is_some() {
+        let fit = &job.trace_fit;
+        object.insert(
+            "replay".into(),
+            json!({
+                "iodepth": job.spec.depth(),
+                "delayed": job.delayed,
+                "trace_fit": {
+                    "aligned_requests": fit.aligned_requests,
+                    "bytes_asked": fit.bytes_asked,
+                    "bytes_done": fit.bytes_done,
+                    "wrapped": fit.wrapped,
+                    "left_out": fit.left_out,
+                },
+            }),
+        );
+    }
+    if let Some(found) = job.depth_found {
+        let DepthFound { depth, met, settled } = found;
+        object.insert(
+            "latency_target".into(),
+            json!({ "depth": depth, "met": met, "settled": settled }),
+        );
+    }
+    (object.len() > 1).then_some(Value::Object(object))
+}
+
 fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
     let elapsed = outcome.elapsed.0.max(1) as f64;
     let share = |t: clock::Nanos| t.0 as f64 / elapsed;
     let mut object = Map::new();
     let timeline = Timeline::of(outcome.elapsed);
     object.insert("name".into(), json!(d.name));
+    let jobs: Vec<Value> = d.run.jobs.iter().filter_map(beside_fio).collect();
+    if !jobs.is_empty() {
+        object.insert("jobs".into(), jobs.into());
+    }
     let jobs = d.run.reported();
     if !jobs.is_empty() {
         let jobs = jobs.iter().map(|job| job_over_time(job, &timeline));

@@ -65,6 +65,9 @@ pub enum Stage {
 pub struct SimOptions<'a> {
     /// Jobs beside the scenario's own.
     pub job_files: Vec<PathBuf>,
+    /// Jobs of the runs before this one: the logs of this one's jobs (`write_lat_log`) are numbered
+    /// after theirs, so that no run overwrites the logs of another.
+    pub jobs_before: usize,
     /// Write a Perfetto trace here.
     pub trace: Option<TraceOutput>,
     /// Write what happens to each request in the block layer into this folder, for blkparse.
@@ -190,8 +193,8 @@ impl SimError {
             | SimError::VerifyWithoutData { .. }
             | SimError::Scenario(_) => true,
             SimError::Host(e) => {
-                use workload::HostError::{Misfit, NoJobs, TooLarge};
-                matches!(e, Misfit { .. } | NoJobs | TooLarge { .. })
+                use workload::HostError::{Misfit, NoJobs, TooLarge, Trace};
+                matches!(e, Misfit { .. } | NoJobs | TooLarge { .. } | Trace { .. })
             }
             SimError::Stack(e) => e.is_usage(),
             SimError::Trace { .. }
@@ -386,7 +389,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     let count = scenario.drives.len() as f64;
     let mut from_images = Vec::new();
     // fio knows no drives: logs are numbered as the jobs of all of them.
-    let mut next_log = 1;
+    let mut next_log = options.jobs_before + 1;
     for (i, plan) in scenario.drives.iter().enumerate() {
         let keeps_image = options.write_image && image(plan).is_some();
         let fresh = is_fresh(plan);
@@ -397,6 +400,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             true => Stack::build(plan, None)?,
             false => Stack::build(&over_image(plan), None)?,
         };
+        // Before the drive is brought to its state, which may take long.
+        workload::check_jobs(&per_drive[i].specs, stack.device.limits())?;
         let mut tell = |part: f64| {
             if let Some(progress) = &mut options.progress {
                 progress(Stage::Preconditioning((i as f64 + part) / count));

@@ -8,6 +8,7 @@ use crate::report::{
     Busy, BusyMap, Direction, GcFigures, Intervals, JobRow, Latency, LatencyPoint, LayerPoint,
     LayerSeries, NoteRow, Way, Why,
 };
+use crate::text::{count, duration};
 
 /// Points of a distribution at most: more than a plot shows.
 const CDF_POINTS: usize = 400;
@@ -27,6 +28,7 @@ pub fn to_way(outcome: &Outcome) -> Way {
     for drive in &outcome.drives {
         let layer = drive.over_time.as_ref().map(|_| way.layers.len());
         for job in drive.run.reported() {
+            way.remarks.extend(job_remarks(&job));
             let name = several.then_some(drive.name.as_str());
             rows(&job, name, (&timeline, layer), &mut way.jobs);
         }
@@ -73,6 +75,50 @@ pub fn to_way(outcome: &Outcome) -> Way {
     };
     way.notes = outcome.notes.iter().map(row).collect();
     way
+}
+
+/// Remarks on the numbers of a job.
+fn job_remarks(job: &JobResult) -> Vec<String> {
+    let name = &job.spec.name;
+    let mut remarks = Vec::new();
+    for direction in JobDirection::ALL {
+        let result = job.direction(direction);
+        if result.is_instant() {
+            remarks.push(format!(
+                "job {name}: {} {}s took no time, so that they have no rate: the drive charges \
+                 nothing for them; set [drive.controller] fetch, or [host] submit",
+                count(result.ios),
+                direction.name()
+            ));
+        }
+    }
+    if job.delayed > 0 {
+        remarks.push(format!(
+            "job {name}: {} of {} requests were issued later than the trace says: all {} places of \
+             iodepth were taken, or the host was busy",
+            count(job.delayed),
+            count(job.issued),
+            job.spec.depth()
+        ));
+    }
+    if let (Some(found), Some(target)) = (job.depth_found, &job.spec.latency_target) {
+        let (depth, time) = (found.depth, duration(target.target.0));
+        let percent = target.percentile;
+        remarks.push(match (found.met, found.settled) {
+            (false, _) => format!(
+                "job {name}: not even iodepth {depth} keeps {percent} % of its requests within {time}"
+            ),
+            (true, true) => format!(
+                "job {name}: iodepth {depth} keeps {percent} % of its requests within {time}; its \
+                 numbers are those of one window at this depth"
+            ),
+            (true, false) => format!(
+                "job {name}: iodepth {depth} keeps {percent} % of its requests within {time}, as far \
+                 as it got: it ended before its search"
+            ),
+        });
+    }
+    remarks
 }
 
 /// A drive's explanations, if they were asked for.

@@ -14,7 +14,7 @@ use crate::result::DepthFound;
 /// Windows in a row at a depth that cannot grow, after which one more is tried, as in fio.
 const STABLE_WINDOWS: u32 = 3;
 
-/// What a completed request changes.
+/// The effect of a completed request on the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing.
@@ -144,7 +144,7 @@ impl DepthSearch {
         self.failed = true;
         self.high = self.depth;
         if self.low == self.depth {
-            // What met the target once does not any more.
+            // This depth met the target before, and does not any more.
             self.low -= 1;
         }
         self.depth = u32::midpoint(self.depth, self.low).max(1);
@@ -156,9 +156,9 @@ impl DepthSearch {
         (self.window_start, self.ios, self.late) = (at, 0, 0);
     }
 
-    /// What the search has found.
+    /// The depth found so far.
     pub(super) fn found(&self) -> DepthFound {
-        // Of a search that was cut short, the deepest that is known to be good.
+        // A search that was cut short has the deepest that is known to be good.
         let depth = if self.settled || self.target.run { self.depth } else { self.low };
         DepthFound { depth, met: self.met, settled: self.settled }
     }
@@ -190,6 +190,28 @@ mod tests {
             }
         }
         (search.found(), tried)
+    }
+
+    #[test]
+    fn a_search_that_goes_on_follows_the_device() {
+        let target =
+            LatencyTarget { target: US(320), window: US(1000), percentile: 99.0, run: true };
+        let mut search = DepthSearch::new(target, 64);
+        let mut now = Nanos::ZERO;
+        search.start(now);
+        // 10 us per request outstanding, then 40: depths of 32 and 8 are the greatest.
+        for (each, expected) in [(10, 32), (40, 8)] {
+            for _ in 0..20_000 {
+                assert!(search.may_issue(now, 0));
+                now += US(10);
+                let verdict = search.complete(now, US(each * u64::from(search.depth)));
+                assert_eq!(verdict, Verdict::GoOn);
+            }
+            // Every few windows it tries one more than what is good.
+            assert!((expected..=expected + 1).contains(&search.depth), "{}", search.depth);
+            assert!((expected - 1..=expected + 1).contains(&search.found().depth));
+        }
+        assert!(!search.found().settled);
     }
 
     #[test]

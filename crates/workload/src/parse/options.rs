@@ -408,7 +408,7 @@ pub(crate) fn used_directions(access: &Access) -> impl Iterator<Item = Direction
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words;
+    use crate::parse::words;
 
     #[test]
     fn every_word_of_the_table_is_understood_and_no_other() {

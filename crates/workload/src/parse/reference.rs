@@ -1,0 +1,59 @@
+//! [`fio_reference`]: the page of fio's words, written from the parser's tables.
+
+use std::fmt::Write as _;
+
+use super::words::{IGNORED, REFUSED, SUPPORTED};
+
+const INTRODUCTION: &str = "\
+# fio's words
+
+Job files, and `[[job]]` tables of scenarios, are in fio's words. This page is written from the tables of the parser
+(`SLUICE_WRITE_DOCS=1 cargo test -p sluice-workload --test words`); a test compares both, and compares the tables with
+fio 3.33. A word that is in none of them is an error, with the word that was probably meant.
+
+**Files.** A `[section]` is a job, `[global]` holds for all jobs after it. `#` and `;` start a comment anywhere in a
+line. `include FILE` reads options from another file, which has no sections; its path is relative to the file that
+includes it (fio looks in the current folder first). `${NAME}` in a value is the environment variable of that name, or
+nothing. `$ncpus`, `$mb_memory` and `$pagesize` are this machine's, and may be part of a sum or product: `2*$ncpus`.
+
+**Numbers.** Sizes count by 1024: `4k`, `1m`, `2g`. Times have a unit: `30s`, `500ms`, `100us`; without one they are
+seconds or what the table says. A flag without a value is on.
+
+**Logs** have fio's lines: milliseconds since the job's start (the end of `ramp_time`), value, direction (0 read,
+1 write, 2 trim), bytes, 0, and the offset before the last if `log_offset` asks for it. Latencies are nanoseconds.
+Without `log_avg_msec` there is one line per request; bandwidth is then in units of 1000 bytes per second, as fio has it,
+and IOPS are 1. With it there is one line per window and direction, stamped with the window's end; bandwidth is in KiB/s,
+and bytes are 0. As in fio, a last window that is not whole is in the latency logs only. What a run needs of folders must
+be there: logs are opened before it starts.
+";
+
+/// The reference page of fio's words, in Markdown.
+pub fn fio_reference() -> String {
+    let mut out = INTRODUCTION.to_owned();
+    let names = |name: &str, aliases: &[&str]| {
+        let all: Vec<String> =
+            std::iter::once(&name).chain(aliases).map(|n| format!("`{n}`")).collect();
+        all.join(", ")
+    };
+    out.push_str("\n## Supported\n\n| word | value | meaning |\n|---|---|---|\n");
+    for w in SUPPORTED {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "| {} | {} | {} |", names(w.name, w.aliases), w.values, w.meaning);
+    }
+    out.push_str(
+        "\n## Without effect\n\nThese are taken, change nothing, and are listed in the results as ignored. So are \
+         words of a generated job beside `read_iolog`.\n\n| word | because |\n|---|---|\n",
+    );
+    for (name, why) in IGNORED {
+        let _ = writeln!(out, "| `{name}` | {why} |");
+    }
+    out.push_str(
+        "\n## Refused\n\nThese would change a result. A value that asks for nothing is taken and listed as ignored.\n\n\
+         | word | taken values | because |\n|---|---|---|\n",
+    );
+    for r in REFUSED {
+        let off: Vec<String> = r.off.iter().map(|v| format!("`{v}`")).collect();
+        let _ = writeln!(out, "| {} | {} | {} |", names(r.name, r.aliases), off.join(", "), r.why);
+    }
+    out
+}
