@@ -38,6 +38,7 @@ pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
 pub use notes::{Note, NoteCode};
 pub use outcome::{DriveOutcome, Outcome};
 pub use over_time::{FtlInterval, OverTime, Sample, Timeline};
+pub(crate) use parameters::parameters;
 pub use way::to_way;
 
 use crate::scenario::{JobTable, Scenario, ScenarioError};

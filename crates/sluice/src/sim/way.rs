@@ -143,7 +143,7 @@ fn rows(
             latencies: latencies.collect(),
             depth: depth.clone(),
             layer,
-            ends_in_interval: job.ended.0 % timeline.width.0 != 0,
+            ends_in_interval: !job.ended.0.is_multiple_of(timeline.width.0),
         });
     }
 }
