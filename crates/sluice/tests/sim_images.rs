@@ -171,3 +171,21 @@ fn an_image_whose_preconditioning_was_interrupted_holds_nothing() {
     place.ran(&format!("{drive}{FILL}{READER}"), &["--write-image"]);
     assert!(!place.path().join("drive.img.preconditioning").exists());
 }
+
+#[test]
+fn kv_bench_leaves_the_image_of_a_whole_drive_as_it_is() {
+    let place = Place::new();
+    let drive = format!(
+        "[drive]\npreset = \"femu-default\"\npersonality = \"open-channel\"\n{NAND}\
+         data = \"file\"\npath = \"drive.img\"\n"
+    );
+    place.scenario(&drive);
+    for workload in ["a", "c"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+        command.args(["kv", "bench", "s.toml", "--workload", workload, "--quick"]);
+        let args = ["--records", "500", "--operations", "200", "--value-bytes", "100"];
+        let out = command.args(args).current_dir(place.path()).output().unwrap();
+        assert!(out.status.success(), "{workload}: {}", String::from_utf8_lossy(&out.stderr));
+        assert_eq!(place.files(), BTreeMap::new(), "{workload} made files");
+    }
+}

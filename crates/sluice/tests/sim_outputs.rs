@@ -161,6 +161,36 @@ fn an_interruption_ends_the_jobs_and_keeps_what_there_is() {
 }
 
 #[test]
+fn an_interruption_of_preconditioning_keeps_the_ways_before_it() {
+    let long = "[precondition]\noverwrite = \"random 1000x\"\n";
+    let large = DRIVE.replace("chunks = 16", "chunks = 128");
+    let text = format!("{large}{long}{JOB}");
+    let folder = Folder::new(&[("a.toml", &scenario()), ("long.toml", &text), ("o.json", "old")]);
+    for (scenarios, says) in
+        [(&["long.toml"][..], "before there was a result"), (&["a.toml", "long.toml"], "partial")]
+    {
+        let args = [scenarios, &["--json", "o.json", "--report", "o.html"]].concat();
+        let mut command = folder.command(&args);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let out = child.wait_with_output().unwrap();
+        let told = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(130), "{told}");
+        assert!(told.contains(says), "{told}");
+        if scenarios.len() == 1 {
+            assert_eq!(folder.read("o.json"), "old", "there is nothing to replace it with");
+            assert!(!folder.path("o.html").exists() && out.stdout.is_empty());
+        } else {
+            let ways: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
+            assert_eq!(ways.as_array().map(Vec::len), Some(1));
+            assert!(String::from_utf8(out.stdout).unwrap().contains("p99.9"));
+        }
+    }
+}
+
+#[test]
 fn one_scenario_twice_is_refused_and_two_of_one_title_are_told_apart() {
     let folder = Folder::new(&[("a.toml", &scenario()), ("b.toml", &scenario())]);
     let (said, told) = folder.ends(&["a.toml", "b.toml", "./a.toml"], 2);

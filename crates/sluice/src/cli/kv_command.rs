@@ -12,6 +12,7 @@ use crate::bench::kv::rig::{NamedRigError, Rig};
 use crate::bench::kv::{puts, ycsb};
 use crate::bench::{Effort, Format, Sink};
 use crate::scenario::Scenario;
+use crate::serve::over_image;
 use crate::stack::named::NamedError;
 
 /// The drive of the YCSB workloads, unless a scenario gives one.
@@ -83,13 +84,14 @@ fn bench(args: &KvBenchArgs) -> Result<(), Failure> {
                 NamedRigError::NotEmpty { .. } => Failure::Usage(error.to_string()),
                 error => Failure::Other(error.to_string()),
             })?,
-            None => Rig::build(plan, config)?,
+            // Data on an image are somebody's.
+            None => Rig::build(&over_image(plan), config)?,
         };
         ycsb::run(rig, *workload, &run, &mut sink)?;
     }
     if matches!(args.workload, KvWorkload::All | KvWorkload::Puts) {
-        let given = scenario.as_ref().map(|s| &s.drives[0]);
-        puts::run(given, config, effort, &mut sink)?;
+        let given = scenario.as_ref().map(|s| over_image(&s.drives[0]));
+        puts::run(given.as_ref(), config, effort, &mut sink)?;
     }
     Ok(sink.finish()?)
 }

@@ -76,7 +76,10 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
             // The jobs are told by `stop`. Before them there is nothing of this scenario to keep.
             if matches!(stage, Stage::Preconditioning(_)) && interrupt.is_asked() {
                 bar.finish();
-                let told = results.write(&scenarios, &mut outputs).err();
+                let told = match results.outcomes.len() {
+                    0 => None,
+                    _ => results.write(&scenarios, &mut outputs).err(),
+                };
                 let told = told.unwrap_or_else(|| interrupted(results.outcomes.len()));
                 drop(std::mem::take(&mut outputs));
                 eprint!("{}", told.render());

@@ -71,10 +71,15 @@ pub(super) fn legend(out: &mut String, report: &Report) {
     out.push_str("<ul class=\"legend\">");
     for (i, way) in report.ways.iter().enumerate() {
         let name = escape(&way.name);
+        let select = match report.ways.len() {
+            1 => String::new(),
+            _ => format!(
+                "<input type=\"checkbox\" checked data-show=\"{i}\" aria-label=\"show {name}\">"
+            ),
+        };
         let _ = write!(
             out,
-            "<li><label><input type=\"checkbox\" checked data-show=\"{i}\" aria-label=\"show {name}\">\
-             <svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><line {} \
+            "<li><label>{select}<svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><line {} \
              x1=\"1\" x2=\"33\" y1=\"5\" y2=\"5\"/></svg>{name}</label></li>",
             style::attributes(i).replace(" data-way", " data-of"),
         );

@@ -34,7 +34,7 @@ impl JobTable {
     /// The job in words of the workload crate, and its options without effect.
     ///
     /// # Errors
-    /// What is wrong with it, and where in `source`, the scenario.
+    /// [`JobError`], with its place in `source`, the scenario.
     pub fn spec(
         &self,
         source: &JobSource,

@@ -195,6 +195,8 @@ pub fn to_json(scenario: &Scenario, readings: &[Reading]) -> Value {
     let elapsed = readings.iter().map(|r| r.elapsed).max().unwrap_or(Nanos::ZERO);
     let outcome = Outcome {
         title: scenario.title.clone(),
+        question: scenario.question.clone(),
+        parameters: sim::parameters(scenario),
         text: scenario.text.clone(),
         seed: scenario.seed,
         elapsed,

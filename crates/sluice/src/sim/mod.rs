@@ -40,6 +40,7 @@ pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
 pub use notes::{Note, NoteCode};
 pub use outcome::{DriveOutcome, Outcome};
 pub use over_time::{FtlInterval, OverTime, Sample, Timeline};
+pub(crate) use parameters::parameters;
 pub use stories::Explanation;
 pub use way::to_way;
 
@@ -393,12 +394,20 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     for (i, plan) in scenario.drives.iter().enumerate() {
         let keeps_image = options.write_image && image(plan).is_some();
         let fresh = is_fresh(plan);
-        let mark = (keeps_image && fresh).then(|| Mark::set(plan)).transpose();
-        let mark =
-            mark.map_err(|source| SimError::Mark { drive: plan.config.name.clone(), source })?;
+        let failed = |source| SimError::Mark { drive: plan.config.name.clone(), source };
+        let mark = (keeps_image && fresh).then(|| Mark::set(plan)).transpose().map_err(failed)?;
         let stack = match options.write_image {
-            true => Stack::build(plan, None)?,
-            false => Stack::build(&over_image(plan), None)?,
+            true => Stack::build(plan, None),
+            false => Stack::build(&over_image(plan), None),
+        };
+        let (stack, mark) = match (stack, mark) {
+            (Ok(stack), mark) => (stack, mark),
+            (Err(error), mark) => {
+                // An image that was made is not finished, and keeps its mark.
+                let mark = mark.filter(|_| image(plan).is_none_or(|image| !image.exists()));
+                mark.map_or(Ok(()), Mark::remove).map_err(failed)?;
+                return Err(error.into());
+            }
         };
         // Before the drive is brought to its state, which may take long.
         workload::check_jobs(&per_drive[i].specs, stack.device.limits())?;
@@ -416,10 +425,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
                 stack
             }
         };
-        if let Some(mark) = mark {
-            let failed = |source| SimError::Mark { drive: plan.config.name.clone(), source };
-            mark.remove().map_err(failed)?;
-        }
+        mark.map_or(Ok(()), Mark::remove).map_err(failed)?;
         let stack = match &scenario.path.layer {
             Some(layer) => stack.layered(layer, runner.now(), false)?,
             None => stack,

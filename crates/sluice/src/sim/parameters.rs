@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::scenario::{DrivePlan, Fill, LayerPlan, PathConfig, Precondition, Scenario, Target};
 
 /// The scenario as it is run, without its jobs, which fio's part of the results has.
-pub(super) fn parameters(scenario: &Scenario) -> Value {
+pub(crate) fn parameters(scenario: &Scenario) -> Value {
     json!({
         "seed": scenario.seed,
         "drives": scenario.drives.iter().map(drive).collect::<Vec<_>>(),

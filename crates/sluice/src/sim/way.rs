@@ -161,9 +161,9 @@ fn rows(
 ) {
     let all = job.series.in_intervals_of(timeline.width);
     let start = |i: usize| timeline.width.0 * i as u64;
-    // Seconds of an interval in which the job ran; what did not last has no rate.
+    // Seconds of an interval in which the job was measured; what did not last has no rate.
     let seconds = |i: usize| {
-        let from = start(i).max(job.started.0);
+        let from = start(i).max((job.started + job.spec.ramp_time).0);
         let to = (start(i) + timeline.width.0).min(job.ended.0);
         (to > from).then(|| (to - from) as f64 / 1e9)
     };
@@ -208,7 +208,7 @@ fn rows(
             latencies: latencies.collect(),
             depth: depth.clone(),
             layer,
-            ends_in_interval: job.ended.0 % timeline.width.0 != 0,
+            ends_in_interval: !job.ended.0.is_multiple_of(timeline.width.0),
         });
     }
 }
