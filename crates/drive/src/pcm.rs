@@ -7,7 +7,7 @@ use nvme::{IoCommand, LbaStatusDescriptor, Status};
 
 use crate::commands::Commands;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PcmDrive {
     pub(crate) pcm: Pcm,
     /// From when on each parallel unit, each channel is free.

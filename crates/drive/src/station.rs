@@ -6,7 +6,7 @@ use clock::Nanos;
 
 /// A first-come-first-served resource. Because times at which commands leave never decrease, the
 /// queue is a queue and not a heap.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Station {
     free: Nanos,
     queue: VecDeque<(Nanos, u32)>,

@@ -29,7 +29,7 @@ pub struct Span {
 }
 
 /// Collects spans while somebody wants them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     spans: Option<Vec<Span>>,
 }

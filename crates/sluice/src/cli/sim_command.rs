@@ -11,7 +11,7 @@ use super::args::SimArgs;
 use super::{Failure, print};
 use crate::report::{Report, html, table};
 use crate::scenario::Scenario;
-use crate::sim::{SimError, SimOptions, Stage, simulate, to_json, to_way};
+use crate::sim::{Preconditioned, SimError, SimOptions, Stage, simulate, to_json, to_way};
 use crate::stack::StackError;
 use crate::stack::named::NamedError;
 
@@ -58,6 +58,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         },
         ..Report::default()
     };
+    let mut preconditioned = Preconditioned::new(&scenarios);
     let (mut results, mut failures) = (Vec::new(), Vec::new());
     for scenario in &scenarios {
         let bar = Bar::new(&scenario.title);
@@ -66,6 +67,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
             job_files: jobs.iter().map(|j| j.to_path_buf()).collect(),
             trace: args.trace.clone(),
             blktrace: args.blktrace.clone(),
+            preconditioned: Some(&mut preconditioned),
             progress: Some(&mut progress),
         };
         let outcome = simulate(scenario, options)?;

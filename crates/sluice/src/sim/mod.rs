@@ -3,6 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`outcome`](Outcome) | what a run of one scenario found |
+//! | [`preconditioned`](Preconditioned) | states of drives that several scenarios begin with |
 //! | [`json`](to_json) | fio's result format, with Sluice's own section beside it |
 //! | [`way`](to_way) | the same for the report |
 //! | [`layer`](LayerCounts) | what the block layer has done |
@@ -13,6 +14,7 @@ mod json;
 mod layer;
 mod layer_trace;
 mod outcome;
+mod preconditioned;
 mod spans;
 mod way;
 
@@ -26,6 +28,7 @@ use workload::{Host, HostCosts, JobError, JobSpec};
 pub use json::to_json;
 pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
 pub use outcome::{DriveOutcome, Outcome};
+pub use preconditioned::Preconditioned;
 pub use way::to_way;
 
 use crate::scenario::{JobTable, Scenario};
@@ -51,6 +54,8 @@ pub struct SimOptions<'a> {
     pub trace: Option<PathBuf>,
     /// Write what happens to each request in the block layer into this folder, for blkparse.
     pub blktrace: Option<PathBuf>,
+    /// States of drives that scenarios share.
+    pub preconditioned: Option<&'a mut Preconditioned>,
     /// Told now and then where the run stands.
     pub progress: Option<&'a mut dyn FnMut(Stage)>,
 }
@@ -258,14 +263,26 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     let mut lanes = Vec::new();
     let count = scenario.drives.len() as f64;
     for (i, plan) in scenario.drives.iter().enumerate() {
-        let stack = Stack::build(plan, None)?;
         let mut tell = |part: f64| {
             if let Some(progress) = &mut options.progress {
                 progress(Stage::Preconditioning((i as f64 + part) / count));
             }
         };
         let what = &scenario.precondition;
-        let stack = precondition(stack, what, &mut runner, scenario.seed, &mut tell)?;
+        let now = runner.now();
+        let shared = options.preconditioned.as_mut();
+        let shared = shared.and_then(|states| states.take(scenario, plan, now));
+        let stack = match shared {
+            Some(stack) => stack,
+            None => {
+                let stack = Stack::build(plan, None)?;
+                let stack = precondition(stack, what, &mut runner, scenario.seed, &mut tell)?;
+                if let Some(states) = &mut options.preconditioned {
+                    states.keep(scenario, plan, &stack, runner.now());
+                }
+                stack
+            }
+        };
         let stack = match &scenario.path.layer {
             Some(layer) => stack.layered(layer, runner.now(), false)?,
             None => stack,
