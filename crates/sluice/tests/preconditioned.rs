@@ -66,13 +66,7 @@ fn whoever_manages_the_flash_results_are_those_of_each_alone() {
         ("pblk", open(pblk), 2),
         ("pblk with data", open(&format!("data = \"memory\"\n{pblk}")), 2),
         ("shards", open(&format!("{pblk}\nshards = 2")), 0),
-        (
-            "rrpc",
-            open(
-                "open_channel = { dual_map = true }\n[target]\nkind = \"rrpc\"\nover_provisioning = 0.3",
-            ),
-            2,
-        ),
+        ("rrpc", open("dual_map = true\n[target]\nkind = \"rrpc\"\nover_provisioning = 0.3"), 2),
         ("pcm", "[drive]\npreset = \"pcm\"\ncapacity = \"64M\"\n".to_owned(), 2),
         ("null", "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n".to_owned(), 2),
     ] {
@@ -100,4 +94,34 @@ fn media_that_fail_are_preconditioned_alone_or_alike() {
         "{worn}personality = \"open-channel\"\n[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n"
     );
     compare("pblk", [&open, &open, &open]);
+}
+
+/// The results of `sluice sim`, one after the other.
+fn command(dir: &Path, files: &[&str]) -> Vec<serde_json::Value> {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"));
+    let output = command.arg("sim").args(files).args(["--json", "out.json"]).current_dir(dir);
+    let output = output.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(dir.join("out.json")).unwrap();
+    match serde_json::from_str(&text).unwrap() {
+        serde_json::Value::Array(ways) => ways,
+        one => vec![one],
+    }
+}
+
+#[test]
+fn the_command_gives_each_scenario_what_it_gives_it_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = ["a.toml", "b.toml", "c.toml"];
+    for (file, run) in files.iter().zip(RUNS) {
+        let text = format!("title = \"{file}\"\n{NAND}data = \"memory\"\n{PRECONDITION}{run}");
+        std::fs::write(dir.path().join(file), text).unwrap();
+    }
+    let together = command(dir.path(), &files);
+    assert_eq!(together.len(), 3);
+    for (file, together) in files.iter().zip(&together) {
+        let alone = command(dir.path(), &[file]);
+        assert_eq!(alone.len(), 1);
+        assert!(alone[0].to_string() == together.to_string(), "{file}:\n{alone:#?}\n{together:#}");
+    }
 }
