@@ -62,12 +62,7 @@ impl Clone for Area {
 impl Clone for Store {
     /// A copy in memory, also of what is in an image.
     fn clone(&self) -> Store {
-        Store {
-            data: self.data.clone(),
-            oob: self.oob.clone(),
-            image: None,
-            layout: self.layout.clone(),
-        }
+        Store { data: self.data.clone(), oob: self.oob.clone(), image: None, layout: self.layout }
     }
 }
 

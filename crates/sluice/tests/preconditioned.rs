@@ -122,6 +122,6 @@ fn the_command_gives_each_scenario_what_it_gives_it_alone() {
     for (file, together) in files.iter().zip(&together) {
         let alone = command(dir.path(), &[file]);
         assert_eq!(alone.len(), 1);
-        assert!(alone[0].to_string() == together.to_string(), "{file}:\n{alone:#?}\n{together:#}");
+        assert!(alone[0] == *together, "{file}:\n{alone:#?}\n{together:#}");
     }
 }
