@@ -5,8 +5,6 @@
 //! data between the media, the write buffer and the host's memory. Guarantee: every command ends
 //! exactly once, when the layer says so.
 
-use std::sync::Arc;
-
 use clock::Nanos;
 use ftl::{
     CapacityError, Flash, Found, Ftl, FtlConfig, Job, JobDone, NewFtlError, Oob, OpId, ReadTarget,
@@ -14,19 +12,19 @@ use ftl::{
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
 use nvme::{DsmRange, Hints, IoCommand, LbaStatusDescriptor, Status};
-use ring::Region;
+use ring::{OwnedRegion, Region};
 
 use crate::commands::Commands;
 use crate::flash::{FlashArray, OpDone, Owner, What};
 use crate::patrol::{Care, PatrolRead};
 use crate::{DriveConfig, WriteBuffer};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BlockDrive {
     pub(crate) array: FlashArray,
     pub(crate) ftl: Ftl,
     /// The write buffer's slots, if data is kept.
-    buffer: Option<Arc<Region>>,
+    buffer: Option<OwnedRegion>,
     sector_bytes: u32,
     cache: WriteBuffer,
     /// Whether what is in the buffer is durable. The capacitors of a drive in an image last for a
@@ -79,8 +77,10 @@ impl BlockDrive {
         let in_image = matches!(nand.config().data, DataStore::File(_) | DataStore::Overlay(_));
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
         let bytes = ftl.slots() as usize * sector_bytes as usize;
-        let buffer =
-            if keeps { Some(Region::anonymous(bytes).map_err(NewFtlError::from)?) } else { None };
+        let buffer = match keeps {
+            true => Some(Region::anonymous(bytes).map_err(NewFtlError::from)?.into()),
+            false => None,
+        };
         let care = Care::new(drive.controller.patrol);
         Ok(BlockDrive { array, ftl, buffer, sector_bytes, cache, survives, kick: true, care })
     }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use clock::Nanos;
+use clock::{Component, Nanos};
 use media::{DataStore, MediaConfig, Nand, Pcm};
 use ring::Port;
 
@@ -24,7 +24,7 @@ use crate::stats::LatenessRecord;
 use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
 
 /// What the drive exposes, and over what.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Personality {
     Null(NullDrive),
     Block(Box<BlockDrive>),
@@ -206,6 +206,38 @@ impl Drive {
     /// Whether no command and no operation of the flash is under way.
     pub fn is_idle(&self) -> bool {
         self.commands.outstanding() == 0 && self.array().is_none_or(FlashArray::is_idle)
+    }
+
+    /// Takes over the state of `other`, a drive of the same configuration at rest: media, translation layer,
+    /// buffers and clocks, each as a copy of its own. What its host has made of this drive stays: queues,
+    /// registered memory, features. Returns whether it could: not from a drive with a controller memory
+    /// buffer or something under way, nor from one that has notified its host of anything, which the host
+    /// knows and its copy does not.
+    ///
+    /// Media in image files are copied into memory, of the size that they have.
+    ///
+    /// # Panics
+    /// When there is no address space for the copy.
+    pub fn adopt(&mut self, other: &Drive) -> bool {
+        let is_resting = |drive: &Drive| {
+            drive.is_idle()
+                && drive.deadline() == Nanos::MAX
+                && drive.events.stats == Default::default()
+        };
+        let has_cmb = self.cmb.is_some() || other.cmb.is_some();
+        if has_cmb || self.config != other.config || !is_resting(self) || !is_resting(other) {
+            return false;
+        }
+        self.personality = other.personality.clone();
+        self.fetch = other.fetch.clone();
+        self.dma = other.dma.clone();
+        self.dma_in = other.dma_in.clone();
+        self.post = other.post.clone();
+        self.late = other.late.clone();
+        self.counts = other.counts.clone();
+        self.instant = other.instant;
+        (self.powered_at, self.now, self.at) = (other.powered_at, other.now, other.at);
+        true
     }
 
     /// I/O commands fetched and not completed.

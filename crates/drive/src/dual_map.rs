@@ -22,13 +22,12 @@
 //! ```
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ftl::Oob;
 use media::{ChunkId, ChunkState, DataStore, Nand, Psn};
 use nvme::{DsmRange, MapLog, Status};
-use ring::Region;
+use ring::{OwnedRegion, Region};
 
 use crate::error::DriveError;
 use crate::sidecar::{self, Kind};
@@ -81,9 +80,9 @@ impl Entry {
 }
 
 /// The map.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DualMap {
-    region: Arc<Region>,
+    region: OwnedRegion,
     /// Logical addresses.
     entries: u32,
     pub(crate) stats: MapStats,
@@ -110,7 +109,7 @@ impl DualMap {
             }
             _ => (Region::anonymous(bytes).map_err(DriveError::Memory)?, None),
         };
-        let mut map = DualMap { region, entries, stats: MapStats::default() };
+        let mut map = DualMap { region: region.into(), entries, stats: MapStats::default() };
         if let Some(path) = path {
             map.check(path)?;
             // An image that was made anew beside an old map has no past.

@@ -40,7 +40,7 @@ enum Event {
     Suspended { pu: u32, epoch: u32 },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FlashArray {
     pub(crate) nand: Nand,
     pub(crate) pus: Vec<Pu>,

@@ -20,7 +20,7 @@ pub(crate) struct Notice {
     pub(crate) what: MediaNotice,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Notices {
     /// What has been learnt and not been told, in order.
     pending: Vec<Notice>,

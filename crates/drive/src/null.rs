@@ -10,7 +10,7 @@ use crate::NullConfig;
 use crate::commands::Commands;
 use crate::station::Station;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NullDrive {
     config: NullConfig,
     pub(crate) sectors: u64,

@@ -21,7 +21,7 @@ use crate::flash::{FlashArray, OpDone, Owner, What};
 /// Sectors of one command by logical block addressing: those are taken as a vector.
 const MAX_SECTORS: u32 = 64;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OpenChannelDrive {
     pub(crate) array: FlashArray,
     pub(crate) geometry: Geometry,

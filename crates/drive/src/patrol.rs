@@ -31,7 +31,7 @@ use crate::stats::CareStats;
 const ROUNDS_OPEN: u32 = 2;
 
 /// Acts on what is noticed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Care {
     patrol: Option<Box<Patrol>>,
     pub(crate) stats: CareStats,
@@ -45,7 +45,7 @@ pub(crate) struct PatrolRead {
     pub(crate) sectors: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Patrol {
     config: PatrolConfig,
     /// Where the round is: the next chunk and sector.

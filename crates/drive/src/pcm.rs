@@ -8,7 +8,7 @@ use tracepoint::{Event as Tracepoint, Station};
 
 use crate::commands::Commands;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PcmDrive {
     pub(crate) pcm: Pcm,
     /// From when on each parallel unit, each channel is free.

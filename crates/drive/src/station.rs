@@ -7,7 +7,7 @@ use tracepoint::Event;
 
 /// A first-come-first-served resource. Because times at which commands leave never decrease, the
 /// queue is a queue and not a heap.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Station {
     kind: tracepoint::Station,
     free: Nanos,

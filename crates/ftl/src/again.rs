@@ -45,7 +45,7 @@ use crate::write_ring::UnitState;
 use crate::{Entry, Ftl, Location};
 
 /// What is owed to those who wait for durability.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Again {
     /// Rescued units that are not on the media elsewhere.
     rescuing: u32,

@@ -34,7 +34,7 @@ enum Phase {
 }
 
 /// The state of checkpoints.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
     phase: Phase,
     /// One bit per page of the map: what it says is not where its sectors are on the media.

@@ -25,7 +25,7 @@ use crate::{Entry, Flash, Ftl, Layout, Location, OpId, ReadTarget};
 /// Members of a line whose write units are looked up together.
 const LOOK_AHEAD: u32 = 16;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Collector {
     /// Lines being scanned, oldest first.
     pub(crate) victims: VecDeque<Scan>,

@@ -25,7 +25,7 @@ use crate::recover::{Copies, Sightings};
 use crate::{Flash, Ftl, Shape};
 
 /// Pages that have not been looked at since the recovery, and copies newer than what they say.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Counting {
     /// One bit per page; how many are set; where to go on.
     uncounted: Box<[u64]>,

@@ -64,7 +64,7 @@ enum Telling {
     Again,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DriveMap {
     /// One bit per users' sector: it was trimmed, and the drive may have a copy from before.
     untold: Box<[u64]>,

@@ -23,7 +23,7 @@ use crate::program::PROGRAMS_PER_PU;
 use crate::{Flash, Ftl};
 
 /// The line that is being ended, if there is one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
     pub(crate) open: Option<OpenLine>,
 }

@@ -108,6 +108,7 @@ enum Source {
 }
 
 /// What is under way between the media and the frames.
+#[derive(Clone)]
 pub(crate) struct Fetches {
     fetches: Box<[Fetch]>,
     first_slot: u32,

@@ -22,7 +22,7 @@ struct Frame {
 }
 
 /// Which page is in which frame.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Frames {
     shape: Shape,
     /// Logical sectors per page; users' sectors; where the words of the pages' own places begin.

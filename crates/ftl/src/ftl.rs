@@ -55,7 +55,7 @@ pub(crate) const PAGES: usize = 3;
 pub(crate) const STREAMS: usize = 4;
 
 /// A page-mapped translation layer. See the crate's first page for the path of a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ftl {
     pub(crate) shape: Shape,
     pub(crate) config: FtlConfig,

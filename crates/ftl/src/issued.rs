@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Numbers write units in the order in which they are given a place, and knows up to where all of
 /// them are on the media.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Issued {
     /// Whether each unit from `low` on is on the media, or never will be; the first is neither.
     ended: VecDeque<bool>,

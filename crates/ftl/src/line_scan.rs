@@ -39,7 +39,7 @@ struct UnitRead {
 }
 
 /// The line that is being looked at.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Look {
     source: Source,
     next: u32,
@@ -54,7 +54,7 @@ struct Look {
 }
 
 /// Where the scan is.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LineScan {
     /// The line that is looked at now or next.
     at: u32,

@@ -102,7 +102,7 @@ impl Line {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lines {
     shape: Shape,
     active: u32,

@@ -27,7 +27,7 @@ pub enum Location {
 /// ```
 /// Of a map in frames only those sectors may be asked for whose page is in one; where the pages
 /// themselves are is always there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Map {
     l2p: Table,
     /// None if all of the map is in memory.

@@ -35,7 +35,7 @@ struct Write {
 }
 
 /// A line whose last write units are being written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Finish {
     line: u32,
     /// The last metadata; empty if contents are not kept.
@@ -48,7 +48,7 @@ struct Finish {
 }
 
 /// Lines' metadata on its way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Metadata {
     writes: Box<[Option<Write>]>,
     finishing: Vec<Finish>,

@@ -30,7 +30,7 @@ impl Member {
 }
 
 /// A line that is being written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OpenLine {
     pub(crate) line: u32,
     pub(crate) members: Vec<Member>,

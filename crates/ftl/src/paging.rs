@@ -83,6 +83,7 @@ struct Wanted {
 }
 
 /// Who waits for pages of the map.
+#[derive(Clone)]
 pub(crate) struct Paging {
     /// Reads that wait for a fetch to be free.
     waiting: VecDeque<u32>,

@@ -44,7 +44,7 @@ pub enum ChunkChange {
 }
 
 /// The state of refreshing.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Refresher {
     /// The line being refreshed, until all of it is durable elsewhere.
     line: Option<u32>,

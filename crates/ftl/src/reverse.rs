@@ -17,7 +17,7 @@ use crate::ReverseMapKind;
 /// ```text
 /// word: 0 nothing | logical sector + 1 | bit 31: poison
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reverse {
     /// None if the media has it.
     words: Option<Table>,

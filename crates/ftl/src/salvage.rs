@@ -73,6 +73,7 @@ const DOUBTFUL: u32 = 4;
 const NOWHERE: Copy = Copy { sequence: 0, psn: NONE, poison: false };
 
 /// A page that is being rebuilt.
+#[derive(Clone)]
 struct Rebuild {
     /// It is done when the scan, once round, comes here.
     stop: u32,
@@ -104,7 +105,7 @@ impl Rebuild {
 }
 
 /// Pages that are being rebuilt.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Salvage {
     pages: BTreeMap<u32, Rebuild>,
     pub(crate) scan: LineScan,

@@ -31,6 +31,16 @@ pub trait VictimPolicy: std::fmt::Debug + Send {
     fn scarce(&mut self, scarce: bool) {
         let _ = scarce;
     }
+
+    /// The policy with all that it knows.
+    fn duplicate(&self) -> Box<dyn VictimPolicy>;
+}
+
+impl Clone for Box<dyn VictimPolicy> {
+    fn clone(&self) -> Box<dyn VictimPolicy> {
+        // Of the policy, not of the box.
+        (**self).duplicate()
+    }
 }
 
 impl VictimPolicyKind {
@@ -96,6 +106,10 @@ impl Greedy {
 }
 
 impl VictimPolicy for Greedy {
+    fn duplicate(&self) -> Box<dyn VictimPolicy> {
+        Box::new(self.clone())
+    }
+
     fn closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
         self.grow(line as usize);
         let weight = (NOT_A_CANDIDATE - 1) / sectors.max(1);
@@ -150,6 +164,10 @@ struct Candidate {
 }
 
 impl VictimPolicy for CostBenefit {
+    fn duplicate(&self) -> Box<dyn VictimPolicy> {
+        Box::new(self.clone())
+    }
+
     fn closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
         if self.lines.len() <= line as usize {
             self.lines.resize(line as usize + 1, None);
@@ -202,6 +220,10 @@ pub struct Fifo {
 }
 
 impl VictimPolicy for Fifo {
+    fn duplicate(&self) -> Box<dyn VictimPolicy> {
+        Box::new(self.clone())
+    }
+
     fn closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
         if self.lines.len() <= line as usize {
             self.lines.resize(line as usize + 1, (0, 0));
@@ -264,6 +286,10 @@ impl Cost {
 }
 
 impl VictimPolicy for Cost {
+    fn duplicate(&self) -> Box<dyn VictimPolicy> {
+        Box::new(self.clone())
+    }
+
     fn closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
         if self.lines.len() <= line as usize {
             self.lines.resize(line as usize + 1, None);

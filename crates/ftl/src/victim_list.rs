@@ -36,7 +36,7 @@ struct UnitRead {
 }
 
 /// The list of a victim that is being read; of one at a time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reading {
     line: u32,
     source: Source,

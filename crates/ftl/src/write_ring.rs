@@ -81,7 +81,7 @@ pub(crate) struct Unit {
     pub(crate) from: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WriteRing {
     unit: u32,
     count: u64,

@@ -33,7 +33,7 @@ pub(crate) struct Unit {
     pub(crate) last: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Yielding {
     to: GcYields,
     /// Units of the victim that is being scanned, passed over: unit and member.

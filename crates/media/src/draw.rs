@@ -105,7 +105,7 @@ impl ErrorModel {
 const MOST_RETRIES: u32 = 1000;
 
 /// Failures of whole operations.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failures {
     factory: Chance,
     program: Chance,
@@ -185,7 +185,7 @@ const MEAN_DRAWN: f64 = 1024.0;
 
 /// Raw bit errors of a sector: Poisson, at a rate that grows exponentially with wear up to
 /// `rber_growth` times the fresh rate at the rated cycles, and on from there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BitErrors {
     draws: Draws,
     fresh: f64,

@@ -48,7 +48,7 @@ pub enum Fault {
 }
 
 /// Forced failures of operations that have not come about yet.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Forced {
     programs: BTreeSet<(ChunkId, u32)>,
     erases: BTreeSet<ChunkId>,

@@ -84,7 +84,7 @@ pub struct ReadInfo {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Nand {
     config: NandConfig,
     layout: Layout,

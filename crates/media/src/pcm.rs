@@ -128,6 +128,28 @@ enum Cells {
     },
 }
 
+impl Clone for Cells {
+    /// A copy in memory, also of what is in an image.
+    ///
+    /// # Panics
+    /// When there is no address space for another mapping: as for any other memory.
+    fn clone(&self) -> Cells {
+        let (region, at) = match self {
+            Cells::None => return Cells::None,
+            Cells::Memory(region) => (region, 0),
+            Cells::Image { region, data, .. } => (region, *data),
+        };
+        let no_memory = |e| -> Arc<Region> { panic!("no memory for a copy of a medium: {e}") };
+        if at == 0 {
+            return Cells::Memory(region.duplicate().unwrap_or_else(no_memory));
+        }
+        let len = region.len() - at;
+        let copy = Region::anonymous(len).unwrap_or_else(no_memory);
+        Region::copy(region, at, &copy, 0, len);
+        Cells::Memory(copy)
+    }
+}
+
 /// What is known of an extent of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
@@ -140,7 +162,7 @@ enum Extent {
 }
 
 /// Phase-change memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pcm {
     config: PcmConfig,
     cells: Cells,

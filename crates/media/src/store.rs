@@ -49,6 +49,23 @@ struct Area {
     each: usize,
 }
 
+impl Clone for Area {
+    /// # Panics
+    /// When there is no address space for another mapping: as for any other memory.
+    fn clone(&self) -> Area {
+        let copied = self.region.duplicate();
+        let region = copied.unwrap_or_else(|e| panic!("no memory for a copy of a medium: {e}"));
+        Area { region, ..*self }
+    }
+}
+
+impl Clone for Store {
+    /// A copy in memory, also of what is in an image.
+    fn clone(&self) -> Store {
+        Store { data: self.data.clone(), oob: self.oob.clone(), image: None, layout: self.layout }
+    }
+}
+
 impl Area {
     #[inline]
     fn offset(&self, psn: Psn) -> usize {

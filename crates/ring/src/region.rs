@@ -247,6 +247,29 @@ impl Region {
         self.sealed
     }
 
+    /// A private copy in memory, of a region that nobody writes to meanwhile. Pages of zeros stay backed by
+    /// nothing.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns.
+    pub fn duplicate(&self) -> io::Result<Arc<Region>> {
+        self.map_duplicate().map(Arc::new)
+    }
+
+    pub(crate) fn map_duplicate(&self) -> io::Result<Region> {
+        const PIECE: usize = 4096;
+        let copy = Region::map_anonymous(self.len)?;
+        let mut piece = [0u8; PIECE];
+        for at in (0..self.len).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(self.len - at)];
+            self.read(at, piece);
+            if piece.iter().any(|byte| *byte != 0) {
+                copy.write(at, piece);
+            }
+        }
+        Ok(copy)
+    }
+
     /// Bytes.
     #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> usize {

@@ -26,6 +26,18 @@ impl Table {
     }
 }
 
+impl Clone for Table {
+    /// # Panics
+    /// When there is no address space for another mapping: as for any other memory.
+    fn clone(&self) -> Table {
+        let copy = |region: &Region| {
+            let copied = region.map_duplicate();
+            copied.unwrap_or_else(|e| panic!("no memory for a copy of {} words: {e}", self.len))
+        };
+        Table { region: self.region.as_ref().map(copy), len: self.len }
+    }
+}
+
 impl Deref for Table {
     type Target = [u32];
     #[inline]
@@ -63,5 +75,15 @@ mod tests {
         assert_eq!(t[2_999_999], 7);
         assert!(t[..2_999_999].iter().all(|w| *w == 0));
         assert!(Table::zeroed(0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_copy_is_its_own() {
+        let mut t = Table::zeroed(100_001).unwrap();
+        (t[0], t[100_000]) = (1, 2);
+        let copy = t.clone();
+        t[0] = 9;
+        assert_eq!((copy[0], copy[1], copy[100_000], copy.len()), (1, 0, 2, 100_001));
+        assert!(Table::zeroed(0).unwrap().clone().is_empty());
     }
 }

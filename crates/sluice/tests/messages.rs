@@ -1,6 +1,5 @@
 //! What a new user is told who gets something wrong: each message names what is at fault and what to do.
 
-#[allow(dead_code, unreachable_pub, reason = "another test's server, of which a part is used")]
 mod served;
 
 use std::path::Path;

@@ -47,7 +47,7 @@ pub const fn job_of_tag(tag: u64) -> usize {
 /// # Errors
 /// Those of [`Host::new`], of [`Host::open_logs`] and of the replay itself.
 pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), HostError> {
-    memory::check(jobs, limits, memory::available())?;
+    memory::check(jobs, limits, memory::available_memory())?;
     for spec in jobs {
         JobLogs::check(spec)?;
         for clone in [0, spec.numjobs.saturating_sub(1)] {
@@ -107,7 +107,7 @@ impl<D: Device> Host<D> {
             return Err(HostError::NoJobs);
         }
         let limits = *device.limits();
-        memory::check(&jobs, &limits, memory::available())?;
+        memory::check(&jobs, &limits, memory::available_memory())?;
         let mut workers = Vec::new();
         let (mut stage, mut group) = (0, 0);
         for (i, spec) in jobs.into_iter().enumerate() {

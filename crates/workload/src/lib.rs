@@ -49,6 +49,7 @@ pub use job::{
     LogSpec, Rate, Replay, Skip, Tolerance, Zone,
 };
 pub use latency_series::{IntervalLatency, LatencySeries, MAX_LATENCY_INTERVALS};
+pub use memory::available_memory;
 pub use parse::{JobOption, Jobs, fio_reference, parse_job_file, parse_jobs};
 pub use result::{
     Cause, DEPTH_LEVELS, DepthFound, DirectionResult, Failure, JobResult, MAX_FAILURES, RunResult,

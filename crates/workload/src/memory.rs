@@ -64,7 +64,7 @@ fn need(spec: &JobSpec, limits: &Limits) -> u64 {
 }
 
 /// Bytes that the machine can give without swapping; `None` where that is not known.
-pub(crate) fn available() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     meminfo("MemAvailable:")
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_machine_says_what_it_has() {
-        let (available, total) = (available().unwrap(), meminfo("MemTotal:").unwrap());
+        let (available, total) = (available_memory().unwrap(), meminfo("MemTotal:").unwrap());
         assert!(available > 0 && available <= total, "{available} of {total}");
         assert_eq!(meminfo("NoSuchLine:"), None);
     }

@@ -13,7 +13,7 @@ use super::frame::Kind;
 const BUFFERS_KEPT: usize = 8;
 
 /// What a run of frames holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// One frame without payload.
     Start,
@@ -24,7 +24,7 @@ pub(crate) enum Body {
 }
 
 /// A run of frames of one generation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Segment {
     /// Number of the first frame.
     pub(crate) first: u64,
@@ -66,7 +66,7 @@ impl Segment {
 }
 
 /// Everything that is not durable yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Backlog {
     segments: VecDeque<Segment>,
     /// Records of the frame that fills up, and how many bytes of it continue a record.

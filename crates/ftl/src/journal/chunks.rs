@@ -40,7 +40,7 @@ pub(crate) struct Slot {
 }
 
 /// All reserved chunks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) slots: Vec<Slot>,
     events: u64,

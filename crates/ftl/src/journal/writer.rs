@@ -25,7 +25,7 @@ pub(super) enum Op {
 
 /// A journal: see the [module](super). It is driven by [`kick`](Journal::kick) after anything was
 /// given to it or has ended; it owns no thread and reads no clock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Journal {
     pub(super) capacity: Capacity,
     pub(super) config: JournalConfig,

@@ -13,7 +13,7 @@ pub(crate) struct Copy {
 }
 
 /// The newest copies, by logical sector.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Copies {
     newest: BTreeMap<u32, Copy>,
     largest: u64,

@@ -16,7 +16,7 @@ use crate::{Ftl, Shape};
 const PADDING: u32 = u32::MAX;
 
 /// What was read where: four bytes for each sector that was looked at.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     /// Per chunk and sector, the logical sector plus 1; 0 if it was not read or could not be.
     chunks: BTreeMap<u32, Box<[u32]>>,
@@ -40,7 +40,7 @@ impl Names {
 }
 
 /// What a recovery found of chunks and sectors, for who compares it with what the map's pages say.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sightings {
     pub(super) found: Vec<Found>,
     pub(super) names: Names,

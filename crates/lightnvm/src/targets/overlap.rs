@@ -96,6 +96,21 @@ pub struct InOrder<D> {
 }
 
 impl<D: Device> InOrder<D> {
+    /// Takes over the state of `other`, which has nothing outstanding, by `adopt` that of its device. Returns
+    /// whether it could.
+    pub(crate) fn adopt(
+        &mut self,
+        other: &InOrder<D>,
+        adopt: impl FnOnce(&mut D, &D) -> bool,
+    ) -> bool {
+        if !self.is_empty() || !other.is_empty() || !adopt(&mut self.device, &other.device) {
+            return false;
+        }
+        self.order = other.order;
+        self.stats = other.stats;
+        true
+    }
+
     /// Puts itself in front of a device that has nothing outstanding.
     pub fn new(device: D) -> InOrder<D> {
         let depth = device.limits().queue_depth.max(1);

@@ -5,6 +5,7 @@
 //! Guarantees: every request that was taken completes exactly once; doorbells are rung once per
 //! poll; nothing is allocated per request once the tables have grown to the load.
 
+mod adopt;
 pub(crate) mod error;
 mod health;
 mod memory;

@@ -82,6 +82,14 @@ impl Rrpc {
         }
     }
 
+    /// Takes over the state of `other`, as [`Pblk::adopt`] does.
+    ///
+    /// # Panics
+    /// When there is no address space for the copy.
+    pub fn adopt(&mut self, other: &Rrpc) -> bool {
+        self.device.adopt(&other.device, Pblk::adopt)
+    }
+
     /// Opens the drive that `info` describes and `port` leads to, as [`Pblk::open`] does, with what its
     /// own map says.
     ///

@@ -20,7 +20,7 @@ struct Chunk {
 }
 
 /// The age of every chunk.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ageing {
     retention: Nanos,
     disturb_reads: u32,

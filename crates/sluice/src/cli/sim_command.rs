@@ -18,7 +18,9 @@ use super::{Failure, print};
 use crate::explain::{render_bands, render_slowest};
 use crate::report::{Report, html, table};
 use crate::scenario::{Precondition, Scenario};
-use crate::sim::{Outcome, SimError, SimOptions, Stage, simulate, to_json, to_text, to_way};
+use crate::sim::{
+    Outcome, Preconditioned, SimError, SimOptions, Stage, simulate, to_json, to_text, to_way,
+};
 use crate::stack::StackError;
 use crate::stack::named::NamedError;
 use crate::text::{printable, printable_lines};
@@ -67,6 +69,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::open(args)?;
     let interrupt = Interrupt::catch()?;
     let mut results = Results::default();
+    let mut preconditioned = Preconditioned::new(&scenarios);
     let (mut failed, mut jobs_before) = (None, 0);
     for (i, scenario) in scenarios.iter().enumerate() {
         let bar = Bar::new(scenario, (i, scenarios.len()));
@@ -94,6 +97,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
             slowest: args.slowest,
             write_image: args.write_image,
             stop: Some(&interrupt.asked),
+            preconditioned: Some(&mut preconditioned),
             progress: Some(&mut progress),
         };
         let outcome = simulate(scenario, options);

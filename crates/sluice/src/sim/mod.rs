@@ -3,6 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`outcome`](Outcome) | what a run of one scenario found |
+//! | [`preconditioned`](Preconditioned) | states of drives that several scenarios begin with |
 //! | [`json`](to_json) | fio's result format, with Sluice's own section beside it |
 //! | [`way`](to_way) | the same for the report |
 //! | [`layer`](LayerCounts) | what the block layer has done |
@@ -22,6 +23,7 @@ mod notes;
 mod outcome;
 mod over_time;
 mod parameters;
+mod preconditioned;
 mod spans;
 mod stories;
 mod way;
@@ -41,6 +43,7 @@ pub use notes::{Note, NoteCode};
 pub use outcome::{DriveOutcome, Outcome};
 pub use over_time::{FtlInterval, OverTime, Sample, Timeline};
 pub(crate) use parameters::parameters;
+pub use preconditioned::Preconditioned;
 pub use stories::Explanation;
 pub use way::to_way;
 
@@ -80,6 +83,8 @@ pub struct SimOptions<'a> {
     pub write_image: bool,
     /// Ends the jobs when it becomes true; the outcome is what there is until then.
     pub stop: Option<&'a AtomicBool>,
+    /// States of drives that scenarios share.
+    pub preconditioned: Option<&'a mut Preconditioned>,
     /// Told now and then where the run stands.
     pub progress: Option<&'a mut dyn FnMut(Stage)>,
 }
@@ -396,9 +401,14 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         let fresh = is_fresh(plan);
         let failed = |source| SimError::Mark { drive: plan.config.name.clone(), source };
         let mark = (keeps_image && fresh).then(|| Mark::set(plan)).transpose().map_err(failed)?;
-        let stack = match options.write_image {
-            true => Stack::build(plan, None),
-            false => Stack::build(&over_image(plan), None),
+        let now = runner.now();
+        let shared = options.preconditioned.as_mut().filter(|_| fresh);
+        let shared = shared.and_then(|states| states.take(scenario, plan, now));
+        let is_shared = shared.is_some();
+        let stack = match (shared, options.write_image) {
+            (Some(stack), _) => Ok(stack),
+            (None, true) => Stack::build(plan, None),
+            (None, false) => Stack::build(&over_image(plan), None),
         };
         let (stack, mark) = match (stack, mark) {
             (Ok(stack), mark) => (stack, mark),
@@ -418,7 +428,14 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         };
         let what = &scenario.precondition;
         let stack = match fresh {
-            true => precondition(stack, what, &mut runner, scenario.seed, &mut tell)?,
+            true if is_shared => stack,
+            true => {
+                let stack = precondition(stack, what, &mut runner, scenario.seed, &mut tell)?;
+                if let Some(states) = &mut options.preconditioned {
+                    states.keep(scenario, plan, &stack, runner.now());
+                }
+                stack
+            }
             // Its contents are somebody's data.
             false => {
                 from_images.push(plan.config.name.as_str());

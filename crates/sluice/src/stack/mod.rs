@@ -3,6 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | [`device`](StackDevice) | the block device on top, whoever manages the flash |
+//! | `duplicate` | a second stack in the state of the first |
 //! | `confined` | a stack on a part of its drive |
 //! | [`cores`](Cores) | the block layer's queues, one per core, as one device |
 //! | [`shards`](Shards) | the ends of a pblk in shards, one per core, as one device |
@@ -15,6 +16,7 @@
 mod confined;
 mod cores;
 mod device;
+mod duplicate;
 mod ends;
 mod hands;
 pub mod named;

@@ -70,6 +70,21 @@ pub(super) struct Health {
 }
 
 impl Health {
+    /// Whether it looks after more than what it hears of.
+    pub(super) fn has_duties(&self) -> bool {
+        self.patrol.is_some() || self.keeper.is_some() || self.routed
+    }
+
+    /// What was heard and done.
+    pub(super) fn stats(&self) -> PblkHealth {
+        self.stats
+    }
+
+    /// Takes over when what is to be done is due; what it hears by stays.
+    pub(super) fn adopt(&mut self, other: &Health) {
+        (self.active, self.next_journal) = (other.active, other.next_journal);
+    }
+
     /// A read of the patrol has ended.
     pub(super) fn scrubbed(&mut self, failed: u64, high_ecc: bool) {
         if let Some(patrol) = &mut self.patrol {

@@ -39,6 +39,17 @@ impl Slots {
         Ok(Slots { data, data_at, oob, oob_at, sector_bytes, oob_bytes })
     }
 
+    /// Copies all slots of another buffer; whether it is of the same size.
+    pub(super) fn adopt(&self, other: &Slots) -> bool {
+        let sizes = |slots: &Slots| (slots.data.len(), slots.oob.len());
+        if sizes(self) != sizes(other) {
+            return false;
+        }
+        Region::copy(&other.data, 0, &self.data, 0, self.data.len());
+        Region::copy(&other.oob, 0, &self.oob, 0, self.oob.len());
+        true
+    }
+
     /// Where a slot's sector is.
     #[inline]
     pub(crate) fn data_at(&self, slot: u32) -> Iova {

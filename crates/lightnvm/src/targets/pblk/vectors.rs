@@ -159,6 +159,20 @@ pub(crate) struct VectorFlash {
 }
 
 impl VectorFlash {
+    /// Takes over what is in the write buffer of flash at rest: of reads and trims nothing is left then.
+    /// Returns whether it could.
+    pub(super) fn adopt(&mut self, other: &VectorFlash) -> bool {
+        let parts = |flash: &VectorFlash| (flash.trims.is_some(), flash.waits.is_some());
+        if parts(self) != parts(other) || self.is_waiting() || other.is_waiting() {
+            return false;
+        }
+        match (&self.slots, &other.slots) {
+            (Some(slots), Some(others)) => slots.adopt(others),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     /// Flash at the other end of `queue`, which has nothing outstanding.
     pub(crate) fn new(
         queue: VectorQueue,

@@ -1,0 +1,127 @@
+//! [`Preconditioned`]: drives in their preconditioned state, for scenarios that begin with the same one.
+
+use clock::Nanos;
+use media::{MediaConfig, memory_needed};
+
+use crate::scenario::{DrivePlan, Precondition, Scenario};
+use crate::serve::image;
+use crate::stack::Stack;
+
+/// What the state of a drive depends on.
+#[derive(Clone, Debug, PartialEq)]
+struct Origin {
+    plan: DrivePlan,
+    what: Precondition,
+    seed: u64,
+}
+
+/// A state that several runs begin with.
+#[derive(Debug)]
+struct Shared {
+    origin: Origin,
+    /// Runs that are still to come.
+    uses: usize,
+    /// The state, once there was a run.
+    stack: Option<Stack>,
+}
+
+/// Preconditioned drives, kept from one scenario to the next as long as one of those to come has the same
+/// drive, target, precondition and seed. What a run finds is what it would have made itself.
+///
+/// Drives with image files are preconditioned each time, and so are those whose state cannot be copied
+/// ([`Stack::duplicate`]) or for which there is not enough memory twice.
+#[derive(Debug, Default)]
+pub struct Preconditioned {
+    shared: Vec<Shared>,
+    copies: u64,
+}
+
+impl Preconditioned {
+    /// For these scenarios, each run once.
+    pub fn new(scenarios: &[Scenario]) -> Preconditioned {
+        let mut shared: Vec<Shared> = Vec::new();
+        for scenario in scenarios {
+            for plan in &scenario.drives {
+                let origin = Origin::of(scenario, plan);
+                match shared.iter_mut().find(|shared| shared.origin == origin) {
+                    Some(shared) => shared.uses += 1,
+                    None => shared.push(Shared { origin, uses: 1, stack: None }),
+                }
+            }
+        }
+        Preconditioned { shared, copies: 0 }
+    }
+
+    /// Runs that began with a state that another had made.
+    pub fn copies(&self) -> u64 {
+        self.copies
+    }
+
+    /// The drive of a run that begins at `now`, if its state is there.
+    pub(super) fn take(
+        &mut self,
+        scenario: &Scenario,
+        plan: &DrivePlan,
+        now: Nanos,
+    ) -> Option<Stack> {
+        let shared = self.find(scenario, plan)?;
+        shared.uses = shared.uses.saturating_sub(1);
+        // Clocks are part of the state.
+        if now != Nanos::ZERO {
+            return None;
+        }
+        let taken = match (&shared.stack, shared.uses) {
+            (_, 0) => shared.stack.take(),
+            (Some(stack), _) => copy(stack, plan),
+            (None, _) => None,
+        };
+        self.copies += u64::from(taken.is_some());
+        taken
+    }
+
+    /// Keeps the state of a drive that was preconditioned by `now`, if a run to come begins with it.
+    pub(super) fn keep(
+        &mut self,
+        scenario: &Scenario,
+        plan: &DrivePlan,
+        stack: &Stack,
+        now: Nanos,
+    ) {
+        if now != Nanos::ZERO || image(plan).is_some() || !has_room(&plan.config.media) {
+            return;
+        }
+        if let Some(shared) = self.find(scenario, plan)
+            && shared.uses > 0
+            && shared.stack.is_none()
+        {
+            shared.stack = copy(stack, plan);
+        }
+    }
+
+    fn find(&mut self, scenario: &Scenario, plan: &DrivePlan) -> Option<&mut Shared> {
+        // Without a precondition there is nothing that takes time.
+        if scenario.precondition == Precondition::default() {
+            return None;
+        }
+        let origin = Origin::of(scenario, plan);
+        self.shared.iter_mut().find(|shared| shared.origin == origin)
+    }
+}
+
+/// A copy; what cannot be copied, also for want of memory, is preconditioned again.
+fn copy(stack: &Stack, plan: &DrivePlan) -> Option<Stack> {
+    stack.duplicate(plan).ok().flatten()
+}
+
+impl Origin {
+    fn of(scenario: &Scenario, plan: &DrivePlan) -> Origin {
+        Origin { plan: plan.clone(), what: scenario.precondition, seed: scenario.seed }
+    }
+}
+
+/// Whether the machine has memory for another medium, and half of it to spare for what belongs to it.
+fn has_room(media: &MediaConfig) -> bool {
+    let needed = memory_needed(media);
+    workload::available_memory()
+        .is_none_or(|available| needed.saturating_add(needed / 2) <= available)
+}
