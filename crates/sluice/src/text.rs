@@ -1,5 +1,20 @@
 //! Numbers as people read them: sizes, rates, durations, counts. Never `inf`, never `NaN`.
 
+use std::borrow::Cow;
+
+/// Text from files and their names, for a terminal: control characters become escapes such as `\n` and
+/// `\u{1b}`.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out.into()
+}
+
 /// `1,234,567`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();

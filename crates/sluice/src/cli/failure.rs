@@ -9,6 +9,7 @@ use miette::{
 };
 
 use crate::scenario::{Invalid, ScenarioError};
+use crate::text::escaped;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -78,19 +79,26 @@ impl Diagnostic for Shown<'_> {
 }
 
 fn render(invalid: &Invalid) -> String {
-    let mut text = invalid.text.to_string();
+    // One for one, so that places stay where they are.
+    let harmless = |c: char| match c {
+        '\n' | '\t' | '\r' => c,
+        c if c.is_ascii_control() => '?',
+        c => c,
+    };
+    let mut text: String = invalid.text.chars().map(harmless).collect();
+    // Of two bytes each.
+    text = text.replace(|c: char| c.is_control() && !c.is_ascii(), "??");
     if !text.ends_with('\n') {
         // A caret can stand one past the end.
         text.push('\n');
     }
-    let name = invalid.path.display().to_string();
-    let shown = Shown { invalid, source: NamedSource::new(name, text) };
+    let name = escaped(&invalid.path.to_string_lossy()).into_owned();
+    let shown = Shown { invalid, source: NamedSource::new(&name, text) };
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr())
         && std::env::var_os("NO_COLOR").is_none();
     let theme = if colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
-    let mut out =
-        format!("{}:{}:{}: error\n", invalid.path.display(), invalid.line, invalid.column);
+    let mut out = format!("{name}:{}:{}: error\n", invalid.line, invalid.column);
     match handler.render_report(&mut out, &shown) {
         Ok(()) => out,
         Err(_) => format!("error: {invalid}\n"),

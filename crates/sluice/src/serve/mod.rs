@@ -167,8 +167,8 @@ pub fn serve(
         stacks.push(stack);
     }
     let threads = Threads::of(options.threads, scenario.drives.len());
-    let clock = RealClock::start();
-    // Preparing takes no time of the drives. Should it ever, real time must not be behind theirs.
+    // Real time goes on where preparing has left the drives' time.
+    let clock = RealClock::starting_at(prepared);
     while clock.now() < prepared {
         std::thread::sleep(Duration::from_nanos(prepared.since(clock.now()).0));
     }

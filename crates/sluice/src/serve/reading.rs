@@ -171,6 +171,7 @@ impl Reading {
             capacity: self.plan.capacity,
             layer: self.layer.clone(),
             shards: self.shards.clone(),
+            steady: None,
         }
     }
 

@@ -29,6 +29,7 @@ pub use outcome::{DriveOutcome, Outcome};
 pub use way::to_way;
 
 use crate::scenario::{JobTable, Scenario};
+use crate::stack::steady::SteadyResult;
 use crate::stack::{ShardCounts, Stack, StackDevice, StackError, precondition, take_turns};
 use layer_trace::LayerTrace;
 use spans::SpanTrace;
@@ -173,6 +174,7 @@ struct Lane {
     idle: Option<StackDevice>,
     ftl_before: Option<ftl::FtlStats>,
     shards_before: Vec<ShardCounts>,
+    steady: Option<SteadyResult>,
 }
 
 impl Component for Lane {
@@ -272,7 +274,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         };
         let ftl_before = stack.ftl_stats();
         let shards_before = stack.device.shard_counts();
-        let Stack { drive, mut device, .. } = stack;
+        let Stack { drive, mut device, steady, .. } = stack;
         let Jobs { specs, groups } = std::mem::take(&mut per_drive[i]);
         if let Some(cores) = device.cores_mut() {
             cores.set_groups(groups);
@@ -284,7 +286,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             host = Some(Host::new(device, specs, costs, scenario.seed.wrapping_add(i as u64))?);
         }
         let name = plan.config.name.clone();
-        lanes.push(Lane { name, drive, host, idle, ftl_before, shards_before });
+        lanes.push(Lane { name, drive, host, idle, ftl_before, shards_before, steady });
     }
     let mut recording = Recording::start(scenario, &options, &mut lanes)?;
     let started = runner.now();

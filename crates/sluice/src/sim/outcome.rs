@@ -9,6 +9,7 @@ use workload::{HostCosts, HostError, RunResult};
 
 use super::{Lane, LayerCounts};
 use crate::scenario::{Capacity, Scenario};
+use crate::stack::steady::SteadyResult;
 use crate::stack::{ShardCounts, StackDevice};
 
 /// What a run of one scenario found.
@@ -53,6 +54,8 @@ pub struct DriveOutcome {
     pub layer: Option<LayerCounts>,
     /// What each shard of its target did; none without shards.
     pub shards: Vec<ShardCounts>,
+    /// Whether preconditioning has come to steady state; `None` unless it was to (`until`).
+    pub steady: Option<SteadyResult>,
 }
 
 impl DriveOutcome {
@@ -87,6 +90,7 @@ impl DriveOutcome {
             capacity: None,
             layer,
             shards,
+            steady: lane.steady,
         })
     }
 }
