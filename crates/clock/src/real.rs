@@ -1,10 +1,10 @@
 //! [`RealClock`]: monotonic wall time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::Nanos;
 
-/// Monotonic time since the clock was made. Copies agree with each other.
+/// Monotonic time since the clock was made, or from an instant on that it was made with. Copies agree with each other.
 #[derive(Clone, Copy, Debug)]
 pub struct RealClock {
     start: Instant,
@@ -14,6 +14,13 @@ impl RealClock {
     /// A clock that starts now.
     pub fn start() -> RealClock {
         RealClock { start: Instant::now() }
+    }
+
+    /// A clock that says `at` now, for what has lived in virtual time before.
+    pub fn starting_at(at: Nanos) -> RealClock {
+        let now = Instant::now();
+        // Where the machine has no name for an instant that long ago, the clock starts at 0.
+        RealClock { start: now.checked_sub(Duration::from_nanos(at.0)).unwrap_or(now) }
     }
 
     /// Time since the start. About 20 ns on x86-64 (vDSO).
@@ -50,6 +57,15 @@ mod tests {
         });
         assert_eq!(exact.join().unwrap(), 1);
         assert_eq!(slack(), others, "others' sleeps are their own");
+    }
+
+    #[test]
+    fn goes_on_from_an_instant() {
+        let at = Nanos::from_secs(3600);
+        let clock = RealClock::starting_at(at);
+        let now = clock.now();
+        assert!(now >= at && now.since(at) < Nanos::from_secs(60), "{now:?}");
+        assert!(clock.now() >= now);
     }
 
     #[test]

@@ -191,14 +191,7 @@ impl Ftl {
     ) -> io::Result<Ftl> {
         let user = WriteRing::new(&shape, layout.user_units, 0);
         let gc = WriteRing::new(&shape, layout.gc_units, user.capacity());
-        let line = u64::from(layout.line_sectors);
-        // Open room is counted as free; of garbage collection's stream up to a line is not users'.
-        let low = u64::from(config.reserve_lines.max(1) + u32::from(config.hot_cold)) * line
-            + u64::from(layout.slack)
-            + u64::from(layout.map_spare);
-        // Garbage collection must be able to reach where it stops, with every sector mapped.
-        let zone = u64::from(config.gc_start_lines.max(1)) * line;
-        let high = low + zone.min(u64::from(layout.spare - layout.map_spare) / 2);
+        let (low, high) = layout.limiter_levels(&config);
         let first_slot = user.capacity() + gc.capacity() + shape.unit;
         let map = match layout.map_frames {
             0 => Map::new(layout.logical + layout.meta)?,

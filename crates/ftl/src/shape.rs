@@ -295,6 +295,19 @@ impl Layout {
         JournalConfig { owner, snapshot_bytes, record_bytes }
     }
 
+    /// Free sectors at which the [rate limiter](crate::RateLimiter) stops users, and from which on it
+    /// lets them write freely and garbage collection rests. In steady state free space is in between.
+    pub fn limiter_levels(&self, config: &FtlConfig) -> (u64, u64) {
+        let line = u64::from(self.line_sectors);
+        // Open room is counted as free; of garbage collection's stream up to a line is not users'.
+        let low = u64::from(config.reserve_lines.max(1) + u32::from(config.hot_cold)) * line
+            + u64::from(self.slack)
+            + u64::from(self.map_spare);
+        // Garbage collection must be able to reach where it stops, with every sector mapped.
+        let zone = u64::from(config.gc_start_lines.max(1)) * line;
+        (low, low + zone.min(u64::from(self.spare - self.map_spare) / 2))
+    }
+
     /// Sectors that garbage collection leaves for the map pages of trims: those of all pages, but no more
     /// than a quarter of what is held for padding.
     pub(crate) fn page_reserve(&self, drive_map: bool) -> u32 {

@@ -82,3 +82,37 @@ fn what_is_asked_wrongly_exits_with_2_and_help_with_0() {
     assert!(sluice(&["--help"]).status.success());
     assert!(sluice(&["--version"]).status.success());
 }
+
+#[test]
+fn nothing_of_a_file_reaches_the_terminal_raw() {
+    let dir = tempfile::tempdir().unwrap();
+    for bad in [
+        "# \u{1b}[31m\n[drive]\n",
+        "title = \"\\u001b[31m\"\n[drive]\npreset = \"pcm\"\n",
+        "[drive]\npreset = \"\\u0007\"\n",
+        "[drive]\n\"\\u009b2J\" = 1\n",
+    ] {
+        let path = scenario(&dir, bad);
+        let out = sluice(&["drive", "show", path.to_str().unwrap()]);
+        let told = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{told}");
+        assert!(told.chars().all(|c| c == '\n' || !c.is_control()), "{told:?}");
+    }
+}
+
+#[test]
+fn a_preset_that_was_meant_is_named() {
+    let out = sluice(&["drive", "show", "--preset", "femu-defualt"]);
+    assert_eq!(out.status.code(), Some(2));
+    let told = text(&out.stderr);
+    assert!(told.contains("did you mean `femu-default`?"), "{told}");
+    let shown = text(&sluice(&["drive", "show", "--preset", "femu-default"]).stdout);
+    for part in [
+        "\nerrors\n",
+        "\ntranslation layer\n",
+        "effective spare space",
+        "bit errors              none",
+    ] {
+        assert!(shown.contains(part), "`{part}` is missing in\n{shown}");
+    }
+}

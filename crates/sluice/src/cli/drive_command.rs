@@ -6,7 +6,8 @@ use super::args::{DriveArgs, DriveShowArgs};
 use super::{Failure, print};
 use crate::limits::sheet::sheet;
 use crate::presets;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, nearest};
+use crate::text::escaped;
 
 /// Runs `sluice drive …`.
 ///
@@ -29,7 +30,10 @@ fn load(args: &DriveShowArgs) -> Result<Scenario, Failure> {
         (None, Some(name)) => {
             let preset = presets::find(name).ok_or_else(|| {
                 let names: Vec<&str> = presets::all().iter().map(|p| p.name).collect();
-                Failure::Usage(format!("no preset `{name}`; there are {}", names.join(", ")))
+                let meant = nearest(name, &names);
+                let meant = meant.map_or_else(String::new, |n| format!("; did you mean `{n}`?"));
+                let (name, names) = (escaped(name), names.join(", "));
+                Failure::Usage(format!("no preset `{name}`{meant}; there are {names}"))
             })?;
             Ok(Scenario::parse(
                 Path::new(&preset.file_name()),

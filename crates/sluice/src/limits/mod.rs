@@ -5,18 +5,24 @@
 //! | random reads | PUs / (tR + transfer), or / max(tR, transfer) with cache read, channels × bandwidth / size, DMA / size, 1 / fetch |
 //! | sequential reads | the same for whole multi-plane pages |
 //! | programs | PUs × planes × page / tPROG, channels × bandwidth, DMA; PUs are the active ones |
-//! | sustained random writes | PUs × planes × page / (WA·tPROG + (WA−1)·tR + WA·tBERS/N), channels / (2·WA−1), DMA |
+//! | sustained random writes | PUs × planes × page / (WA·tPROG + (W−1)·(R·tR + transfer) + WA·tBERS/N), channels / (WA+W−1), DMA |
 //!
-//! with tR and tPROG averaged over page types, N programs per chunk, and WA from [`greedy`]. These
-//! are the forms that the simulated drive is tested against.
+//! with tR and tPROG averaged over page types, N programs per chunk, W what users write and garbage
+//! collection moves, and WA with metadata, from [`steady`]. R is how often garbage collection reads a page
+//! per page that it moves: victims have valid sectors in almost every page, so that R is about 1/u, where
+//! u = 1 − 1/W of a victim is valid. The transfer is without cache read only. These are the forms that the simulated drive is tested against
+//! (`tests/closed_forms.rs`).
 //!
 //! | file | noun |
 //! |---|---|
 //! | [`greedy`] | write amplification under uniform random writes |
-//! | [`sheet`] | what `sluice drive show` prints |
+//! | [`steady`] | which spare space that is for, and what metadata adds |
+//! | [`sheet`], `settings` | what `sluice drive show` prints |
 
 pub mod greedy;
+mod settings;
 pub mod sheet;
+pub mod steady;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +34,7 @@ use ftl::{FtlConfig, VictimPolicyKind};
 use media::{MediaConfig, NandConfig};
 
 use crate::scenario::{Capacity, DrivePlan, Target};
+use steady::SteadyState;
 
 /// What can bind a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +105,17 @@ impl Limit {
 pub struct Sustained {
     /// Physical/logical − 1, as it comes out of the geometry.
     pub over_provisioning: f64,
-    /// Sectors programmed per sector that the user writes.
+    /// The spare space that counts: sectors that hold data over those that can be mapped, minus 1.
+    pub effective_spare: f64,
+    /// Lines that are free on average.
+    pub free_lines: f64,
+    /// Sectors written by users and moved by garbage collection, per sector that the user writes.
+    pub moved: f64,
+    /// Sectors programmed per sector that the user writes, metadata included.
     pub write_amplification: f64,
+    /// Sectors that must be outstanding for it, where a write completes on the media only and units are
+    /// padded for requests that wait; `None` with a write buffer, or with units of a sector.
+    pub outstanding_least: Option<u64>,
     /// The victim policy that it holds for.
     pub policy: VictimPolicyKind,
     /// User writes of one sector.
@@ -294,6 +310,16 @@ fn nand_limits(plan: &DrivePlan, config: &DriveConfig, nand: &NandConfig) -> Lim
     }
 }
 
+/// Multi-plane pages that garbage collection reads per page's worth of sectors that it moves, with
+/// `sectors` to a page: those of a victim that hold a valid sector, of which a share `u` is valid.
+fn reads_per_page_moved(moved: f64, sectors: u32) -> f64 {
+    let valid = 1.0 - 1.0 / moved;
+    if valid <= 0.0 {
+        return 0.0;
+    }
+    (1.0 - (1.0 - valid).powi(sectors as i32)) / valid
+}
+
 /// Random writes of one sector in steady state.
 fn sustained(
     plan: &DrivePlan,
@@ -303,28 +329,28 @@ fn sustained(
     exposed: Nanos,
 ) -> Option<Sustained> {
     let over_provisioning = capacity.over_provisioning();
-    let wa = match ftl.victim_policy {
-        VictimPolicyKind::Fifo => greedy::fifo(over_provisioning),
-        // Where every sector is as likely to be written as any other, age says nothing, and
-        // cost-benefit chooses much as greedy does; and all wear alike, so that cost does, too.
-        VictimPolicyKind::Greedy | VictimPolicyKind::CostBenefit | VictimPolicyKind::Cost => {
-            greedy::greedy(over_provisioning, capacity.line_sectors)
-        }
-    }?;
+    let state = SteadyState::of(ftl, capacity, nand.write_unit())?;
+    let SteadyState { effective_spare, free_lines, moved, write_amplification: wa } = state;
     let g = &nand.geometry;
     let sector = f64::from(g.sector_bytes);
     let unit = f64::from(nand.write_unit());
     let programs_per_chunk = f64::from(g.sectors_per_chunk()) / unit;
     // Seconds of one parallel unit per write unit of the user.
     let read = mean_read(nand).as_secs_f64() * f64::from(nand.pages_per_program());
+    let scattered = reads_per_page_moved(moved, g.sectors_per_stripe());
+    let channel = nand.timing.channel_bytes_per_sec;
+    // Without cache read the array waits until what it has read has left.
+    let leaving = match plan.config.transfers.cache_read {
+        true => 0.0,
+        false => Nanos::transfer((unit * sector) as u64, channel).as_secs_f64(),
+    };
     let time = wa * (mean_program(nand) + exposed).as_secs_f64()
-        + (wa - 1.0) * read
+        + (moved - 1.0) * (scattered * read + leaving)
         + wa * nand.timing.erase.as_secs_f64() / programs_per_chunk;
     let array = (time > 0.0).then(|| f64::from(g.total_pus()) * unit / time);
     // Every sector moved is read and programmed once more over the channel; with the layer on the
     // host, over the DMA path too.
-    let crossings = 2.0 * wa - 1.0;
-    let channel = nand.timing.channel_bytes_per_sec;
+    let crossings = wa + moved - 1.0;
     let controller = &plan.config.controller;
     let dma = controller.writes_bytes_per_sec();
     // Where data out have a path of their own, what is moved comes over that.
@@ -339,7 +365,7 @@ fn sustained(
         (Resource::Dma, carried(1, dma, sector * over_dma)),
     ];
     if plan.target != Target::None && controller.dma_in_bytes_per_sec > 0 {
-        let out = carried(1, controller.dma_bytes_per_sec, sector * (wa - 1.0));
+        let out = carried(1, controller.dma_bytes_per_sec, sector * (moved - 1.0));
         bounds.push((Resource::Dma, out));
     }
     if plan.target == Target::None {
@@ -354,9 +380,18 @@ fn sustained(
         let active = f64::from(written) * unit;
         bounds.push((Resource::ActiveUnits, (program > 0.0).then(|| active / (share * program))));
     }
+    // A unit that requests wait for, and the units that must be programmed before it can be read.
+    let geometry = nand.host_geometry();
+    let in_hand = u64::from(geometry.mw_cunits + nand.write_unit());
+    let buffered = plan.target != Target::None || plan.config.write_buffer != WriteBuffer::None;
+    let waits = !buffered && in_hand > 1;
     Some(Sustained {
         over_provisioning,
+        effective_spare,
+        free_lines,
+        moved,
         write_amplification: wa,
+        outstanding_least: waits.then(|| u64::from(written) * in_hand),
         policy: ftl.victim_policy,
         limit: Limit::new(u64::from(g.sector_bytes), bounds),
     })

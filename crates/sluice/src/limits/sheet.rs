@@ -7,7 +7,7 @@ use ftl::{FtlConfig, LineMetadata, VictimPolicyKind};
 use media::{Cell, DataStore, MediaConfig, NandConfig};
 use nvme::PpaFormat;
 
-use super::{Limit, Limits, mean_program, mean_read};
+use super::{Limit, Limits, mean_program, mean_read, settings};
 use crate::scenario::{Capacity, DrivePlan, Target};
 use crate::text::{bytes_binary, bytes_decimal, count, duration, rate};
 
@@ -96,11 +96,11 @@ pub fn sheet(plan: &DrivePlan) -> String {
     out
 }
 
-fn section(out: &mut String, name: &str) {
+pub(super) fn section(out: &mut String, name: &str) {
     let _ = write!(out, "\n{name}\n");
 }
 
-fn line(out: &mut String, name: &str, value: &str) {
+pub(super) fn line(out: &mut String, name: &str, value: &str) {
     let _ = writeln!(out, "  {name:<24}{value}");
 }
 
@@ -222,6 +222,9 @@ fn nand_lines(out: &mut String, plan: &DrivePlan, nand: &NandConfig) {
         ),
     };
     line(out, "PU queue", &policy);
+    settings::transfers(out, &plan.config);
+    settings::errors(out, nand);
+    line(out, "seed", &nand.seed.to_string());
 }
 
 fn by_page_type(times: &[clock::Nanos], mean: u64) -> String {
@@ -253,6 +256,7 @@ fn capacity_lines(out: &mut String, plan: &DrivePlan, raw: u64) {
     );
     line(out, "lines", &lines(capacity, ftl));
     line(out, "line metadata", &line_metadata(capacity, ftl, &plan.target));
+    settings::layer(out, plan, ftl, capacity);
 }
 
 fn line_metadata(capacity: &Capacity, ftl: &FtlConfig, target: &Target) -> String {
@@ -308,6 +312,7 @@ fn controller_lines(out: &mut String, config: &DriveConfig) {
         };
         line(out, "write buffer", &buffer);
     }
+    settings::interface(out, config);
 }
 
 fn limit_lines(out: &mut String, plan: &DrivePlan) {
@@ -322,11 +327,25 @@ fn limit_lines(out: &mut String, plan: &DrivePlan) {
             out,
             "write amplification",
             &format!(
-                "{:.2} under uniform random writes at {:.2} % over-provisioning",
+                "{:.2} under uniform random writes at {:.2} % effective spare space",
                 sustained.write_amplification,
-                sustained.over_provisioning * 100.0
+                sustained.effective_spare * 100.0
             ),
         );
+        let free = format!(
+            "{:.1} of {} lines are free on average, the others hold data; nominally {:.2} %",
+            sustained.free_lines,
+            plan.capacity.map_or(0, |c| c.lines),
+            sustained.over_provisioning * 100.0
+        );
+        line(out, "effective spare space", &free);
+        if let Some(outstanding) = sustained.outstanding_least {
+            let least = format!(
+                "at least {} sectors: without a write buffer units wait to be full",
+                count(outstanding)
+            );
+            line(out, "writes outstanding", &least);
+        }
     }
     line(out, "read of a sector, QD 1", &duration(limits.read_latency.0));
     line(

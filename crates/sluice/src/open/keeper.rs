@@ -64,11 +64,11 @@ impl Keeper {
     pub(super) fn start(
         drive: Drive,
         port: &Port,
+        clock: RealClock,
         core: Option<usize>,
         host: HostSide,
         closed: Option<Sender<CloseError>>,
     ) -> io::Result<(Keeper, DriveView)> {
-        let clock = RealClock::start();
         let runner = RealRunner::new(clock, Idle::default())?;
         port.set_drive_waker(runner.waker())?;
         let (stopper, pane) = (runner.stopper(), Pane::new());

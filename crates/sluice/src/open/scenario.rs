@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use block::Features;
-use clock::Nanos;
+use clock::{Nanos, RealClock};
 use direct::Device;
 
 use super::ends::Ends;
@@ -48,8 +48,10 @@ pub fn open_scenario(
     let name = plan.config.name.clone();
     let no_thread = |source| OpenError::Thread { drive: name.clone(), source };
     let Hands { drive, port, held } = hands;
+    // Real time goes on where preparing has left the drive's time.
+    let clock = RealClock::starting_at(prepared);
     let start =
-        |host| Keeper::start(drive, &port, options.drive_core, host, options.closed.clone());
+        |host| Keeper::start(drive, &port, clock, options.drive_core, host, options.closed.clone());
     let (device, view) = match held {
         Held::Controller(controller) => {
             let granted = controller.info().io_queues;
@@ -69,7 +71,6 @@ pub fn open_scenario(
         }
     };
     check_depth(options.depth, &device)?;
-    // Preparing takes no time of the drive's. Should it ever, real time must not be behind it.
     while device.clock().now() < prepared {
         std::thread::sleep(Duration::from_nanos(prepared.since(device.clock().now()).0));
     }

@@ -33,6 +33,15 @@ pub struct Capacity {
     pub held_lines: u64,
     /// Chunks that the layer's journal takes.
     pub journal_chunks: u64,
+    /// Free sectors at which the layer stops users, of all lines: they are never used for data.
+    pub stop_sectors: u64,
+    /// Free sectors at which garbage collection starts, at least `stop_sectors`.
+    pub start_sectors: u64,
+    /// Sectors that users write between two checkpoints of the map's pages, in all shards together;
+    /// with a `checkpoint` in the configuration, that users and garbage collection write.
+    pub checkpoint_sectors: u64,
+    /// Sectors of the layer's own write buffer: as asked, or what the geometry needs; of all shards.
+    pub buffer_sectors: u64,
     /// Sectors that the map's pages take, with their share of the spare space.
     pub map_sectors: u64,
     /// Sectors promised to the user.
@@ -184,7 +193,12 @@ impl Capacity {
         let good = f64::from(shape.total_chunks()) * (1.0 - nand.errors.factory_bad);
         let layout = Layout::of(&shape, ftl, shape.total_chunks(), good as u32)
             .map_err(CapacityError::Layer)?;
+        let (stop, start) = layout.limiter_levels(ftl);
         let capacity = Capacity {
+            stop_sectors: stop,
+            start_sectors: start,
+            checkpoint_sectors: layout.checkpoint_sectors,
+            buffer_sectors: u64::from(layout.user_units) * u64::from(shape.unit),
             active_pus: layout.active,
             shards: 1,
             lines: layout.lines.into(),
@@ -235,9 +249,16 @@ impl Capacity {
             } => CapacityError::Layer(source),
             other => CapacityError::Shards(other.to_string()),
         })?;
+        let shape = Shape::of(&geometry);
         let sum = |of: fn(&Layout) -> u32| layouts.iter().map(|l| u64::from(of(l))).sum::<u64>();
         let of_one = |of: fn(&Layout) -> u32| layouts.first().map_or(0, of);
+        let levels = layouts.iter().map(|l| l.limiter_levels(ftl));
+        let (stop, start) = levels.fold((0, 0), |sum, l| (sum.0 + l.0, sum.1 + l.1));
         Ok(Capacity {
+            stop_sectors: stop,
+            start_sectors: start,
+            checkpoint_sectors: layouts.iter().map(|l| l.checkpoint_sectors).sum(),
+            buffer_sectors: sum(|l| l.user_units) * u64::from(shape.unit),
             active_pus: of_one(|l| l.active),
             shards,
             lines: sum(|l| l.lines),

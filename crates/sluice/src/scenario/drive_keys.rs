@@ -5,20 +5,22 @@ use drive::{
     Arbitration, ControllerConfig, DriveConfig, NullConfig, PatrolConfig, PersonalityKind,
     PuPolicy, SuspendConfig, Transfers, WriteBuffer,
 };
-use ftl::FtlConfig;
-use media::{DataStore, MediaConfig, NandConfig};
+use media::{DataStore, MediaConfig};
 use toml::de::DeTable;
 
-use super::capacity::{Capacity, CapacityError};
+use super::capacity::Capacity;
 use super::error::{Problem, ScenarioError};
 use super::ftl_keys::FtlDraft;
 use super::interface_keys::{InterfaceDraft, suspension};
 use super::media_keys::{Kind, MediaDraft};
+use super::ranges::{AGE, STEP_TIME};
 use super::section::{Result, Section, Value};
+use super::sizing::Sizing;
 use super::source::{Place, Source};
 use super::target::{Target, TargetDraft};
 use super::{DrivePlan, seed_of};
 use crate::presets;
+use crate::text::bytes_binary;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum BufferKind {
@@ -62,10 +64,10 @@ impl OwnPatrol {
     fn read(value: &Value<'_>) -> Result<Option<OwnPatrol>> {
         let mut s = value.section()?;
         let (mut bytes_per_sec, mut repeat_after) = (0, Nanos::from_secs(2_592_000));
-        if s.set("rate", &mut bytes_per_sec, |v| v.bandwidth())?.is_none() {
+        if s.set("rate", &mut bytes_per_sec, |v| v.rate_or_none())?.is_none() {
             return Err(s.missing("rate", "how much is read, such as \"1MB/s\"; 0 for none"));
         }
-        s.set("repeat_after", &mut repeat_after, |v| v.duration())?;
+        s.set("repeat_after", &mut repeat_after, |v| v.duration_in(&AGE))?;
         s.finish()?;
         Ok(Some(OwnPatrol { bytes_per_sec, repeat_after, place: value.place() }))
     }
@@ -125,7 +127,7 @@ impl DriveDraft {
         let name = value.string()?;
         let preset = presets::find(name).ok_or_else(|| {
             let names: Vec<&str> = presets::all().iter().map(|p| p.name).collect();
-            value.refuse(names.join(", "))
+            value.refuse_name(&names)
         })?;
         let source = Source::new(preset.file_name().as_ref(), preset.text);
         let table = parse_toml(&source)?;
@@ -185,8 +187,8 @@ impl DriveDraft {
         }
         if let Some(value) = s.get("null") {
             let mut null = value.section()?;
-            null.set("latency", &mut self.null.latency, |v| v.duration())?;
-            null.set("bandwidth", &mut self.null.bytes_per_sec, |v| v.bandwidth())?;
+            null.set("latency", &mut self.null.latency, |v| v.duration_in(&STEP_TIME))?;
+            null.set("bandwidth", &mut self.null.bytes_per_sec, |v| v.rate_or_none())?;
             null.finish()?;
         }
         if let Some(value) = s.get("target") {
@@ -217,24 +219,74 @@ impl DriveDraft {
             ("volatile", BufferKind::Volatile),
             ("power-loss-protected", BufferKind::PowerLossProtected),
         ];
-        let mut s = value.section()?;
+        let mut s = value
+            .section()
+            .map_err(|_| value.wrong("a table such as { kind = \"volatile\", size = \"16M\" }"))?;
         let (kind, size) = (&mut self.buffer.0, &mut self.buffer.1);
         s.set("kind", kind, |v| v.choice(&kinds))?;
-        s.set("size", size, |v| v.size())?;
+        let at = s.set("size", size, |v| v.size())?;
         if self.buffer.0 != BufferKind::None && self.buffer.1 == 0 {
-            return Err(s.missing("size", "how many bytes the buffer holds, such as \"16M\""));
+            let help = "how many bytes the buffer holds, such as \"16M\"; or kind = \"none\"";
+            return Err(match at {
+                Some(at) => at.error(Problem::Conflict {
+                    message: "the write buffer's size is 0".into(),
+                    help: format!("set {help}"),
+                }),
+                None => s.missing("size", help),
+            });
         }
         s.finish()?;
-        self.buffer.2 = Some(value.place());
+        self.buffer.2 = Some(at.unwrap_or_else(|| value.place()));
+        Ok(())
+    }
+
+    /// Write buffers hold a write unit at least, and less than the drive.
+    fn check_buffers(
+        &self,
+        media: &MediaConfig,
+        capacity: Option<&Capacity>,
+        target: Option<&TargetDraft>,
+    ) -> Result<()> {
+        let (unit, holds) = match (media, capacity) {
+            (MediaConfig::Nand(nand), Some(capacity)) => {
+                let sector = u64::from(nand.geometry.sector_bytes);
+                (u64::from(nand.write_unit()) * sector, capacity.logical_bytes())
+            }
+            (MediaConfig::Pcm(pcm), _) => (u64::from(pcm.sector_bytes), pcm.bytes),
+            _ => return Ok(()),
+        };
+        // The drive numbers the slots of its buffer with 24 bits.
+        let most = holds.min(u64::from(self.media.sector_bytes()) << 24);
+        let check = |what: &str, bytes: u64, place: Option<&Place>| {
+            let problem = if bytes < unit {
+                format!("{what} of {bytes} bytes, smaller than a write unit of {unit} bytes")
+            } else if bytes > most {
+                let (bytes, holds) = (bytes_binary(bytes), bytes_binary(holds));
+                format!("{what} of {bytes}, on a drive that holds {holds}")
+            } else {
+                return Ok(());
+            };
+            Err(place.unwrap_or(&self.whole).error(Problem::Conflict {
+                message: problem,
+                help: format!("allowed: {} to {}", bytes_binary(unit), bytes_binary(most)),
+            }))
+        };
+        if self.buffer.0 != BufferKind::None && self.personality.0 == PersonalityKind::Block {
+            check("a write buffer", self.buffer.1, self.buffer.2.as_ref())?;
+        }
+        let layers = [Some(&self.ftl), target.map(TargetDraft::ftl)];
+        for (bytes, place) in layers.into_iter().flatten().filter_map(FtlDraft::buffer) {
+            check("a layer's buffer", bytes, Some(place))?;
+        }
         Ok(())
     }
 
     fn read_controller(&mut self, mut s: Section<'_>) -> Result<()> {
         let c = &mut self.controller;
-        s.set("fetch", &mut c.fetch, |v| v.duration())?;
-        s.set("complete", &mut c.complete, |v| v.duration())?;
-        s.set("dma", &mut c.dma_bytes_per_sec, |v| v.bandwidth())?;
-        s.set("dma_in", &mut c.dma_in_bytes_per_sec, |v| v.bandwidth())?;
+        s.set("fetch", &mut c.fetch, |v| v.duration_in(&STEP_TIME))?;
+        s.set("complete", &mut c.complete, |v| v.duration_in(&STEP_TIME))?;
+        s.set("dma", &mut c.dma_bytes_per_sec, |v| v.rate_or_none())?;
+        s.set("dma_in", &mut c.dma_in_bytes_per_sec, |v| v.rate_or_none())?;
         s.set("io_queues", &mut c.io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
         s.set("doorbell_buffer", &mut c.doorbell_buffer, |v| v.boolean())?;
@@ -257,9 +309,9 @@ impl DriveDraft {
         let drive_seed = self.media.seed.unwrap_or_else(|| seed_of(seed, index));
         let media = self.media.finish(kind, drive_seed, &self.whole)?;
         let sector_bytes = self.media.sector_bytes();
-        let ftl = self.ftl.config(sector_bytes);
+        let mut ftl = self.ftl.config(sector_bytes);
         let target_draft = self.target.as_ref().or(target);
-        let target = target_draft.map_or(Target::None, |t| t.finish(sector_bytes));
+        let mut target = target_draft.map_or(Target::None, |t| t.finish(sector_bytes));
         let patrol = target_draft.map_or(Ok(None), |t| t.patrol(sector_bytes))?;
         if let (true, Some(draft)) = (target != Target::None, target_draft)
             && personality != PersonalityKind::OpenChannel
@@ -295,35 +347,40 @@ impl DriveDraft {
         };
         let io_queues = self.controller.io_queues;
         let shards = target_draft.map_or(Ok(None), |t| t.shards(pus, io_queues))?;
-        let hosted =
-            |nand: &NandConfig, config: &FtlConfig, draft: &dyn Fn(&str) -> Option<Place>| {
-                let capacity = match target {
-                    Target::Pblk(_) if shards.is_some_and(|n| n > 1) => {
-                        Capacity::sharded(nand, config, shards.unwrap_or(1))
-                    }
-                    Target::Rrpc(_) => config
-                        .of_drive_map()
-                        .map_err(CapacityError::Layer)
-                        .and_then(|config| Capacity::of(nand, &config)),
-                    _ => Capacity::of(nand, config),
-                };
-                capacity.map(Some).map_err(|e| {
-                    let place = e
-                        .keys()
-                        .iter()
-                        .find_map(|key| draft(key).or_else(|| self.media.place(key).cloned()));
-                    place.unwrap_or_else(|| self.whole.clone()).error(Problem::Capacity(e))
-                })
-            };
-        let capacity = match (&media, personality, &target) {
+        let drive_map = matches!(target, Target::Rrpc(_));
+        let asked = self.media.capacity();
+        let capacity = match (&media, personality, &mut target) {
             (MediaConfig::Nand(nand), PersonalityKind::Block, _) => {
-                hosted(nand, &ftl, &|key| self.ftl.place(key).cloned())?
+                let place =
+                    |key: &str| self.ftl.place(key).or_else(|| self.media.place(key)).cloned();
+                let (place, whole) = (&place, &self.whole);
+                let sizing = Sizing { nand, shards: None, drive_map: false, place, whole };
+                Some(sizing.finish(&mut ftl, asked)?)
             }
             (MediaConfig::Nand(nand), _, Target::Pblk(config) | Target::Rrpc(config)) => {
-                hosted(nand, config, &|key| target_draft.and_then(|t| t.place(key)).cloned())?
+                let place = |key: &str| {
+                    let of_target = target_draft.and_then(|t| t.place(key));
+                    of_target.or_else(|| self.media.place(key)).cloned()
+                };
+                let (place, whole) = (&place, &self.whole);
+                let sizing = Sizing { nand, shards, drive_map, place, whole };
+                Some(sizing.finish(config, asked)?)
+            }
+            (MediaConfig::Nand(_), ..) => {
+                if let Some((_, place)) = asked {
+                    return Err(place.error(Problem::Conflict {
+                        message:
+                            "without a translation layer, the capacity of NAND follows from its \
+                                  geometry"
+                                .into(),
+                        help: "set geometry.chunks instead, or a [target]".into(),
+                    }));
+                }
+                None
             }
             _ => None,
         };
+        self.check_buffers(&media, capacity.as_ref(), target_draft)?;
         let write_buffer = match self.buffer {
             (BufferKind::None, _, _) => WriteBuffer::None,
             (BufferKind::Volatile, bytes, _) => WriteBuffer::Volatile { bytes },

@@ -3,19 +3,20 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nvme::GeometryError;
 
 use super::capacity::CapacityError;
 use super::source::Source;
+use crate::text::printable;
 
 /// Why a scenario cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file could not be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown_path(path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -62,6 +63,8 @@ pub enum Problem {
         key: String,
         /// The key that was probably meant.
         nearest: Option<String>,
+        /// The key of another section that has what was probably meant, and what it is.
+        elsewhere: Option<String>,
         /// Every key of the section.
         allowed: Vec<String>,
     },
@@ -89,6 +92,8 @@ pub enum Problem {
         key: String,
         /// The value.
         value: String,
+        /// The value that was probably meant, if it is one of a list.
+        nearest: Option<String>,
         /// What it may be.
         allowed: String,
     },
@@ -112,6 +117,11 @@ pub enum Problem {
         /// What to do.
         help: String,
     },
+}
+
+/// A path for a terminal.
+fn shown_path(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
 }
 
 impl ScenarioError {
@@ -140,15 +150,19 @@ impl Problem {
     /// What to write instead.
     pub fn help(&self) -> Option<String> {
         match self {
-            Problem::UnknownKey { nearest, allowed, .. } => {
+            Problem::UnknownKey { nearest, elsewhere, allowed, .. } => {
                 let list = format!("allowed: {}", allowed.join(", "));
-                Some(match nearest {
-                    Some(nearest) => format!("did you mean `{nearest}`? {list}"),
-                    None => list,
+                Some(match (nearest, elsewhere) {
+                    (Some(nearest), _) => format!("did you mean `{nearest}`? {list}"),
+                    (None, Some(elsewhere)) => format!("did you mean {elsewhere}? {list}"),
+                    (None, None) => list,
                 })
             }
             Problem::MissingKey { help, .. } | Problem::Conflict { help, .. } => Some(help.clone()),
             Problem::WrongType { expected, .. } => Some(format!("expected {expected}")),
+            Problem::NotAllowed { nearest: Some(nearest), allowed, .. } => {
+                Some(format!("did you mean {nearest}? allowed: {allowed}"))
+            }
             Problem::NotAllowed { allowed, .. } | Problem::NotYet { allowed, .. } => {
                 Some(format!("allowed: {allowed}"))
             }
@@ -161,7 +175,7 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Syntax { message } => write!(f, "not valid TOML: {message}"),
+            Problem::Syntax { message } => write!(f, "not valid TOML: {}", printable(message)),
             Problem::UnknownKey { section, key, .. } => {
                 write!(f, "{section} has no key `{key}`")
             }
@@ -180,7 +194,7 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.path.display(), self.line, self.column, self.problem)?;
+        write!(f, "{}:{}:{}: {}", shown_path(&self.path), self.line, self.column, self.problem)?;
         match self.problem.help() {
             Some(help) => write!(f, "; {help}"),
             None => Ok(()),

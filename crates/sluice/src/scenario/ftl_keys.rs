@@ -88,7 +88,8 @@ impl FtlDraft {
             ("gc_start_lines", section.set("gc_start_lines", &mut c.gc_start_lines, |v| v.u32())?),
             (
                 "gc_window_units",
-                section.set("gc_window_units", &mut c.gc_window_units, |v| v.u32())?,
+                section
+                    .set("gc_window_units", &mut c.gc_window_units, |v| v.u32_in(&(0..=65_536)))?,
             ),
             (
                 "checkpoint",
@@ -122,6 +123,11 @@ impl FtlDraft {
     /// Where a key was last set, if it was.
     pub(super) fn place(&self, key: &str) -> Option<&Place> {
         self.places.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
+    }
+
+    /// Bytes of the layer's write buffer, if they were asked for, and where; 0 is what the geometry needs.
+    pub(super) fn buffer(&self) -> Option<(u64, &Place)> {
+        Some((self.buffer_bytes.filter(|bytes| *bytes > 0)?, self.place("buffer")?))
     }
 
     /// The value of `over_provisioning`, `active_pus` and `hot_cold`, where they were set.

@@ -1,10 +1,10 @@
-//! `[path]`, `[host]` and `[precondition]`: how I/O reaches the drive, what the host's side of it
-//! costs, and what the drive holds when the jobs begin.
+//! `[path]` and `[host]`: how I/O reaches the drive, and what the host's side of it costs.
 
 use clock::Nanos;
 
 use super::layer_keys::LayerPlan;
-use super::section::{Result, Section, Value};
+use super::ranges::STEP_TIME;
+use super::section::{Result, Section};
 
 /// How submitters reach hardware queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,53 +68,9 @@ pub struct HostConfig {
 impl HostConfig {
     pub(super) fn read(mut s: Section<'_>) -> Result<HostConfig> {
         let mut host = HostConfig::default();
-        s.set("submit", &mut host.submit, |v| v.duration().map(Some))?;
-        s.set("complete", &mut host.complete, |v| v.duration().map(Some))?;
+        s.set("submit", &mut host.submit, |v| v.duration_in(&STEP_TIME).map(Some))?;
+        s.set("complete", &mut host.complete, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.finish()?;
         Ok(host)
     }
-}
-
-/// How the drive is filled first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fill {
-    /// Not at all.
-    #[default]
-    None,
-    /// Every logical sector once, in order.
-    Sequential,
-}
-
-/// `[precondition]`: brings the drive to a state without simulating the time it takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Precondition {
-    /// The first pass.
-    pub fill: Fill,
-    /// Then, this many times the drive's logical capacity is overwritten, uniformly at random.
-    pub overwrite_random: f64,
-}
-
-impl Precondition {
-    pub(super) fn read(mut s: Section<'_>) -> Result<Precondition> {
-        let mut precondition = Precondition::default();
-        s.set("fill", &mut precondition.fill, |v| {
-            v.choice(&[("none", Fill::None), ("sequential", Fill::Sequential)])
-        })?;
-        s.set("overwrite", &mut precondition.overwrite_random, read_overwrite)?;
-        s.finish()?;
-        Ok(precondition)
-    }
-}
-
-/// `"random 2x"` or `"none"`.
-fn read_overwrite(value: &Value<'_>) -> Result<f64> {
-    let word = value.string()?;
-    if word == "none" {
-        return Ok(0.0);
-    }
-    word.strip_prefix("random")
-        .and_then(|rest| rest.trim().strip_suffix('x'))
-        .and_then(|times| times.trim().parse::<f64>().ok())
-        .filter(|times| (0.0..=1000.0).contains(times))
-        .ok_or_else(|| value.refuse("\"none\", or \"random 2x\" with up to 1000 times"))
 }

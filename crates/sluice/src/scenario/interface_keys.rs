@@ -6,6 +6,7 @@ use drive::{CmbConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
 use media::{DataStore, MediaConfig};
 
 use super::error::Problem;
+use super::ranges::STEP_TIME;
 use super::section::{Result, Section, Value};
 use super::source::Place;
 
@@ -126,9 +127,10 @@ pub(super) fn suspension(value: &Value<'_>) -> Result<Option<SuspendConfig>> {
             .wrong("true, false, or { suspend = \"…us\", resume = \"…us\", max_per_operation = n }")
     })?;
     let mut suspend = SUSPEND;
-    section.set("suspend", &mut suspend.suspend, |v| v.duration())?;
-    section.set("resume", &mut suspend.resume, |v| v.duration())?;
-    section.set("max_per_operation", &mut suspend.max_per_operation, |v| v.u32())?;
+    section.set("suspend", &mut suspend.suspend, |v| v.duration_in(&STEP_TIME))?;
+    section.set("resume", &mut suspend.resume, |v| v.duration_in(&STEP_TIME))?;
+    section
+        .set("max_per_operation", &mut suspend.max_per_operation, |v| v.u32_in(&(0..=65_535)))?;
     section.finish()?;
     Ok(Some(suspend))
 }

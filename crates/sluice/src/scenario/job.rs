@@ -75,7 +75,7 @@ pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable,
             job.line = line;
         }
         match key {
-            "name" => job.name = value.string()?.to_owned(),
+            "name" => job.name = value.label()?.to_owned(),
             "drive" => {
                 job.drive = Some((value.string()?.to_owned(), line));
                 named.drive = Some(value);
@@ -101,6 +101,7 @@ pub(super) fn read_files(value: &Value<'_>) -> Result<Vec<(PathBuf, usize)>> {
     };
     match value.items() {
         Some(items) => items.iter().map(file).collect(),
+        None if value.string().is_err() => Err(value.wrong("a path, or a list of paths")),
         None => Ok(vec![file(value)?]),
     }
 }

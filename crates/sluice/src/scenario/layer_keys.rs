@@ -10,6 +10,7 @@ use clock::Nanos;
 
 use super::BlockLayer;
 use super::error::{Problem, ScenarioError};
+use super::ranges::TIMEOUT;
 use super::scheduler_keys;
 use super::section::{Result, Section, Value};
 use super::source::Place;
@@ -176,7 +177,7 @@ impl Draft {
         };
         let time = |v: &Value<'_>| match v.duration()? {
             Nanos::ZERO => Err(v.refuse("durations longer than 0")),
-            time => Ok(time),
+            _ => v.duration_in(&TIMEOUT),
         };
         if let Some(cores) = self.set(s, "cores", many)? {
             self.cores = cores;

@@ -10,6 +10,7 @@ use media::{
 use nvme::GeometryError;
 
 use super::error::Problem;
+use super::ranges::{AGE, MEDIA_TIME};
 use super::section::{Result, Section, Value};
 use super::source::Place;
 
@@ -150,8 +151,11 @@ impl MediaDraft {
         let places = [
             ("read", s.set("read", &mut t.read, |v| by_page_type(v, bits))?),
             ("program", s.set("program", &mut t.program, |v| by_page_type(v, bits))?),
-            ("erase", s.set("erase", &mut t.erase, |v| v.duration())?),
-            ("channel", s.set("channel", &mut t.channel_bytes_per_sec, |v| v.bandwidth())?),
+            ("erase", s.set("erase", &mut t.erase, |v| v.duration_in(&MEDIA_TIME))?),
+            (
+                "channel",
+                s.set("channel", &mut t.channel_bytes_per_sec, |v| v.channel_rate_or_none())?,
+            ),
         ];
         for (key, place) in places {
             self.note(key, place);
@@ -166,14 +170,11 @@ impl MediaDraft {
         s.set("erase_fail", &mut e.erase_fail, |v| v.number(0.0..=1.0))?;
         s.set("rber", &mut e.rber, |v| v.number(0.0..=0.5))?;
         s.set("rber_growth", &mut e.rber_growth, |v| v.number(1.0..=1e9))?;
-        s.set("ecc_bits", &mut e.ecc_bits, |v| v.u32())?;
-        s.set("endurance", &mut e.endurance, |v| v.u32())?;
-        s.set("read_retries", &mut e.read_retries, |v| match v.u32()? {
-            n @ 0..=1000 => Ok(n),
-            _ => Err(v.refuse("whole numbers from 0 to 1000")),
-        })?;
+        s.set("ecc_bits", &mut e.ecc_bits, |v| v.u32_in(&(0..=1 << 19)))?;
+        s.set("endurance", &mut e.endurance, |v| v.u32_in(&(0..=1_000_000_000)))?;
+        s.set("read_retries", &mut e.read_retries, |v| v.u32_in(&(0..=1000)))?;
         s.set("retry_leaves", &mut e.retry_leaves, |v| v.number(0.0..=1.0))?;
-        s.set("retention", &mut e.retention, |v| v.duration())?;
+        s.set("retention", &mut e.retention, |v| v.duration_in(&AGE))?;
         s.set("disturb_reads", &mut e.disturb_reads, |v| v.u32())?;
         s.finish()
     }
@@ -193,6 +194,11 @@ impl MediaDraft {
     /// Forgets where keys were: they come from a preset.
     pub(super) fn forget_places(&mut self) {
         self.places.clear();
+    }
+
+    /// The capacity that was asked for, and where.
+    pub(super) fn capacity(&self) -> Option<(u64, &Place)> {
+        self.place("capacity").map(|place| (self.capacity, place))
     }
 
     pub(super) fn sector_bytes(&self) -> u32 {
@@ -247,12 +253,6 @@ impl MediaDraft {
                     help: format!("{help}; or start from a preset (`sluice drive presets`)"),
                 }));
             }
-        }
-        if let Some(place) = self.place("capacity") {
-            return Err(place.error(Problem::Conflict {
-                message: "the capacity of NAND follows from its geometry".into(),
-                help: "set geometry.chunks instead".into(),
-            }));
         }
         let nand = NandConfig {
             geometry: self.geometry,
@@ -331,12 +331,23 @@ impl MediaDraft {
                 },
             )));
         }
-        if self.capacity == 0 || !self.capacity.is_multiple_of(u64::from(sector)) {
+        if self.capacity == 0 {
+            if self.given.contains(&"capacity") {
+                let zero = Problem::Geometry(GeometryError::Zero { what: "capacity" });
+                return Err(at_blame(self, "capacity", whole).error(zero));
+            }
+            return Err(whole.error(Problem::MissingKey {
+                section: "[drive]".into(),
+                key: "capacity",
+                help: "how many bytes it holds, such as \"8G\"".into(),
+            }));
+        }
+        if !self.capacity.is_multiple_of(u64::from(sector)) {
             return Err(at_blame(self, "capacity", whole).error(Problem::Geometry(
                 GeometryError::Unfit {
                     what: "capacity",
                     value: self.capacity,
-                    allowed: format!("it must be a multiple of sector_bytes ({sector}), and not 0"),
+                    allowed: format!("it must be a multiple of sector_bytes ({sector})"),
                 },
             )));
         }
@@ -365,7 +376,7 @@ fn key_of(what: &str) -> &'static str {
 /// One duration for all page types, or an array with one for each page type of the cell.
 fn by_page_type(value: &Value<'_>, bits: usize) -> Result<[Nanos; 4]> {
     let Some(items) = value.items() else {
-        return value.duration().map(|d| [d; 4]);
+        return value.duration_in(&MEDIA_TIME).map(|d| [d; 4]);
     };
     if items.len() != bits {
         return Err(value.refuse(format!(
@@ -374,7 +385,7 @@ fn by_page_type(value: &Value<'_>, bits: usize) -> Result<[Nanos; 4]> {
     }
     let mut times = [Nanos::ZERO; 4];
     for (time, item) in times.iter_mut().zip(&items) {
-        *time = item.duration()?;
+        *time = item.duration_in(&MEDIA_TIME)?;
     }
     // A scenario may give the preset's cell more bits later; its new page types are like the last.
     let last = times[bits - 1];

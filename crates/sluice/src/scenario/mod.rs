@@ -6,28 +6,36 @@
 //! | [`units`] | sizes, bandwidths, durations |
 //! | [`capacity`](Capacity) | whether a medium can host a translation layer, and what it then holds |
 //! | [`drive_keys`](DrivePlan) | `[drive]`, `[[drive]]` |
+//! | `sizing` | the over-provisioning for a capacity |
 //! | `media_keys`, `ftl_keys` | `[drive.geometry]`, `[drive.timing]`, `[drive.ftl]` … |
 //! | [`target`](Target) | `[target]` |
 //! | [`named`](NamedTarget) | a target of the drive's partition table |
-//! | [`host`](PathConfig) | `[path]`, `[host]`, `[precondition]` |
+//! | [`host`](PathConfig) | `[path]`, `[host]` |
+//! | [`precondition_keys`](Precondition) | `[precondition]` |
 //! | [`layer_keys`](LayerPlan), `scheduler_keys` | `[path]`'s block layer, `[[path.limit]]` |
 //! | [`job`](JobTable) | `[[job]]` |
 //! | [`share_keys`](SharePlan) | `[[share]]` |
+//! | `ranges` | which values are of this world |
+//! | `hints` | other people's words for keys, and slips of the pen |
 //! | `section`, `source` | tables that know which keys they were asked for, and where they are |
 
 pub mod capacity;
 mod drive_keys;
 mod error;
 mod ftl_keys;
+mod hints;
 mod host;
 mod interface_keys;
 mod job;
 mod layer_keys;
 mod media_keys;
 mod named;
+mod precondition_keys;
+mod ranges;
 mod scheduler_keys;
 mod section;
 mod share_keys;
+mod sizing;
 mod source;
 mod target;
 #[cfg(test)]
@@ -42,17 +50,22 @@ use media::MediaConfig;
 
 pub use capacity::{Capacity, CapacityError};
 pub use error::{Invalid, Problem, ScenarioError};
-pub use host::{BlockLayer, CompletionMethod, Fill, HostConfig, PathConfig, Precondition};
+pub use host::{BlockLayer, CompletionMethod, HostConfig, PathConfig};
 pub use job::JobTable;
 pub use layer_keys::LayerPlan;
 pub use named::NamedTarget;
+pub use precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
 pub use share_keys::{SharePlan, ShareSpan};
 pub use target::Target;
+
+pub(crate) use hints::nearest;
 
 use drive_keys::{DriveDraft, parse_toml};
 use section::Section;
 use source::Source;
 use target::TargetDraft;
+
+use crate::text::printable;
 
 /// A scenario, checked: every drive in it can exist and can host its translation layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +161,9 @@ impl Scenario {
         let mut scenario = Scenario {
             file: file.to_path_buf(),
             text: source.text.clone(),
-            title: file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
+            title: file
+                .file_stem()
+                .map_or_else(String::new, |s| printable(&s.to_string_lossy()).into_owned()),
             question: String::new(),
             seed: DEFAULT_SEED,
             drives: Vec::new(),
@@ -159,8 +174,8 @@ impl Scenario {
             job_files: Vec::new(),
             shares: Vec::new(),
         };
-        root.set("title", &mut scenario.title, |v| v.string().map(str::to_owned))?;
-        root.set("question", &mut scenario.question, |v| v.string().map(str::to_owned))?;
+        root.set("title", &mut scenario.title, |v| v.label().map(str::to_owned))?;
+        root.set("question", &mut scenario.question, |v| v.label().map(str::to_owned))?;
         root.set("seed", &mut scenario.seed, |v| v.u64())?;
         root.set("job_files", &mut scenario.job_files, job::read_files)?;
         let drives = match root.get("drive") {
@@ -213,7 +228,7 @@ impl Scenario {
             {
                 let names: Vec<&str> =
                     scenario.drives.iter().map(|d| d.config.name.as_str()).collect();
-                return Err(value.refuse(names.join(", ")));
+                return Err(value.refuse_name(&names));
             }
             scenario.jobs.push(job);
         }

@@ -8,8 +8,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, ScenarioError};
+use super::hints::{alias_of, nearest};
 use super::source::{Place, Source};
 use super::units;
+use crate::text::printable;
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
@@ -103,12 +105,25 @@ impl<'a> Section<'a> {
             .filter(|key| !self.asked.iter().any(|asked| *asked == key.get_ref()))
             .min_by_key(|key| key.span().start);
         let Some(key) = unknown else { return Ok(()) };
-        let nearest = nearest(key.get_ref(), &self.asked).map(str::to_owned);
+        // A key that is read for several purposes is asked for several times.
+        let mut allowed: Vec<&str> = Vec::new();
+        for asked in &self.asked {
+            if !allowed.contains(asked) {
+                allowed.push(asked);
+            }
+        }
+        let alias = alias_of(key.get_ref());
+        let (nearest, elsewhere) = match alias {
+            Some(alias) if allowed.contains(&alias.key) => (Some(alias.key), None),
+            Some(alias) => (None, Some(format!("`{}` of {}", alias.key, alias.meaning))),
+            None => (nearest(key.get_ref(), &allowed), None),
+        };
         let problem = Problem::UnknownKey {
             section: self.title(),
-            key: key.get_ref().to_string(),
-            nearest,
-            allowed: self.asked.iter().map(|k| (*k).to_owned()).collect(),
+            key: printable(key.get_ref()).into_owned(),
+            nearest: nearest.map(str::to_owned),
+            elsewhere,
+            allowed: allowed.into_iter().map(str::to_owned).collect(),
         };
         Err(ScenarioError::at(self.source, key.span(), problem))
     }
@@ -126,7 +141,7 @@ impl<'a> Value<'a> {
 
     fn shown(&self) -> String {
         match self.value.get_ref() {
-            DeValue::String(s) => format!("\"{s}\""),
+            DeValue::String(s) => format!("\"{}\"", printable(s)),
             DeValue::Integer(n) => n.as_str().to_owned(),
             DeValue::Float(n) => n.as_str().to_owned(),
             DeValue::Boolean(b) => b.to_string(),
@@ -147,8 +162,29 @@ impl<'a> Value<'a> {
         self.place().error(Problem::NotAllowed {
             key: self.key.clone(),
             value: self.shown(),
+            nearest: None,
             allowed: allowed.into(),
         })
+    }
+
+    /// Refuses a word that is not among these names.
+    pub(super) fn refuse_name(&self, names: &[&str]) -> ScenarioError {
+        let word = self.string().unwrap_or_default();
+        self.place().error(Problem::NotAllowed {
+            key: self.key.clone(),
+            value: self.shown(),
+            nearest: nearest(word, names).map(|n| format!("\"{n}\"")),
+            allowed: names.join(", "),
+        })
+    }
+
+    /// Choices that exclude each other, this value being one of them.
+    pub(super) fn conflict(
+        &self,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> ScenarioError {
+        self.place().error(Problem::Conflict { message: message.into(), help: help.into() })
     }
 
     /// The table or tables here, for `[x]` and `[[x]]`.
@@ -205,6 +241,18 @@ impl<'a> Value<'a> {
             DeValue::String(s) => Ok(s),
             _ => Err(self.wrong("a string")),
         }
+    }
+
+    /// A string that is printed as it is: without control characters, and not empty.
+    pub(super) fn label(&self) -> Result<&'a str> {
+        let text = self.string()?;
+        if text.chars().any(char::is_control) {
+            return Err(self.refuse("text without control characters such as newlines and escapes"));
+        }
+        if text.trim().is_empty() {
+            return Err(self.refuse("text that is not empty"));
+        }
+        Ok(text)
     }
 
     pub(super) fn boolean(&self) -> Result<bool> {
@@ -278,6 +326,11 @@ impl<'a> Value<'a> {
         self.unit(units::bandwidth, units::BANDWIDTH)
     }
 
+    /// As `bandwidth`, or in transfers per second of a bus of eight bits.
+    pub(super) fn channel_bandwidth(&self) -> Result<u64> {
+        self.unit(units::channel_bandwidth, units::CHANNEL_BANDWIDTH)
+    }
+
     pub(super) fn duration(&self) -> Result<Nanos> {
         self.unit(units::duration, units::DURATION)
     }
@@ -297,16 +350,20 @@ impl<'a> Value<'a> {
         if let Some((_, value)) = choices.iter().find(|(name, _)| *name == word) {
             return Ok(value.clone());
         }
-        let allowed =
-            choices.iter().map(|(name, _)| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         if later.contains(&word) {
             return Err(self.place().error(Problem::NotYet {
                 key: self.key.clone(),
                 value: self.shown(),
-                allowed,
+                allowed: quoted(&names),
             }));
         }
-        Err(self.refuse(allowed))
+        Err(self.place().error(Problem::NotAllowed {
+            key: self.key.clone(),
+            value: self.shown(),
+            nearest: nearest(word, &names).map(|n| format!("\"{n}\"")),
+            allowed: quoted(&names),
+        }))
     }
 
     /// A value as fio would write it: strings as they are, numbers by their digits, booleans as 1
@@ -324,49 +381,14 @@ impl<'a> Value<'a> {
     }
 }
 
+/// Words as a scenario has them.
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+}
+
 /// The part of a span on its first line: a caret under a whole table helps nobody.
 fn first_line(source: &Source, span: Range<usize>) -> Range<usize> {
     let text = source.text.get(span.clone()).unwrap_or("");
     let line = text.lines().next().unwrap_or("").trim_end();
     span.start..span.start + line.len()
-}
-
-/// The candidate that differs from `word` in the fewest letters, if that is few.
-fn nearest<'k>(word: &str, candidates: &[&'k str]) -> Option<&'k str> {
-    candidates
-        .iter()
-        .map(|c| (edits(word, c), *c))
-        .filter(|(edits, c)| *edits <= 2.max(c.len() / 3))
-        .min()
-        .map(|(_, c)| c)
-}
-
-/// Levenshtein's distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_of_the_pen_finds_its_key() {
-        let keys = ["channels", "chunks", "pus", "page_bytes"];
-        assert_eq!(nearest("chanels", &keys), Some("channels"));
-        assert_eq!(nearest("pagebytes", &keys), Some("page_bytes"));
-        assert_eq!(nearest("colour", &keys), None);
-        assert_eq!(edits("kitten", "sitting"), 3);
-    }
 }

@@ -63,7 +63,7 @@ impl SharePlan {
         if let Some(value) = s.get("drive") {
             let word = value.string()?;
             if !drives.contains(&word) {
-                return Err(value.refuse(drives.join(", ")));
+                return Err(value.refuse_name(drives));
             }
             drive = Some(word.to_owned());
         } else if drives.len() > 1 {
@@ -124,7 +124,9 @@ fn span(s: &mut Section<'_>, place: &Place) -> Result<ShareSpan> {
         return conflict("a part is sectors or parallel units");
     }
     match (sectors, bytes, pus) {
-        (Some(0), ..) | (_, Some(0), _) | (.., Some(0)) => conflict("a part of nothing"),
+        (Some(0), ..) => conflict("`sectors` is 0: a part of nothing"),
+        (_, Some(0), _) => conflict("`size` is 0: a part of nothing"),
+        (.., Some(0)) => conflict("`pus` is 0: a part of nothing"),
         (Some(count), None, None) => Ok(ShareSpan::Sectors { first, count }),
         (None, Some(bytes), None) => Ok(ShareSpan::Bytes { first, bytes }),
         (None, None, Some(count)) => Ok(ShareSpan::ParallelUnits { first: first_pu, count }),

@@ -7,6 +7,7 @@ use lightnvm::core::{ScrubConfig, TargetKind};
 use super::error::Problem;
 use super::ftl_keys::FtlDraft;
 use super::named::NamedTarget;
+use super::ranges::AGE;
 use super::section::{Result, Section};
 use super::source::Place;
 
@@ -93,13 +94,13 @@ impl PatrolDraft {
             config: ScrubConfig::default(),
             place: section.place(),
         };
-        let rate = section.set("rate", &mut draft.bytes_per_sec, |v| v.bandwidth())?;
+        let rate = section.set("rate", &mut draft.bytes_per_sec, |v| v.rate_or_none())?;
         if rate.is_none() {
             return Err(section.missing("rate", "how much is read, such as \"1MB/s\"; 0 for none"));
         }
         let c = &mut draft.config;
-        section.set("cold_after", &mut c.cold_after, |v| v.duration())?;
-        section.set("repeat_after", &mut c.repeat_after, |v| v.duration())?;
+        section.set("cold_after", &mut c.cold_after, |v| v.duration_in(&AGE))?;
+        section.set("repeat_after", &mut c.repeat_after, |v| v.duration_in(&AGE))?;
         section.finish()?;
         Ok(draft)
     }
@@ -267,6 +268,11 @@ impl TargetDraft {
                 help: "remove `patrol`, or set target.kind = \"pblk\"".into(),
             })),
         }
+    }
+
+    /// The keys of its translation layer.
+    pub(super) fn ftl(&self) -> &FtlDraft {
+        &self.ftl
     }
 
     pub(super) fn place(&self, key: &str) -> Option<&Place> {

@@ -9,6 +9,9 @@ pub const SIZE: &str = "a size: bytes as a number, or \"16k\", \"4M\", \"2G\", \
 /// What [`bandwidth`] accepts, for people.
 pub const BANDWIDTH: &str = "a bandwidth such as \"280MB/s\" or \"1.2GB/s\" (powers of 1000), \"280MiB/s\" (powers of \
      1024), or bytes per second as a number";
+/// What [`channel_bandwidth`] accepts, for people.
+pub const CHANNEL_BANDWIDTH: &str = "a bandwidth such as \"280MB/s\", \"333MT/s\" or \"1.2GT/s\" (transfers of 8 bits), \"280MiB/s\" \
+     (powers of 1024), or bytes per second as a number";
 /// What [`duration`] accepts, for people.
 pub const DURATION: &str = "a duration with its unit: \"250ns\", \"58us\", \"1.39ms\" or \"2s\"";
 
@@ -65,6 +68,17 @@ pub fn bandwidth(word: &str) -> Option<u64> {
     whole(number * scale)
 }
 
+/// Bytes per second of a flash channel: as [`bandwidth`], or transfers per second as data sheets have
+/// them, `333MT/s` or `1.2GT/s`. A channel has eight data lines, so that a transfer is a byte.
+pub fn channel_bandwidth(word: &str) -> Option<u64> {
+    let transfers = split(word).and_then(|(number, unit)| {
+        let prefix = unit.strip_suffix("T/s")?;
+        matches!(prefix, "" | "k" | "M" | "G").then_some(())?;
+        whole(number * 1000f64.powi(power(prefix)?))
+    });
+    transfers.or_else(|| bandwidth(word))
+}
+
 /// A duration: `250ns`, `58us`, `1.39ms`, `2s`, `0`.
 pub fn duration(word: &str) -> Option<Nanos> {
     let (number, unit) = split(word)?;
@@ -114,6 +128,18 @@ mod tests {
         for word in ["280M", "280M/s", "280MB", "fast"] {
             assert_eq!(bandwidth(word), None, "{word}");
         }
+    }
+
+    #[test]
+    fn channels_transfer_bytes() {
+        assert_eq!(channel_bandwidth("333MT/s"), Some(333_000_000));
+        assert_eq!(channel_bandwidth("1.2 GT/s"), Some(1_200_000_000));
+        assert_eq!(channel_bandwidth("333MB/s"), Some(333_000_000));
+        assert_eq!(channel_bandwidth("0"), Some(0));
+        for word in ["333MT", "333T", "333MiT/s", "333M", "MT/s"] {
+            assert_eq!(channel_bandwidth(word), None, "{word}");
+        }
+        assert_eq!(bandwidth("333MT/s"), None, "a bus of any width");
     }
 
     #[test]

@@ -191,8 +191,8 @@ pub fn serve(
         shared: shares,
         allow_remote: options.allow_remote,
     };
-    let clock = RealClock::start();
-    // Preparing takes no time of the drives. Should it ever, real time must not be behind theirs.
+    // Real time goes on where preparing has left the drives' time.
+    let clock = RealClock::starting_at(prepared);
     while clock.now() < prepared {
         std::thread::sleep(Duration::from_nanos(prepared.since(clock.now()).0));
     }

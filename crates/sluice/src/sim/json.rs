@@ -152,6 +152,9 @@ fn drive(d: &DriveOutcome, outcome: &Outcome) -> Value {
     if !d.shards.is_empty() {
         object.insert("shards".into(), d.shards.iter().map(shard).collect());
     }
+    if let Some(steady) = &d.steady {
+        object.insert("steady".into(), steady.to_json());
+    }
     if let Some(c) = &d.capacity {
         object.insert(
             "capacity".into(),

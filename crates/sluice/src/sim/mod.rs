@@ -49,6 +49,7 @@ pub use way::to_way;
 
 use crate::scenario::{JobTable, Scenario, ScenarioError};
 use crate::serve::{Mark, image, is_fresh, keeps_data, over_image};
+use crate::stack::steady::SteadyResult;
 use crate::stack::{ShardCounts, Stack, StackDevice, StackError, precondition, take_turns_sampled};
 use layer_trace::LayerTrace;
 use over_time::Sampler;
@@ -289,6 +290,7 @@ struct Lane {
     shards_before: Vec<ShardCounts>,
     /// Whether what it holds is to be on its image in the end.
     keeps_image: bool,
+    steady: Option<SteadyResult>,
 }
 
 impl Component for Lane {
@@ -450,7 +452,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
         let ftl_before = stack.ftl_stats();
         let media_before = stack.drive.stats().media;
         let shards_before = stack.device.shard_counts();
-        let Stack { drive, mut device, .. } = stack;
+        let Stack { drive, mut device, steady, .. } = stack;
         let Jobs { specs, groups } = std::mem::take(&mut per_drive[i]);
         if let Some(cores) = device.cores_mut() {
             cores.set_groups(groups);
@@ -475,6 +477,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
             media_before,
             shards_before,
             keeps_image,
+            steady,
         });
     }
     let mut recording = Recording::start(scenario, &mut options, &mut lanes)?;

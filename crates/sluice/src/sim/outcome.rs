@@ -13,6 +13,7 @@ use super::parameters::parameters;
 use super::{Explanation, Lane, LayerCounts, Note, OverTime, SimError};
 use crate::explain::Names;
 use crate::scenario::{Capacity, Scenario};
+use crate::stack::steady::SteadyResult;
 use crate::stack::{ShardCounts, StackDevice};
 
 /// What a run of one scenario found.
@@ -73,6 +74,8 @@ pub struct DriveOutcome {
     pub shards: Vec<ShardCounts>,
     /// Why its requests took as long as they did, if that was asked.
     pub explanation: Option<Explanation>,
+    /// Whether preconditioning has come to steady state; `None` unless it was to (`until`).
+    pub steady: Option<SteadyResult>,
 }
 
 impl DriveOutcome {
@@ -139,6 +142,7 @@ impl DriveOutcome {
             layer,
             shards,
             explanation: None,
+            steady: lane.steady,
         })
     }
 }

@@ -17,7 +17,7 @@ impl Stack {
     /// [`StackError::Confined`] for a part that the drive has not, and for a host that manages the
     /// drive's flash.
     pub fn confined(self, part: Part, vector: Option<u16>) -> Result<Stack, StackError> {
-        let Stack { mut drive, device, port: whole, .. } = self;
+        let Stack { mut drive, device, port: whole, steady, .. } = self;
         let name = drive.config().name.clone();
         let wrong = |source: AttachError| StackError::Confined { name: name.clone(), source };
         let StackDevice::Raw(raw) = device else {
@@ -46,6 +46,7 @@ impl Stack {
         drive.set_instant(false);
         drive.reset_stats();
         let (raw, controller) = made?;
-        Ok(Stack { drive, device: StackDevice::Raw(raw), port, controller: Some(controller) })
+        let (device, controller) = (StackDevice::Raw(raw), Some(controller));
+        Ok(Stack { drive, device, port, controller, steady })
     }
 }

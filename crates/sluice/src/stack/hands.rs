@@ -43,7 +43,7 @@ impl Stack {
     /// # Errors
     /// [`StackError::Driver`] when the drive does not let go of the queue.
     pub fn into_hands(self, now: Nanos) -> Result<Hands, StackError> {
-        let Stack { mut drive, device, port, controller } = self;
+        let Stack { mut drive, device, port, controller, .. } = self;
         let (raw, mut controller) = match (device, controller) {
             (StackDevice::Raw(raw), Some(controller)) => (raw, controller),
             (StackDevice::Shards(shards), _) => {

@@ -11,6 +11,7 @@
 //! | [`hands`](Hands) | a drive and what an application holds of it itself |
 //! | [`named`] | a target of a drive's partition table, found and given its chunks |
 //! | [`turns`](take_turns) | a host and a drive in virtual time |
+//! | [`steady`] | whether a drive is in steady state |
 //! | [`precondition`](precondition()) | brings a stack to a state without simulating the time it takes |
 
 mod confined;
@@ -22,6 +23,7 @@ mod hands;
 pub mod named;
 mod precondition;
 mod shards;
+pub mod steady;
 mod turns;
 
 use std::sync::Arc;
@@ -60,6 +62,8 @@ pub struct Stack {
     pub port: Arc<Port>,
     /// The admin queue, unless the device has it.
     controller: Option<Controller>,
+    /// Whether preconditioning has come to steady state, if it was to.
+    pub steady: Option<steady::SteadyResult>,
 }
 
 /// Why a stack could not be built.
@@ -190,6 +194,14 @@ pub enum StackError {
         /// The drive.
         name: String,
     },
+    /// A job of the preconditioning does not fit the drive.
+    #[error("the scenario's [precondition] does not fit drive {name}: {message}")]
+    PreconditionMisfit {
+        /// The drive.
+        name: String,
+        /// Why.
+        message: String,
+    },
     /// Preconditioning failed.
     #[error("preconditioning drive {name}: {message}")]
     Precondition {
@@ -210,7 +222,9 @@ impl StackError {
     /// Whether what was asked is at fault.
     pub fn is_usage(&self) -> bool {
         match self {
-            StackError::NotABlockDevice { .. } | StackError::Partitioned { .. } => true,
+            StackError::NotABlockDevice { .. }
+            | StackError::Partitioned { .. }
+            | StackError::PreconditionMisfit { .. } => true,
             StackError::Named(e) => e.is_usage(),
             _ => false,
         }
@@ -302,7 +316,7 @@ impl Stack {
         if let Some(admin) = controller {
             controller = device.watch(Box::new(admin)).map(|c| *c);
         }
-        Ok(Stack { device, drive, port, controller })
+        Ok(Stack { device, drive, port, controller, steady: None })
     }
 
     /// Puts the block layer `plan` between the device's users and the drive, in place of the raw
@@ -320,10 +334,12 @@ impl Stack {
         now: Nanos,
         interrupts: bool,
     ) -> Result<Stack, StackError> {
-        let Stack { mut drive, device, port, controller } = self;
+        let Stack { mut drive, device, port, controller, steady } = self;
         let (raw, mut controller) = match (device, controller) {
             (StackDevice::Raw(raw), Some(controller)) => (raw, controller),
-            (device, controller) => return Ok(Stack { drive, device, port, controller }),
+            (device, controller) => {
+                return Ok(Stack { drive, device, port, controller, steady });
+            }
         };
         let config = drive.config();
         let name = config.name.clone();
@@ -352,7 +368,7 @@ impl Stack {
         drive.set_instant(false);
         drive.reset_stats();
         let device = StackDevice::Layered(Box::new(cores?));
-        Ok(Stack { drive, device, port, controller: None })
+        Ok(Stack { drive, device, port, controller: None, steady })
     }
 
     fn bring_up(

@@ -3,21 +3,37 @@
 //! The requests go the whole way, through the device, the queue pair and the drive's own code; only
 //! the media takes no time. What comes out is the state that the same requests would have left, not
 //! an estimate of it.
+//!
+//! Whether a drive is [steady](super::steady) is a question of throughput as well, which takes time: the
+//! rounds that answer it are of the last job, which goes on while the media takes its time. They leave
+//! the drive at work, as SNIA's specification wants it: what follows finds it without a pause.
 
 use std::path::Path;
 
-use block::Device;
-use clock::VirtualRunner;
+use block::{Device, Limits};
+use clock::{Nanos, VirtualRunner};
+use drive::Drive;
+use ftl::FtlStats;
 use workload::{Host, HostCosts, JobSpec};
 
-use super::{Stack, StackError, take_turns};
-use crate::scenario::{Fill, Precondition};
+use super::steady::{Round, SteadyResult};
+use super::turns::take_turns_telling;
+use super::{Stack, StackDevice, StackError};
+use crate::scenario::{Amount, Fill, Overwrite, Precondition, Until};
 
-/// Brings a stack to the state that `what` describes, at an instant of `runner`. `progress` is told
-/// from 0 to 1 how far it is.
+/// Looks at the jobs per this many polls; at every one where rounds begin and end.
+const STRIDE: u32 = 64;
+/// Progress is told in steps of this.
+const STEP: f64 = 0.001;
+
+/// Brings a stack to the state that `what` describes, from an instant of `runner` on. `progress` is told
+/// how far it is, from 0 to 1, and never less than before.
+///
+/// The result of [`Until`] is in the stack. That steady state was not reached is no error.
 ///
 /// # Errors
-/// [`StackError::Precondition`] when a write fails.
+/// [`StackError::PreconditionMisfit`] when a job does not fit the drive, [`StackError::Precondition`] when
+/// a write fails.
 pub fn precondition(
     stack: Stack,
     what: &Precondition,
@@ -25,18 +41,26 @@ pub fn precondition(
     seed: u64,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Stack, StackError> {
-    let jobs = jobs(what, stack.device.limits());
-    if jobs.is_empty() {
-        return Ok(stack);
-    }
-    let Stack { mut drive, mut device, port, controller } = stack;
+    let Stack { mut drive, mut device, port, controller, .. } = stack;
     let name = drive.config().name.clone();
     let failed = |message: String| StackError::Precondition { name: name.clone(), message };
+    let misfit = |message: String| StackError::PreconditionMisfit { name: name.clone(), message };
+    let plan = Plan::new(what, device.limits()).map_err(misfit)?;
+    if plan.jobs.is_empty() {
+        return Ok(Stack { drive, device, port, controller, steady: None });
+    }
     drive.set_instant(true);
-    let mut host = Host::new(&mut device, jobs, HostCosts::default(), seed)
-        .map_err(|e| failed(e.to_string()))?;
-    take_turns(runner, &mut host, &mut drive, &mut |_, host, _| {
-        progress(host.progress());
+    let mut watch = Watch::new(&plan, what.until);
+    let stride = if watch.rounds.is_some() { 1 } else { STRIDE };
+    let mut shown = 0.0f64;
+    let mut host = Host::new(&mut device, plan.jobs, HostCosts::default(), seed)
+        .map_err(|e| misfit(e.to_string()))?;
+    take_turns_telling(runner, &mut host, &mut drive, stride, &mut |runner, host, drive| {
+        let part = watch.look(runner.now(), host, drive);
+        if part >= shown + STEP {
+            shown = part;
+            progress(part);
+        }
         true
     });
     let result = host.finish().map_err(|e| failed(e.to_string()))?;
@@ -46,33 +70,157 @@ pub fn precondition(
     drive.set_instant(false);
     drive.reset_stats();
     progress(1.0);
-    Ok(Stack { drive, device, port, controller })
+    let steady = watch.rounds.map(|rounds| rounds.result);
+    Ok(Stack { drive, device, port, controller, steady })
 }
 
-fn jobs(what: &Precondition, limits: &block::Limits) -> Vec<JobSpec> {
-    let job = |name: &str, pairs: &[(&str, &str)]| {
-        let pairs = pairs.iter().enumerate().map(|(i, (k, v))| (*k, *v, i + 1));
-        // Words and values are ours and known to be right.
-        JobSpec::from_pairs(name, Path::new("[precondition]"), pairs).ok().map(|(spec, _)| spec)
-    };
-    let sector = limits.sector_bytes.to_string();
-    let chunk = (limits.optimal_sectors.max(64) * limits.sector_bytes).to_string();
-    let mut jobs = Vec::new();
-    if what.fill == Fill::Sequential {
-        jobs.extend(job("fill", &[("rw", "write"), ("bs", &chunk), ("iodepth", "8")]));
+/// The jobs of a preconditioning, one after the other, and how much each moves.
+struct Plan {
+    jobs: Vec<JobSpec>,
+    bytes: Vec<u64>,
+    /// Bytes of the last job before its rounds begin, and of a round.
+    before_rounds: u64,
+    round: u64,
+}
+
+impl Plan {
+    fn new(what: &Precondition, limits: &Limits) -> Result<Plan, String> {
+        let mut plan = Plan { jobs: Vec::new(), bytes: Vec::new(), before_rounds: 0, round: 0 };
+        let sector = u64::from(limits.sector_bytes);
+        let capacity = limits.sectors * sector;
+        if what.fill == Fill::Sequential {
+            let chunk = (limits.optimal_sectors.max(64) * limits.sector_bytes).to_string();
+            let pairs = [("rw", "write"), ("bs", &chunk), ("iodepth", "8")];
+            plan.push("fill", &pairs, capacity)?;
+        }
+        let whole = |bytes: f64| (bytes / sector as f64) as u64 * sector;
+        let random = [Overwrite { amount: Amount::Times(0.0), words: Vec::new() }];
+        let overwrites = match (&what.overwrite[..], what.until) {
+            ([], Some(_)) => &random[..],
+            (overwrites, _) => overwrites,
+        };
+        for (i, overwrite) in overwrites.iter().enumerate() {
+            let bytes = match overwrite.amount {
+                Amount::Times(times) => whole(capacity as f64 * times),
+                Amount::Bytes(bytes) => whole(bytes as f64),
+            };
+            let mut total = bytes;
+            if let (true, Some(until)) = (i + 1 == overwrites.len(), what.until) {
+                plan.round = whole(capacity as f64 * until.round).max(sector);
+                plan.before_rounds = bytes;
+                // Rounds end at a look, a little late: one round more than there may be.
+                let rounds = u64::from(until.rounds_max) + 1;
+                total = total.saturating_add(plan.round.saturating_mul(rounds));
+            }
+            if total == 0 {
+                continue;
+            }
+            let (size, amount) = (sector.to_string(), total.to_string());
+            let defaults = [
+                ("rw", "randwrite"),
+                ("bs", size.as_str()),
+                ("iodepth", "64"),
+                ("norandommap", "1"),
+                ("stonewall", "1"),
+                ("io_size", amount.as_str()),
+            ];
+            let given = overwrite.words.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            let pairs: Vec<(&str, &str)> = defaults.into_iter().chain(given).collect();
+            plan.push("overwrite", &pairs, total)?;
+        }
+        Ok(plan)
     }
-    if what.overwrite_random > 0.0 {
-        let sectors = (limits.sectors as f64 * what.overwrite_random) as u64;
-        let bytes = (sectors * u64::from(limits.sector_bytes)).to_string();
-        let pairs = [
-            ("rw", "randwrite"),
-            ("bs", sector.as_str()),
-            ("iodepth", "64"),
-            ("norandommap", "1"),
-            ("stonewall", "1"),
-            ("io_size", bytes.as_str()),
-        ];
-        jobs.extend(job("overwrite", &pairs).filter(|_| sectors > 0));
+
+    fn push(&mut self, name: &str, pairs: &[(&str, &str)], bytes: u64) -> Result<(), String> {
+        let pairs = pairs.iter().enumerate().map(|(i, (key, value))| (*key, *value, i + 1));
+        let spec = JobSpec::from_pairs(name, Path::new("[precondition]"), pairs);
+        self.jobs.push(spec.map_err(|e| e.to_string())?.0);
+        self.bytes.push(bytes);
+        Ok(())
     }
-    jobs
+}
+
+/// Where a preconditioning stands.
+struct Watch {
+    /// Bytes of each job.
+    bytes: Vec<u64>,
+    rounds: Option<Rounds>,
+}
+
+impl Watch {
+    fn new(plan: &Plan, until: Option<Until>) -> Watch {
+        let rounds = until.map(|until| Rounds {
+            begin: plan.before_rounds,
+            round: plan.round,
+            rounds_max: until.rounds_max,
+            last: None,
+            result: SteadyResult::default(),
+        });
+        Watch { bytes: plan.bytes.clone(), rounds }
+    }
+
+    /// Looks at the host; returns how much of everything is done, of 1.
+    fn look(&mut self, now: Nanos, host: &mut Host<&mut StackDevice>, drive: &mut Drive) -> f64 {
+        // Jobs come one after the other: those before the present one are done.
+        let done = host.progress() * self.bytes.len() as f64;
+        let (jobs, part) = (done as usize, done.fract());
+        let present = self.bytes.get(jobs).map_or(0.0, |bytes| *bytes as f64 * part);
+        let moved = self.bytes.iter().take(jobs).sum::<u64>() as f64 + present;
+        if let Some(rounds) = &mut self.rounds
+            && jobs + 1 == self.bytes.len()
+        {
+            rounds.look(now, present.round() as u64, host, drive);
+        }
+        moved / self.bytes.iter().sum::<u64>().max(1) as f64
+    }
+}
+
+/// Rounds until steady state.
+struct Rounds {
+    /// Bytes of the last job after which they begin.
+    begin: u64,
+    round: u64,
+    rounds_max: u32,
+    /// Where the present round began: bytes, instant, and counters of the translation layer.
+    last: Option<(u64, Nanos, Option<FtlStats>)>,
+    result: SteadyResult,
+}
+
+impl Rounds {
+    fn look(
+        &mut self,
+        now: Nanos,
+        bytes: u64,
+        host: &mut Host<&mut StackDevice>,
+        drive: &mut Drive,
+    ) {
+        if bytes < self.begin || self.is_over() {
+            return;
+        }
+        let ftl = || host.device().ftl_view().map(|(s, _)| s).or(drive.ftl().map(|f| *f.stats()));
+        let Some((from, began, before)) = self.last else {
+            self.last = Some((bytes, now, ftl()));
+            drive.set_instant(false);
+            return;
+        };
+        if bytes - from < self.round {
+            return;
+        }
+        let after = ftl();
+        let counted = after.zip(before).map(|(after, before)| after.since(&before));
+        self.result.push(Round {
+            bytes: bytes - from,
+            elapsed: now.since(began),
+            write_amplification: counted.and_then(|c| c.write_amplification()),
+            lines_reclaimed: counted.map(|c| c.lines_reclaimed),
+        });
+        self.last = Some((bytes, now, after));
+        if self.is_over() {
+            host.stop();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.result.reached || self.result.rounds.len() as u64 >= self.rounds_max.into()
+    }
 }

@@ -9,13 +9,28 @@ use clock::{Component, Nanos, VirtualRunner};
 use drive::Drive;
 use workload::Host;
 
+/// Asks, per turn or poll.
+type Tell<'t, D> = &'t mut dyn FnMut(&mut VirtualRunner, &mut Host<D>, &mut Drive) -> bool;
+
 /// Runs until the host is done, nothing is left to happen, or `tell` answers `false`, which is asked
 /// every thousand or so turns. Returns whether the host is done.
 pub fn take_turns<D: Device>(
     runner: &mut VirtualRunner,
     host: &mut Host<D>,
     drive: &mut Drive,
-    tell: &mut dyn FnMut(&mut VirtualRunner, &mut Host<D>, &mut Drive) -> bool,
+    tell: Tell<'_, D>,
+) -> bool {
+    take_turns_telling(runner, host, drive, 1024, tell)
+}
+
+/// As [`take_turns`], asking `tell` every so many turns. On a drive that takes no time everything happens
+/// in one turn: it is asked every so many polls, too.
+pub(super) fn take_turns_telling<D: Device>(
+    runner: &mut VirtualRunner,
+    host: &mut Host<D>,
+    drive: &mut Drive,
+    every: u32,
+    tell: Tell<'_, D>,
 ) -> bool {
     take_turns_sampled(runner, host, drive, tell, Nanos::MAX, &mut |_, _, _| Nanos::MAX)
 }
@@ -34,6 +49,7 @@ pub fn take_turns_sampled<D: Device>(
     let mut turns = 0u32;
     loop {
         // Everything that can happen at this instant.
+        let mut polls = 0u32;
         loop {
             host.poll(runner.now());
             let posted = drive.posted();
@@ -41,12 +57,19 @@ pub fn take_turns_sampled<D: Device>(
             if drive.posted() == posted && host.deadline() > runner.now() {
                 break;
             }
+            polls += 1;
+            if polls == every {
+                polls = 0;
+                if !tell(runner, host, drive) {
+                    return host.done();
+                }
+            }
         }
         if host.done() {
             return true;
         }
         turns += 1;
-        if turns == 1024 {
+        if turns == every {
             turns = 0;
             if !tell(runner, host, drive) {
                 return false;

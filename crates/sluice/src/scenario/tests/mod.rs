@@ -1,7 +1,10 @@
 //! What scenarios mean; and bad ones, one by one: each names its file, its line, and what is allowed.
 
 mod block_layer;
+mod data_sheet;
 mod layers;
+mod precondition;
+mod ranges;
 
 use std::path::Path;
 
@@ -101,7 +104,9 @@ time_based = true
     assert!((capacity.over_provisioning() - 0.11).abs() < 1e-4);
     assert_eq!(nand(&s).host_geometry().mw_cunits, 7 * 16);
     assert_eq!(s.host, HostConfig { submit: Some(Nanos(850)), complete: None });
-    assert_eq!(s.precondition, Precondition { fill: Fill::Sequential, overwrite_random: 2.0 });
+    let twice = Overwrite { amount: Amount::Times(2.0), words: Vec::new() };
+    let expected = Precondition { fill: Fill::Sequential, overwrite: vec![twice], until: None };
+    assert_eq!(s.precondition, expected);
     let job = &s.jobs[0];
     assert_eq!((job.name.as_str(), job.line), ("readers", 28));
     let pairs: Vec<(&str, &str, usize)> =

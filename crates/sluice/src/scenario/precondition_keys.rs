@@ -1,0 +1,219 @@
+//! `[precondition]`: what the drive holds when the jobs begin.
+
+use std::path::Path;
+
+use workload::{JobError, JobSpec};
+
+use super::section::{Result, Section, Value};
+use super::units;
+
+/// How the drive is filled first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fill {
+    /// Not at all.
+    #[default]
+    None,
+    /// Every logical sector once, in order.
+    Sequential,
+}
+
+/// How much a job of the preconditioning moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// So many times the drive's logical capacity.
+    Times(f64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+/// A job that overwrites what is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overwrite {
+    /// How much it moves.
+    pub amount: Amount,
+    /// fio's words and their values, beyond random writes of a sector, 64 at a time.
+    pub words: Vec<(String, String)>,
+}
+
+/// How long the last job goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Until {
+    /// What a round moves, in times the logical capacity.
+    pub round: f64,
+    /// Rounds at most.
+    pub rounds_max: u32,
+}
+
+impl Until {
+    /// Half of the capacity per round, and at most so many as SNIA's specification has.
+    pub const STEADY: Until = Until { round: 0.5, rounds_max: 25 };
+}
+
+/// `[precondition]`: brings the drive to a state without simulating the time it takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Precondition {
+    /// The first pass.
+    pub fill: Fill,
+    /// Then these, one after the other.
+    pub overwrite: Vec<Overwrite>,
+    /// Whether the last one goes on until the drive is in steady state.
+    pub until: Option<Until>,
+}
+
+/// fio's words for jobs of a preconditioning: which sectors, in which pieces. How long and how fast are
+/// for jobs that take time.
+const WORDS: [&str; 13] = [
+    "rw",
+    "readwrite",
+    "bs",
+    "blocksize",
+    "bssplit",
+    "rwmixread",
+    "rwmixwrite",
+    "size",
+    "offset",
+    "random_distribution",
+    "norandommap",
+    "randseed",
+    "iodepth",
+];
+
+/// Times the capacity at most.
+const TIMES_MAX: f64 = 1000.0;
+/// What `amount` accepts, for people.
+const AMOUNT: &str =
+    "times the logical capacity such as \"2x\", up to \"1000x\", or a size such as \"10G\"";
+/// Of a round.
+const ROUND: &str = "\"0.01x\" to \"10x\" of the logical capacity";
+const OVERWRITE: &str = "\"none\", \"random 2x\" with up to 1000 times, a table such as { rw = \"randwrite\", \
+     random_distribution = \"zipf:1.1\", amount = \"3x\" }, or a list of these";
+
+impl Precondition {
+    pub(super) fn read(mut s: Section<'_>) -> Result<Precondition> {
+        let mut precondition = Precondition::default();
+        s.set("fill", &mut precondition.fill, |v| {
+            v.choice(&[("none", Fill::None), ("sequential", Fill::Sequential)])
+        })?;
+        // Before the jobs: with it the last one needs no amount.
+        s.set("until", &mut precondition.until, read_until)?;
+        let goes_on = precondition.until.is_some();
+        s.set("overwrite", &mut precondition.overwrite, |v| match v.items() {
+            Some(items) => {
+                let last = items.len().saturating_sub(1);
+                let jobs = items.iter().enumerate();
+                let read = |(i, item)| read_overwrite(item, goes_on && i == last);
+                jobs.filter_map(|job| read(job).transpose()).collect()
+            }
+            None => Ok(read_overwrite(v, goes_on)?.into_iter().collect()),
+        })?;
+        s.finish()?;
+        Ok(precondition)
+    }
+}
+
+/// `2x`: how many times.
+fn times(word: &str) -> Option<f64> {
+    word.trim().strip_suffix('x')?.trim().parse().ok().filter(|times: &f64| times.is_finite())
+}
+
+/// `"random 2x"`, `"none"`, or a table of fio's words; one that `goes_on` until steady state needs no
+/// amount.
+fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>> {
+    if let Ok(word) = value.string() {
+        if word == "none" {
+            return Ok(None);
+        }
+        let amount = match word.strip_prefix("random") {
+            Some(rest) if goes_on && rest.trim().is_empty() => Some(0.0),
+            Some(rest) => times(rest).filter(|times| (0.0..=TIMES_MAX).contains(times)),
+            None => None,
+        };
+        let amount = amount.ok_or_else(|| value.refuse(OVERWRITE))?;
+        return Ok(Some(Overwrite { amount: Amount::Times(amount), words: Vec::new() }));
+    }
+    let mut s = value.section().map_err(|_| value.wrong(OVERWRITE))?;
+    let mut amount = None;
+    s.set("amount", &mut amount, |v| read_amount(v).map(Some))?;
+    let amount = match (amount, goes_on) {
+        (Some(amount), _) => amount,
+        (None, true) => Amount::Times(0.0),
+        (None, false) => return Err(s.missing("amount", AMOUNT)),
+    };
+    let mut words = Vec::new();
+    let mut access = None;
+    for word in WORDS {
+        let Some(v) = s.get(word) else { continue };
+        words.push((word.to_owned(), fio(&v, word)?));
+        if matches!(word, "rw" | "readwrite") {
+            access = Some(v);
+        }
+    }
+    s.finish()?;
+    match spec(words.iter().map(|(key, value)| (key.as_str(), value.as_str()))) {
+        Ok(spec) => match access {
+            Some(rw) if !spec.access.uses[1] && !spec.access.uses[2] => {
+                Err(rw.refuse("what writes or trims, such as \"randwrite\" or \"write\""))
+            }
+            _ => Ok(Some(Overwrite { amount, words })),
+        },
+        Err(JobError::Conflict { what, .. }) => {
+            Err(value.conflict(what, "change or remove one of the two"))
+        }
+        Err(e) => Err(value.conflict(e.to_string(), "see docs/scenario.md, `[precondition]`")),
+    }
+}
+
+/// A job of these words, beyond those that it has anyway.
+fn spec<'a>(
+    words: impl Iterator<Item = (&'a str, &'a str)>,
+) -> std::result::Result<JobSpec, JobError> {
+    let pairs = std::iter::once(("rw", "randwrite")).chain(words);
+    let pairs = pairs.map(|(key, value)| (key, value, 0));
+    JobSpec::from_pairs("overwrite", Path::new("[precondition]"), pairs).map(|(spec, _)| spec)
+}
+
+/// The value of one of fio's words, as fio's parser has it.
+fn fio(value: &Value<'_>, word: &str) -> Result<String> {
+    let text = value.raw()?;
+    match JobSpec::from_pairs("overwrite", Path::new("[precondition]"), [(word, text.as_str(), 0)])
+    {
+        Err(JobError::BadValue { allowed, .. }) => Err(value.refuse(allowed)),
+        // What does not go together is found when all are there.
+        _ => Ok(text),
+    }
+}
+
+fn read_amount(value: &Value<'_>) -> Result<Amount> {
+    let word = value.raw().map_err(|_| value.wrong(AMOUNT))?;
+    let amount = match times(&word) {
+        Some(times) => (times > 0.0 && times <= TIMES_MAX).then_some(Amount::Times(times)),
+        None => match units::size(&word) {
+            Some(0) => None,
+            Some(bytes) => Some(Amount::Bytes(bytes)),
+            None => return Err(value.wrong(AMOUNT)),
+        },
+    };
+    amount.ok_or_else(|| value.refuse(AMOUNT))
+}
+
+/// `"steady"`, or a table with its rounds.
+fn read_until(value: &Value<'_>) -> Result<Option<Until>> {
+    let kinds = [("none", None), ("steady", Some(Until::STEADY))];
+    if value.string().is_ok() {
+        return value.choice(&kinds);
+    }
+    let form =
+        "\"steady\", or a table such as { kind = \"steady\", round = \"0.5x\", rounds = 25 }";
+    let mut s = value.section().map_err(|_| value.wrong(form))?;
+    let mut until = Some(Until::STEADY);
+    s.set("kind", &mut until, |v| v.choice(&kinds))?;
+    let mut rule = until.unwrap_or(Until::STEADY);
+    s.set("round", &mut rule.round, |v| {
+        let share = times(v.string()?).ok_or_else(|| v.wrong(ROUND))?;
+        if (0.01..=10.0).contains(&share) { Ok(share) } else { Err(v.refuse(ROUND)) }
+    })?;
+    // Fewer than the window can never be steady.
+    s.set("rounds", &mut rule.rounds_max, |v| v.u32_in(&(5..=1000)))?;
+    s.finish()?;
+    Ok(until.map(|_| rule))
+}

@@ -1,0 +1,71 @@
+//! Ranges of values: what a drive or a host of this world could have, with a wide margin. A value beyond
+//! is a slip (a unit too much, a digit too many), whose result would look like any other.
+
+use std::ops::RangeInclusive;
+
+use clock::Nanos;
+
+use super::section::{Result, Value};
+use crate::text::{duration, rate};
+
+const YEAR: Nanos = Nanos::from_secs(365 * 86_400);
+
+/// Of an operation of the media: the slowest erase of the slowest NAND takes some 30 ms.
+pub(super) const MEDIA_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(10);
+/// Of a step of the controller or of the host.
+pub(super) const STEP_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(10);
+/// For how long a command is waited for.
+pub(super) const TIMEOUT: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(30 * 86_400);
+/// Of data that ages.
+pub(super) const AGE: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos(100 * YEAR.0);
+/// Of a bus, a link, or a medium; 0 is none of them, but no limit.
+pub(super) const RATE: RangeInclusive<u64> = 1_000..=10_000_000_000_000;
+
+impl Value<'_> {
+    fn within<T: PartialOrd + Copy>(
+        &self,
+        value: T,
+        range: &RangeInclusive<T>,
+        allowed: impl FnOnce(T, T) -> String,
+    ) -> Result<T> {
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        Err(self.refuse(allowed(*range.start(), *range.end())))
+    }
+
+    /// A duration within a range.
+    pub(super) fn duration_in(&self, range: &RangeInclusive<Nanos>) -> Result<Nanos> {
+        self.within(self.duration()?, range, |least, most| {
+            format!("durations from {} to {}", duration(least.0), duration(most.0))
+        })
+    }
+
+    /// A bandwidth that something has, or 0 for no limit.
+    pub(super) fn rate_or_none(&self) -> Result<u64> {
+        self.rate_of(self.bandwidth()?)
+    }
+
+    /// A channel's bandwidth, which data sheets give in transfers per second; or 0.
+    pub(super) fn channel_rate_or_none(&self) -> Result<u64> {
+        self.rate_of(self.channel_bandwidth()?)
+    }
+
+    fn rate_of(&self, value: u64) -> Result<u64> {
+        if value == 0 {
+            return Ok(0);
+        }
+        self.within(value, &RATE, |least, most| {
+            format!("0 for no limit, or {} to {}", rate(least as f64), rate(most as f64))
+        })
+    }
+
+    /// A whole number within a range.
+    pub(super) fn u32_in(&self, range: &RangeInclusive<u32>) -> Result<u32> {
+        let allowed = |least, most| format!("whole numbers from {least} to {most}");
+        match u32::try_from(self.u64()?) {
+            Ok(n) => self.within(n, range, allowed),
+            Err(_) => Err(self.refuse(allowed(*range.start(), *range.end()))),
+        }
+    }
+}

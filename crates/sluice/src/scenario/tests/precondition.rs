@@ -1,0 +1,102 @@
+//! `[precondition]`: jobs in fio's words, and how long they go on.
+
+use super::*;
+
+fn read(keys: &str) -> Precondition {
+    parse(&format!("{SMALL}[precondition]\n{keys}")).unwrap_or_else(|e| panic!("{e}")).precondition
+}
+
+#[test]
+fn any_job_that_writes() {
+    let words = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    };
+    let zipf = read(
+        "overwrite = { rw = \"randwrite\", random_distribution = \"zipf:1.1\", amount = \"3x\", bs = \"16k\" }\n",
+    );
+    assert_eq!(
+        zipf.overwrite,
+        [Overwrite {
+            amount: Amount::Times(3.0),
+            words: words(&[
+                ("rw", "randwrite"),
+                ("bs", "16k"),
+                ("random_distribution", "zipf:1.1")
+            ]),
+        }]
+    );
+    let several = read(
+        "overwrite = [\"random 0.5x\", \"none\", { size = \"50%\", iodepth = 4, amount = \"10G\" }]\n",
+    );
+    let amounts: Vec<Amount> = several.overwrite.iter().map(|o| o.amount).collect();
+    assert_eq!(amounts, [Amount::Times(0.5), Amount::Bytes(10 << 30)]);
+    assert_eq!(several.overwrite[1].words, words(&[("size", "50%"), ("iodepth", "4")]));
+    assert_eq!(read("overwrite = \"none\"\n"), Precondition::default());
+    assert_eq!(read("overwrite = []\n"), Precondition::default());
+}
+
+#[test]
+fn until_steady() {
+    assert_eq!(read("until = \"steady\"\n").until, Some(Until::STEADY));
+    assert_eq!(read("until = \"none\"\n").until, None);
+    let short = read("until = { round = \"0.1x\", rounds = 40 }\n").until;
+    assert_eq!(short, Some(Until { round: 0.1, rounds_max: 40 }));
+    // The last job goes on, and needs no amount.
+    let zipf = read(
+        "until = \"steady\"\noverwrite = [\"random 1x\", { random_distribution = \"zipf:1.1\" }]\n",
+    );
+    assert_eq!(zipf.overwrite[1].amount, Amount::Times(0.0));
+    let random = read("until = \"steady\"\noverwrite = \"random\"\n");
+    assert_eq!(random.overwrite[0].amount, Amount::Times(0.0));
+}
+
+#[test]
+fn what_is_no_such_job_is_refused() {
+    let case = |keys: &str, caret: &str, says: &[&str]| {
+        assert_refused(&format!("{SMALL}[precondition]\n{keys}\n"), 4, caret, says);
+    };
+    case("overwrite = \"random\"", "\"random\"", &["random 2x", "amount"]);
+    case("overwrite = \"random 1001x\"", "\"random 1001x\"", &["up to 1000 times"]);
+    case("overwrite = \"random nanx\"", "\"random nanx\"", &["random 2x"]);
+    case("overwrite = 3", "3", &["a table such as"]);
+    case("overwrite = {}", "{}", &["needs `amount`", "2x"]);
+    case("overwrite = { amount = \"0x\" }", "\"0x\"", &["cannot be \"0x\"", "\"2x\""]);
+    case("overwrite = { amount = 0 }", "0", &["cannot be 0"]);
+    case("overwrite = { amount = \"much\" }", "\"much\"", &["expected times", "10G"]);
+    case(
+        "overwrite = { rw = \"randread\", amount = \"1x\" }",
+        "\"randread\"",
+        &["what writes or trims"],
+    );
+    case("overwrite = { rw = \"sideways\", amount = \"1x\" }", "\"sideways\"", &["allowed:"]);
+    case("overwrite = { bs = \"4q\", amount = \"1x\" }", "\"4q\"", &["allowed:"]);
+    case(
+        "overwrite = { rw = \"write\", random_distribution = \"zipf:1.1\", amount = \"1x\" }",
+        "{ rw = \"write\", random_distribution = \"zipf:1.1\", amount = \"1x\" }",
+        &["needs a random `rw`"],
+    );
+    // Time means nothing here.
+    for word in ["runtime", "rate_iops", "thinktime", "ramp_time"] {
+        let keys = format!("overwrite = {{ amount = \"1x\", {word} = 1 }}");
+        case(&keys, word, &["has no key", "allowed: amount, rw"]);
+    }
+    case("overwrite = { io_size = \"1G\" }", "{ io_size = \"1G\" }", &["needs `amount`"]);
+    case(
+        "overwrite = { amount = \"1x\", random_distributio = \"zipf:1\" }",
+        "random_distributio",
+        &["did you mean `random_distribution`"],
+    );
+    // Only the last job goes on.
+    assert_refused(
+        &format!("{SMALL}[precondition]\noverwrite = [{{}}, {{}}]\nuntil = \"steady\"\n"),
+        4,
+        "{}",
+        &["needs `amount`"],
+    );
+    case("until = \"stedy\"", "\"stedy\"", &["did you mean \"steady\"?"]);
+    case("until = 5", "5", &["round = \"0.5x\""]);
+    case("until = { rounds = 4 }", "4", &["from 5 to 1000"]);
+    case("until = { round = \"0x\" }", "\"0x\"", &["0.01x"]);
+    case("until = { round = \"half\" }", "\"half\"", &["0.01x"]);
+    case("until = { kind = \"steady\", spread = 3 }", "spread", &["allowed: kind, round, rounds"]);
+}

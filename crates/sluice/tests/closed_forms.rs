@@ -1,0 +1,117 @@
+//! What `sluice drive show` says of a drive against what the same drive does when it is simulated, for
+//! every preset that has a steady state.
+//!
+//! A drive is made smaller in parallel units, and where there are very many in chunks and pages: the forms
+//! hold for any number of them, and are asked about the smaller drive. What remains is the preset's.
+//!
+//! **Tolerances.** Write amplification: 5 %. The analysis is of many blocks, and free lines are counted by
+//! their mean; on drives of 30 lines that is off by up to 4 %, both ways. Writes per second: at most 5 %
+//! above the form, for it is a bound but for the error of the write amplification; and at least 85 % of
+//! it, for the forms let nobody wait for a channel or a unit that is busy. Reads per second: 5 % below
+//! the bound of a closed queueing network, in which some units are idle for lack of requests; channels
+//! have queues, too.
+
+use std::path::Path;
+
+use sluice::limits::{Limits, Sustained};
+use sluice::scenario::Scenario;
+use sluice::sim::{DriveOutcome, SimOptions, simulate};
+
+/// A preset and what makes it small: to 4 parallel units, or some 100,000 to 500,000 sectors.
+const PRESETS: [(&str, &str); 15] = [
+    ("femu-default", "geometry = { channels = 2, pus = 2, pages = 128 }"),
+    ("mqsim-default-small", "geometry = { channels = 2, pus = 2 }"),
+    ("mqsim-default", "geometry = { channels = 2, pus = 2, chunks = 128, pages = 128 }"),
+    ("tlc-2020s-small", "geometry = { channels = 2, pus = 2, pages = 144 }"),
+    ("tlc-2020s", "geometry = { channels = 2, pus = 2, chunks = 57, pages = 144 }"),
+    ("tlc-2020s-oneshot", "geometry = { channels = 2, pus = 2, chunks = 57, pages = 144 }"),
+    ("qlc-2020s-small", "geometry = { channels = 2, pus = 2, pages = 192 }"),
+    ("qlc-2020s", "geometry = { channels = 2, pus = 2, chunks = 57, pages = 192 }"),
+    ("sata-840pro-small", "geometry = { channels = 2, pus = 1, pages = 64 }"),
+    ("sata-840pro", "geometry = { channels = 2, pus = 1, chunks = 256, pages = 32 }"),
+    ("dc-nvme-mlc", "geometry = { channels = 2, pus = 2, chunks = 128, pages = 64 }"),
+    ("consumer-nvme", "geometry = { channels = 2, pus = 2, chunks = 128, pages = 64 }"),
+    ("ocssd-mlc-128pu-small", "geometry = { channels = 2, pus = 2, pages = 128 }"),
+    ("ocssd-mlc-128pu", "geometry = { channels = 2, pus = 2, chunks = 64, pages = 128 }"),
+    ("openssd-jasmine", "geometry = { channels = 2, pus = 2, chunks = 256 }"),
+];
+
+/// A drive of a preset, small, and what its jobs have found.
+fn simulated(preset: &str, keys: &str, rest: &str) -> (Limits, DriveOutcome) {
+    let target = match preset {
+        "openssd-jasmine" => "[target]\nkind = \"pblk\"\n",
+        name if name.starts_with("ocssd") => {
+            "[target]\nkind = \"pblk\"\nover_provisioning = 0.25\n"
+        }
+        _ => "",
+    };
+    // A buffer of a large drive would be most of a small one.
+    let buffer = match target {
+        "" if preset != "femu-default" => "write_buffer.size = \"1M\"\n",
+        _ => "",
+    };
+    let text =
+        format!("[drive]\npreset = \"{preset}\"\ndata = \"none\"\n{keys}\n{buffer}{target}{rest}");
+    let scenario =
+        Scenario::parse(Path::new("test.toml"), &text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    let limits = Limits::of(&scenario.drives[0]);
+    let mut outcome = simulate(&scenario, SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    (limits, outcome.drives.remove(0))
+}
+
+#[test]
+fn writes_in_steady_state_are_as_shown() {
+    for (preset, keys) in PRESETS {
+        let bs = if preset.starts_with("sata") { 512 } else { 4096 };
+        let (limits, drive) = simulated(
+            preset,
+            keys,
+            &format!(
+                "[precondition]\nfill = \"sequential\"\noverwrite = \"random 1x\"\n\
+                 until = {{ round = \"0.25x\", rounds = 30 }}\n\
+                 [[job]]\nrw = \"randwrite\"\nbs = {bs}\niodepth = 256\nnorandommap = true\n\
+                 io_size = \"100%\"\n"
+            ),
+        );
+        let steady = drive.steady.as_ref().unwrap();
+        assert!(steady.reached, "{preset}: {:?} after {}", steady.missing(), steady.rounds.len());
+        let Sustained { write_amplification: shown, limit, effective_spare, .. } =
+            limits.sustained.unwrap();
+        let found = drive.ftl.unwrap().write_amplification().unwrap();
+        let (bound, rate) = (limit.unwrap().iops(), drive.run.jobs[0].directions[1].iops());
+        println!(
+            "{preset}: {shown:.3} shown, {found:.3} found; {bound:.0} and {rate:.0} writes/s; spare \
+             {effective_spare:.4}, {} rounds",
+            steady.rounds.len()
+        );
+        assert!((found / shown - 1.0).abs() < 0.05, "{preset}: {found} instead of {shown}");
+        assert!((0.85..1.05).contains(&(rate / bound)), "{preset}: {rate} writes/s of {bound}");
+    }
+}
+
+#[test]
+fn random_reads_are_as_shown() {
+    for (preset, keys) in PRESETS {
+        let bs = if preset.starts_with("sata") { 512 } else { 4096 };
+        let depth = 256;
+        let (limits, drive) = simulated(
+            preset,
+            keys,
+            &format!(
+                "[precondition]\nfill = \"sequential\"\n[[job]]\nrw = \"randread\"\nbs = {bs}\n\
+                 iodepth = {depth}\nnumber_ios = 40000\nnorandommap = true\n"
+            ),
+        );
+        let bound = limits.random_read.unwrap();
+        let rate = drive.run.jobs[0].directions[0].iops();
+        // Of n servers with as many requests wandering among them as there are outstanding, n − 1 in
+        // (outstanding + n − 1) are idle; a drive with few tags has only so many.
+        let outstanding =
+            f64::from(depth).min(if preset.starts_with("sata") { 31.0 } else { 256.0 });
+        let pus = f64::from(drive.shape.map_or(1, |(channels, pus)| channels * pus));
+        let busy = outstanding / (outstanding + pus - 1.0);
+        println!("{preset}: {:.0} shown ({}), {rate:.0} found", bound.iops(), bound.bound());
+        assert!(rate <= bound.iops() * 1.01, "{preset}: {rate} reads/s of {}", bound.iops());
+        assert!(rate >= bound.iops() * busy * 0.95, "{preset}: {rate} of {}", bound.iops() * busy);
+    }
+}

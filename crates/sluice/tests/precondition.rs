@@ -1,0 +1,161 @@
+//! `[precondition]` as it runs: any job, rounds until steady state, and what is told meanwhile.
+
+use std::path::Path;
+
+use sluice::scenario::Scenario;
+use sluice::sim::{Outcome, SimError, SimOptions, Stage, simulate, to_json};
+use sluice::stack::steady::SteadyResult;
+
+/// Some 48 MiB over 4 parallel units, 46 lines.
+const DRIVE: &str = "[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\n\
+    geometry = { channels = 2, pus = 2, chunks = 48, pages = 32 }\nwrite_buffer.size = \"1M\"\n\
+    ftl.over_provisioning = 0.2\n";
+const JOB: &str = "[[job]]\nrw = \"randwrite\"\nbs = \"4k\"\niodepth = 32\nnorandommap = true\n\
+    io_size = \"50%\"\n";
+
+fn try_run(text: &str, progress: &mut dyn FnMut(Stage)) -> Result<Outcome, SimError> {
+    let scenario = Scenario::parse(Path::new("t.toml"), text).unwrap_or_else(|e| panic!("{e}"));
+    simulate(&scenario, SimOptions { progress: Some(progress), ..SimOptions::default() })
+}
+
+fn run(text: &str) -> Outcome {
+    try_run(text, &mut |_| {}).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+fn steady(text: &str) -> SteadyResult {
+    run(text).drives.remove(0).steady.expect("rounds were asked for")
+}
+
+fn amplification(outcome: &Outcome) -> f64 {
+    outcome.drives[0].ftl.unwrap().write_amplification().unwrap()
+}
+
+#[test]
+fn rounds_go_on_until_both_measures_are_steady() {
+    let text = format!(
+        "{DRIVE}[precondition]\nfill = \"sequential\"\nuntil = {{ round = \"0.25x\" }}\n{JOB}"
+    );
+    let outcome = run(&text);
+    let found = outcome.drives[0].steady.as_ref().unwrap();
+    assert!(found.reached && found.missing().is_empty(), "{:?}", found.missing());
+    // Writes to a drive just filled cost nothing more; that is no steady state.
+    assert!(found.rounds.len() > 5, "{} rounds", found.rounds.len());
+    let first = &found.rounds[0];
+    let last = found.rounds.last().unwrap();
+    assert!(first.write_amplification < last.write_amplification, "{first:?} {last:?}");
+    assert!(first.bytes_per_sec() > last.bytes_per_sec(), "{first:?} {last:?}");
+    let factors = found.write_amplification.unwrap();
+    assert!(factors.range <= 0.2 && factors.slope.abs() <= 0.1, "{factors:?}");
+    // The jobs go on as the rounds ended.
+    let during = amplification(&outcome);
+    assert!((during / factors.average - 1.0).abs() < 0.1, "{during} {}", factors.average);
+    let json = to_json(&outcome);
+    let said = &json["sluice"]["drives"][0]["steady"];
+    assert_eq!(said["reached"], true, "{said}");
+    assert_eq!(said["rounds"].as_array().unwrap().len(), found.rounds.len());
+    assert_eq!(json, to_json(&run(&text)), "the same again");
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let rounds = |keys: &str| {
+        steady(&format!("{DRIVE}[precondition]\nfill = \"sequential\"\n{keys}\n{JOB}"))
+    };
+    // 25 times a hundredth of the drive: most of it before the spare space has been used once.
+    let early = rounds("until = { round = \"0.01x\", rounds = 10 }");
+    assert!(!early.reached && early.rounds.len() == 10, "{early:?}");
+    assert_eq!(early.missing(), ["garbage collection in every round"]);
+    // From there on, write amplification rises.
+    let rising = rounds("overwrite = \"random 0.15x\"\nuntil = { round = \"0.1x\", rounds = 5 }");
+    assert!(!rising.reached, "{rising:?}");
+    assert!(rising.missing().iter().any(|m| m.contains("write amplification")), "{rising:?}");
+}
+
+#[test]
+fn every_kind_of_drive_has_a_steady_state() {
+    let pblk = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"none\"\n\
+        geometry = { channels = 2, pus = 2, pages = 64, chunks = 64 }\n[target]\nkind = \"pblk\"\n";
+    let rrpc = pblk
+        .replace("data = \"none\"", "data = \"memory\"\ndual_map = true")
+        .replace("\"pblk\"", "\"rrpc\"");
+    let pcm = "[drive]\npreset = \"pcm\"\ndata = \"none\"\ncapacity = \"16M\"\n";
+    let null = "[drive]\npreset = \"nvme-null\"\ncapacity = \"16M\"\n";
+    let layered = format!("{DRIVE}[path]\nblock = \"mq\"\ncores = 2\n");
+    for (drive, layer) in [
+        (pblk.to_owned(), true),
+        (format!("{pblk}shards = 2\n"), true),
+        (rrpc, true),
+        (layered, true),
+        (pcm.to_owned(), false),
+        (null.to_owned(), false),
+    ] {
+        let found = steady(&format!(
+            "{drive}[precondition]\nfill = \"sequential\"\noverwrite = \"random 1x\"\nuntil = \"steady\"\n{JOB}"
+        ));
+        assert!(found.reached, "{drive}: {:?}", found.missing());
+        assert_eq!(found.write_amplification.is_some(), layer, "{drive}");
+        assert!(found.throughput.unwrap().average > 0.0, "{drive}");
+    }
+}
+
+#[test]
+fn jobs_in_fios_words_leave_another_state() {
+    let after = |overwrite: &str| {
+        run(&format!(
+            "{DRIVE}[precondition]\nfill = \"sequential\"\noverwrite = {overwrite}\n{JOB}"
+        ))
+    };
+    let random = after("\"random 3x\"");
+    // The short form is the table without a word.
+    assert_eq!(to_json(&random)["jobs"], to_json(&after("{ amount = \"3x\" }"))["jobs"]);
+    let zipf = after("{ rw = \"randwrite\", random_distribution = \"zipf:1.1\", amount = \"3x\" }");
+    let sequential = after("{ rw = \"write\", bs = \"64k\", amount = \"3x\" }");
+    let several = after("[\"random 3x\", { rw = \"write\", bs = \"64k\", amount = \"3x\" }]");
+    let found: Vec<f64> = [&random, &zipf, &sequential].into_iter().map(amplification).collect();
+    assert!(found[0] != found[1], "uniform and skewed: {found:?}");
+    assert!(
+        found[0].min(found[1]) > found[2] + 0.2,
+        "in order there is nothing to move: {found:?}"
+    );
+    assert!((amplification(&several) - found[2]).abs() < 0.1, "the last one counts: {several:?}");
+    // What is trimmed need not be moved.
+    let trimmed = after(
+        "[\"random 3x\", { rw = \"randtrim\", size = \"50%\", norandommap = false, amount = \"0.5x\" }]",
+    );
+    assert!(amplification(&trimmed) < found[0], "{} {}", amplification(&trimmed), found[0]);
+}
+
+#[test]
+fn progress_grows_in_many_steps_to_the_end() {
+    for precondition in [
+        "fill = \"sequential\"\noverwrite = \"random 4x\"\n",
+        "fill = \"sequential\"\nuntil = \"steady\"\n",
+    ] {
+        let mut parts = Vec::new();
+        let text = format!("{DRIVE}[precondition]\n{precondition}{JOB}");
+        try_run(&text, &mut |stage| {
+            if let Stage::Preconditioning(part) = stage {
+                parts.push(part);
+            }
+        })
+        .unwrap();
+        assert!(parts.len() > 10, "{precondition}: {parts:?}");
+        assert!(parts.windows(2).all(|w| w[0] <= w[1]), "{precondition}: {parts:?}");
+        assert!(parts[0] < 0.3 && parts.last() == Some(&1.0), "{precondition}: {parts:?}");
+    }
+}
+
+#[test]
+fn jobs_that_do_not_fit_say_which_section_and_why() {
+    for (keys, says) in [
+        ("overwrite = { bs = \"6k\", amount = \"1x\" }", "6144"),
+        ("overwrite = { size = \"1T\", amount = \"1x\" }", "drive"),
+        ("overwrite = { offset = \"1T\", amount = \"1x\" }", "drive"),
+    ] {
+        let text = format!("{DRIVE}[precondition]\n{keys}\n{JOB}");
+        let error = try_run(&text, &mut |_| {}).unwrap_err();
+        assert!(error.is_usage(), "{error}");
+        let message = error.to_string();
+        assert!(message.contains("[precondition]") && message.contains(says), "{message}");
+    }
+}
