@@ -3,8 +3,6 @@
 
 use std::borrow::Cow;
 
-use std::borrow::Cow;
-
 /// `1,234,567`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();

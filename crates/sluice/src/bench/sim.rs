@@ -13,7 +13,7 @@ use workload::{Host, HostCosts, JobSpec};
 
 use super::{BenchError, Effort, Measurement, Sink};
 use crate::scenario::Scenario;
-use crate::stack::{Stack, precondition, take_turns};
+use crate::stack::{Stack, Watcher, precondition, take_turns};
 
 const BENCH: &str = "sim";
 
@@ -81,7 +81,7 @@ fn simulated(
     let costs = HostCosts::default();
     let mut host = Host::new(&mut stack.device, vec![job], costs, 1).map_err(setup)?;
     let begin = Instant::now();
-    take_turns(runner, &mut host, &mut stack.drive, &mut |_, _, _| true);
+    take_turns(runner, &mut host, &mut stack.drive, Watcher::new(&mut |_, _, _| true));
     let seconds = begin.elapsed().as_secs_f64();
     let result = host.finish().map_err(setup)?;
     let done: u64 = result.jobs.iter().map(|j| j.completed).sum();

@@ -7,7 +7,7 @@ use super::{Failure, print};
 use crate::limits::sheet::sheet;
 use crate::presets;
 use crate::scenario::{Scenario, nearest};
-use crate::text::escaped;
+use crate::text::printable;
 
 /// Runs `sluice drive …`.
 ///
@@ -32,7 +32,7 @@ fn load(args: &DriveShowArgs) -> Result<Scenario, Failure> {
                 let names: Vec<&str> = presets::all().iter().map(|p| p.name).collect();
                 let meant = nearest(name, &names);
                 let meant = meant.map_or_else(String::new, |n| format!("; did you mean `{n}`?"));
-                let (name, names) = (escaped(name), names.join(", "));
+                let (name, names) = (printable(name), names.join(", "));
                 Failure::Usage(format!("no preset `{name}`{meant}; there are {names}"))
             })?;
             Ok(Scenario::parse(

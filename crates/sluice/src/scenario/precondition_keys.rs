@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use workload::{JobError, JobSpec};
+use workload::{JobError, JobProblem, JobSpec};
 
 use super::section::{Result, Section, Value};
 use super::units;
@@ -156,10 +156,14 @@ fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>>
             }
             _ => Ok(Some(Overwrite { amount, words })),
         },
-        Err(JobError::Conflict { what, .. }) => {
-            Err(value.conflict(what, "change or remove one of the two"))
-        }
-        Err(e) => Err(value.conflict(e.to_string(), "see docs/scenario.md, `[precondition]`")),
+        Err(e) => match e {
+            JobError::Invalid(invalid)
+                if matches!(invalid.problem, JobProblem::Conflict { .. }) =>
+            {
+                Err(value.conflict(invalid.problem.title(), "change or remove one of the two"))
+            }
+            e => Err(value.conflict(e.to_string(), "see docs/scenario.md, `[precondition]`")),
+        },
     }
 }
 
@@ -177,8 +181,11 @@ fn fio(value: &Value<'_>, word: &str) -> Result<String> {
     let text = value.raw()?;
     match JobSpec::from_pairs("overwrite", Path::new("[precondition]"), [(word, text.as_str(), 0)])
     {
-        Err(JobError::BadValue { allowed, .. }) => Err(value.refuse(allowed)),
-        // What does not go together is found when all are there.
+        Err(JobError::Invalid(invalid)) => match invalid.problem {
+            JobProblem::BadValue { allowed, .. } => Err(value.refuse(allowed)),
+            // What does not go together is found when all are there.
+            _ => Ok(text),
+        },
         _ => Ok(text),
     }
 }

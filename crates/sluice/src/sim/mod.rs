@@ -50,7 +50,9 @@ pub use way::to_way;
 use crate::scenario::{JobTable, Scenario, ScenarioError};
 use crate::serve::{Mark, image, is_fresh, keeps_data, over_image};
 use crate::stack::steady::SteadyResult;
-use crate::stack::{ShardCounts, Stack, StackDevice, StackError, precondition, take_turns_sampled};
+use crate::stack::{
+    ShardCounts, Stack, StackDevice, StackError, Watcher, precondition, take_turns,
+};
 use layer_trace::LayerTrace;
 use over_time::Sampler;
 use spans::SpanTrace;
@@ -592,7 +594,8 @@ fn run(
             sampler.next()
         };
         let first = sample(runner.now(), host, drive);
-        take_turns_sampled(runner, host, drive, &mut tell, first, &mut sample);
+        let watcher = Watcher::new(&mut tell).sampling(first, &mut sample);
+        take_turns(runner, host, drive, watcher);
         recording.explain();
         // What cannot go on names itself when the host is finished.
         return Ok(stopped);

@@ -6,7 +6,9 @@ use ftl::{FtlConfig, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind, Vi
 use media::{Cell, DataStore, MediaConfig, NandConfig, PcmConfig};
 use serde_json::{Map, Value, json};
 
-use crate::scenario::{DrivePlan, Fill, LayerPlan, PathConfig, Precondition, Scenario, Target};
+use crate::scenario::{
+    Amount, DrivePlan, Fill, LayerPlan, Overwrite, PathConfig, Precondition, Scenario, Target,
+};
 
 /// The scenario as it is run, without its jobs, which fio's part of the results has.
 pub(crate) fn parameters(scenario: &Scenario) -> Value {
@@ -28,8 +30,19 @@ fn precondition(p: &Precondition) -> Value {
             Fill::None => "none",
             Fill::Sequential => "sequential",
         },
-        "overwrite_random": p.overwrite_random,
+        "overwrite": p.overwrite.iter().map(overwrite).collect::<Vec<_>>(),
+        "until": p.until.map(|u| json!({ "kind": "steady", "round": u.round, "rounds": u.rounds_max })),
     })
+}
+
+fn overwrite(o: &Overwrite) -> Value {
+    let words = o.words.iter().map(|(key, value)| (key.clone(), json!(value)));
+    let mut object: Map<String, Value> = words.collect();
+    match o.amount {
+        Amount::Times(times) => object.insert("amount_capacities".into(), json!(times)),
+        Amount::Bytes(bytes) => object.insert("amount_bytes".into(), json!(bytes)),
+    };
+    Value::Object(object)
 }
 
 fn drive(plan: &DrivePlan) -> Value {

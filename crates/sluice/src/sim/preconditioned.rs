@@ -115,7 +115,7 @@ fn copy(stack: &Stack, plan: &DrivePlan) -> Option<Stack> {
 
 impl Origin {
     fn of(scenario: &Scenario, plan: &DrivePlan) -> Origin {
-        Origin { plan: plan.clone(), what: scenario.precondition, seed: scenario.seed }
+        Origin { plan: plan.clone(), what: scenario.precondition.clone(), seed: scenario.seed }
     }
 }
 

@@ -44,7 +44,7 @@ pub use device::StackDevice;
 pub use hands::{Hands, Held};
 pub use precondition::precondition;
 pub use shards::{ShardCounts, Shards};
-pub use turns::{take_turns, take_turns_sampled};
+pub use turns::{Watcher, take_turns};
 
 use crate::scenario::{DrivePlan, LayerPlan, NamedTarget, Target};
 use named::{NamedError, NamedShare};

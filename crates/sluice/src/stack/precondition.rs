@@ -17,7 +17,7 @@ use ftl::FtlStats;
 use workload::{Host, HostCosts, JobSpec};
 
 use super::steady::{Round, SteadyResult};
-use super::turns::take_turns_telling;
+use super::turns::{Watcher, take_turns};
 use super::{Stack, StackDevice, StackError};
 use crate::scenario::{Amount, Fill, Overwrite, Precondition, Until};
 
@@ -55,14 +55,15 @@ pub fn precondition(
     let mut shown = 0.0f64;
     let mut host = Host::new(&mut device, plan.jobs, HostCosts::default(), seed)
         .map_err(|e| misfit(e.to_string()))?;
-    take_turns_telling(runner, &mut host, &mut drive, stride, &mut |runner, host, drive| {
+    let mut tell = |runner: &mut VirtualRunner, host: &mut Host<_>, drive: &mut Drive| {
         let part = watch.look(runner.now(), host, drive);
         if part >= shown + STEP {
             shown = part;
             progress(part);
         }
         true
-    });
+    };
+    take_turns(runner, &mut host, &mut drive, Watcher::new(&mut tell).every(stride));
     let result = host.finish().map_err(|e| failed(e.to_string()))?;
     if let Some((_, failure)) = result.failures().next() {
         return Err(failed(failure.to_string()));

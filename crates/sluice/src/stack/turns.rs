@@ -9,42 +9,61 @@ use clock::{Component, Nanos, VirtualRunner};
 use drive::Drive;
 use workload::Host;
 
-/// Asks, per turn or poll.
+/// Asks, every so many turns.
 type Tell<'t, D> = &'t mut dyn FnMut(&mut VirtualRunner, &mut Host<D>, &mut Drive) -> bool;
+/// Samples at an instant, and says when the next sample is due.
+type Sample<'t, D> = &'t mut dyn FnMut(Nanos, &Host<D>, &Drive) -> Nanos;
 
-/// Runs until the host is done, nothing is left to happen, or `tell` answers `false`, which is asked
-/// every thousand or so turns. Returns whether the host is done.
+/// Turns between two questions, unless it is said.
+const EVERY: u32 = 1024;
+
+/// What is done beside the turns. None of it changes what happens.
+pub struct Watcher<'t, D> {
+    /// Asks `tell` every so many turns. On a drive that takes no time everything happens in one turn: it
+    /// is asked every so many polls, too.
+    every: u32,
+    tell: Tell<'t, D>,
+    sample_at: Nanos,
+    sample: Option<Sample<'t, D>>,
+}
+
+impl<'t, D> Watcher<'t, D> {
+    /// Asks `tell` every thousand or so turns whether to go on.
+    pub fn new(tell: Tell<'t, D>) -> Watcher<'t, D> {
+        Watcher { every: EVERY, tell, sample_at: Nanos::MAX, sample: None }
+    }
+
+    /// Asks every `turns` turns.
+    #[must_use]
+    pub fn every(self, turns: u32) -> Watcher<'t, D> {
+        Watcher { every: turns, ..self }
+    }
+
+    /// Calls `sample` at the instant `first`, and then at the instants that it returns: when everything
+    /// before that instant has happened, and nothing at it.
+    #[must_use]
+    pub fn sampling(self, first: Nanos, sample: Sample<'t, D>) -> Watcher<'t, D> {
+        Watcher { sample_at: first, sample: Some(sample), ..self }
+    }
+
+    /// Takes every sample that is due before or at `at`.
+    fn sample_until(&mut self, at: Nanos, host: &Host<D>, drive: &Drive) {
+        while at >= self.sample_at {
+            self.sample_at = match &mut self.sample {
+                Some(sample) => sample(self.sample_at, host, drive),
+                None => return,
+            };
+        }
+    }
+}
+
+/// Runs until the host is done, nothing is left to happen, or the watcher's `tell` answers `false`. Returns
+/// whether the host is done.
 pub fn take_turns<D: Device>(
     runner: &mut VirtualRunner,
     host: &mut Host<D>,
     drive: &mut Drive,
-    tell: Tell<'_, D>,
-) -> bool {
-    take_turns_telling(runner, host, drive, 1024, tell)
-}
-
-/// As [`take_turns`], asking `tell` every so many turns. On a drive that takes no time everything happens
-/// in one turn: it is asked every so many polls, too.
-pub(super) fn take_turns_telling<D: Device>(
-    runner: &mut VirtualRunner,
-    host: &mut Host<D>,
-    drive: &mut Drive,
-    every: u32,
-    tell: Tell<'_, D>,
-) -> bool {
-    take_turns_sampled(runner, host, drive, tell, Nanos::MAX, &mut |_, _, _| Nanos::MAX)
-}
-
-/// As [`take_turns`], and calls `sample` at the instant `sample_at`, and then at the instants that it
-/// returns: when everything before that instant has happened, and nothing at it. Sampling changes
-/// nothing of what happens.
-pub fn take_turns_sampled<D: Device>(
-    runner: &mut VirtualRunner,
-    host: &mut Host<D>,
-    drive: &mut Drive,
-    tell: &mut dyn FnMut(&mut VirtualRunner, &mut Host<D>, &mut Drive) -> bool,
-    mut sample_at: Nanos,
-    sample: &mut dyn FnMut(Nanos, &Host<D>, &Drive) -> Nanos,
+    mut watcher: Watcher<'_, D>,
 ) -> bool {
     let mut turns = 0u32;
     loop {
@@ -58,9 +77,9 @@ pub fn take_turns_sampled<D: Device>(
                 break;
             }
             polls += 1;
-            if polls == every {
+            if polls == watcher.every {
                 polls = 0;
-                if !tell(runner, host, drive) {
+                if !(watcher.tell)(runner, host, drive) {
                     return host.done();
                 }
             }
@@ -69,9 +88,9 @@ pub fn take_turns_sampled<D: Device>(
             return true;
         }
         turns += 1;
-        if turns == every {
+        if turns == watcher.every {
             turns = 0;
-            if !tell(runner, host, drive) {
+            if !(watcher.tell)(runner, host, drive) {
                 return false;
             }
         }
@@ -83,15 +102,11 @@ pub fn take_turns_sampled<D: Device>(
                 if wanted == Nanos::MAX {
                     return false;
                 }
-                while wanted >= sample_at {
-                    sample_at = sample(sample_at, host, drive);
-                }
+                watcher.sample_until(wanted, host, drive);
                 runner.jump(wanted);
                 break;
             }
-            while due >= sample_at {
-                sample_at = sample(sample_at, host, drive);
-            }
+            watcher.sample_until(due, host, drive);
             runner.jump(due);
             drive.poll(runner.now());
             if drive.posted() != posted {

@@ -13,7 +13,7 @@ use workload::{Host, HostCosts, JobSpec, RunResult};
 use super::super::BenchError;
 use super::setup;
 use crate::scenario::{DrivePlan, Scenario};
-use crate::stack::{Stack, StackDevice, take_turns};
+use crate::stack::{Stack, StackDevice, Watcher, take_turns};
 
 /// What everything random comes from.
 const SEED: u64 = 1;
@@ -103,7 +103,7 @@ fn run_on<D: Device>(
     });
     let specs: Vec<JobSpec> = specs.collect::<Result<_, _>>().map_err(setup)?;
     let mut host = Host::new(device, specs, HostCosts::default(), SEED).map_err(setup)?;
-    take_turns(runner, &mut host, drive, &mut |_, _, _| true);
+    take_turns(runner, &mut host, drive, Watcher::new(&mut |_, _, _| true));
     let result = host.finish().map_err(setup)?;
     if let Some((job, failure)) = result.failures().next() {
         return Err(setup(format_args!("job {job}: {failure}")));
