@@ -65,6 +65,13 @@ fn a_drive_that_was_not_gone_over_once_is_not_in_steady_state() {
     assert!(!codes(&format!("{DRIVE}{FILL}{READER}")).contains(&code), "reads change nothing");
     let longer = WRITER.replace("4m\"", "4m\"\nio_size = \"100m\"");
     assert!(!codes(&format!("{DRIVE}{FILL}{longer}")).contains(&code));
+    // The rule of `until` decides where it was asked for.
+    let until = |rounds: u32| {
+        let rule = format!("until = {{ kind = \"steady\", rounds = {rounds} }}\n");
+        format!("{DRIVE}[precondition]\nfill = \"sequential\"\n{rule}{WRITER}")
+    };
+    assert_eq!(number(&until(5), code, "rounds"), 5.0);
+    assert!(!codes(&until(60)).contains(&code));
 }
 
 #[test]

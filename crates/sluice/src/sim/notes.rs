@@ -19,7 +19,8 @@ const DRIVE_IDLE: f64 = 0.9;
 pub enum NoteCode {
     /// Reads of sectors that were never written, which take no time of the media.
     UnwrittenReads,
-    /// Garbage collection has not gone over the drive once: not in steady state.
+    /// Not in steady state: by the rule of `[precondition] until`, or because garbage collection has not
+    /// gone over the drive once.
     NotSteady,
     /// A scheduler, weights or limits never had two requests to choose from.
     NothingToOrder,
@@ -174,7 +175,22 @@ fn unwritten_reads(drive: &DriveOutcome, notes: &mut Vec<Note>) {
     notes.push(note.with("share", share));
 }
 
+/// Where preconditioning went on until steady state its rule decides, else whether garbage collection has
+/// gone over the drive once.
 fn not_steady(drive: &DriveOutcome, notes: &mut Vec<Note>) {
+    if let Some(steady) = &drive.steady {
+        if !steady.reached {
+            let text = format!(
+                "preconditioning of drive {} has not come to steady state in {} rounds; missing: {}",
+                drive.name,
+                steady.rounds.len(),
+                steady.missing().join("; ")
+            );
+            let note = Note::new(NoteCode::NotSteady, text).of_drive(&drive.name);
+            notes.push(note.with("rounds", steady.rounds.len()));
+        }
+        return;
+    }
     let (Some(ftl), Some(capacity)) = (&drive.ftl, &drive.capacity) else { return };
     let before = drive.ftl_before.map_or(0, |f| f.lines_reclaimed);
     let reclaimed = before + ftl.lines_reclaimed;
