@@ -274,32 +274,37 @@ impl<D: Device> Host<D> {
     #[inline]
     fn run(&mut self, now: Nanos) -> bool {
         let (mut moved, mut finished, mut first) = (false, 0, None);
-        let (start, count) = (self.first, self.workers.len());
-        for (from, end) in [(start, count), (0, start)] {
-            let mut from = from;
-            while let Some(i) = self.ready.next(from, end, now) {
-                from = i + 1;
-                let worker = &mut self.workers[i];
-                self.shared.refused = false;
-                let issued = worker.issued();
-                match worker.run(now, i as u64, &mut self.device, &mut self.shared) {
-                    Ok(run) => {
-                        moved |= run.moved;
-                        self.ready.set(i, run.ready_at);
-                    }
-                    Err(e) => {
-                        self.error = Some(e);
-                        return true;
-                    }
+        let start = self.first;
+        let (mut from, mut end) = (start, self.workers.len());
+        loop {
+            let Some(i) = self.ready.next(from, end, now) else {
+                if end == start || start == 0 {
+                    break;
                 }
-                if self.shared.refused {
-                    self.refused.push(i as u32);
-                    if worker.issued() == issued {
-                        first.get_or_insert(i);
-                    }
+                (from, end) = (0, start);
+                continue;
+            };
+            from = i + 1;
+            let worker = &mut self.workers[i];
+            self.shared.refused = false;
+            let issued = worker.issued();
+            match worker.run(now, i as u64, &mut self.device, &mut self.shared) {
+                Ok(run) => {
+                    moved |= run.moved;
+                    self.ready.set(i, run.ready_at);
                 }
-                finished += usize::from(worker.is_done());
+                Err(e) => {
+                    self.error = Some(e);
+                    return true;
+                }
             }
+            if self.shared.refused {
+                self.refused.push(i as u32);
+                if worker.issued() == issued {
+                    first.get_or_insert(i);
+                }
+            }
+            finished += usize::from(worker.is_done());
         }
         if let Some(first) = first {
             self.first = first;

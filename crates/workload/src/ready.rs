@@ -6,17 +6,18 @@ use clock::Nanos;
 /// Workers per block.
 const BLOCK: usize = 64;
 
-/// An instant per worker, with the least of each block of them.
+/// An instant per worker; of more than one block of workers, with the least of each block.
 #[derive(Debug)]
 pub(crate) struct ReadyTimes {
     at: Vec<Nanos>,
+    /// Empty where there is only one block.
     least: Vec<Nanos>,
 }
 
 impl ReadyTimes {
     /// `count` workers that never want to run.
     pub(crate) fn new(count: usize) -> ReadyTimes {
-        let blocks = count.div_ceil(BLOCK);
+        let blocks = if count > BLOCK { count.div_ceil(BLOCK) } else { 0 };
         ReadyTimes { at: vec![Nanos::MAX; count], least: vec![Nanos::MAX; blocks] }
     }
 
@@ -24,7 +25,13 @@ impl ReadyTimes {
     #[inline]
     pub(crate) fn set(&mut self, i: usize, at: Nanos) {
         let before = std::mem::replace(&mut self.at[i], at);
-        let block = i / BLOCK;
+        if !self.least.is_empty() {
+            self.update(i / BLOCK, before, at);
+        }
+    }
+
+    /// An instant of `block` has changed.
+    fn update(&mut self, block: usize, before: Nanos, at: Nanos) {
         if at <= self.least[block] {
             self.least[block] = at;
         } else if before == self.least[block] {
@@ -45,6 +52,13 @@ impl ReadyTimes {
     /// The first worker from `from` on, below `end`, that wants to run by `now`.
     #[inline]
     pub(crate) fn next(&self, from: usize, end: usize, now: Nanos) -> Option<usize> {
+        if self.least.is_empty() {
+            return (from..end).find(|i| self.at[*i] <= now);
+        }
+        self.next_of_blocks(from, end, now)
+    }
+
+    fn next_of_blocks(&self, from: usize, end: usize, now: Nanos) -> Option<usize> {
         let mut i = from;
         while i < end {
             if i.is_multiple_of(BLOCK) && self.least[i / BLOCK] > now {
@@ -61,7 +75,8 @@ impl ReadyTimes {
     /// The earliest instant of all.
     #[inline]
     pub(crate) fn earliest(&self) -> Nanos {
-        self.least.iter().copied().min().unwrap_or(Nanos::MAX)
+        let all = if self.least.is_empty() { &self.at } else { &self.least };
+        all.iter().fold(Nanos::MAX, |least, at| least.min(*at))
     }
 }
 
