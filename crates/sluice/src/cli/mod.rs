@@ -65,7 +65,7 @@ enum Command {
     Sim(args::SimArgs),
     /// Put a scenario's drives in front of real programs, in real time, until SIGINT or SIGTERM.
     Serve(args::ServeArgs),
-    /// Say who may use what of a running server, and see who does.
+    /// Say who may use what of a running server, see who does, and what its drives do.
     Admin(args::AdminArgs),
     /// Real NVMe controllers of this machine: which there are, and whose they are.
     #[command(subcommand)]

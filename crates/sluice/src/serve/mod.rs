@@ -391,6 +391,7 @@ pub(crate) fn prepare_drive(
         tell(Event::ImageKept(name));
         return Ok((stack, Nanos::ZERO));
     }
+    tell(Event::Preconditioning(name, 0.0));
     let mark = image::Mark::set(plan).map_err(|source| ServeError::Mark { source })?;
     let mut runner = VirtualRunner::new();
     let seed = scenario.seed.wrapping_add(index as u64);

@@ -45,6 +45,11 @@ fn a_preconditioned_drive_is_at_rest_at_instant_zero() {
         assert_eq!(clock::Component::deadline(&stack.drive), Nanos::MAX);
         assert!(stack.drive.is_idle());
         assert!(stack.ftl_stats().unwrap().gc_moves > 0, "{personality}: garbage was collected");
+        assert_eq!(
+            told.first().unwrap(),
+            &("drive0".to_owned(), 0.0),
+            "told before it takes its time"
+        );
         assert_eq!(told.last().unwrap(), &("drive0".to_owned(), 1.0));
     }
 }
