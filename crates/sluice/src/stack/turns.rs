@@ -9,8 +9,12 @@ use clock::{Component, Nanos, VirtualRunner};
 use drive::Drive;
 use workload::Host;
 
+/// Polls at one instant between two calls of `tell`: more than there are as long as time passes.
+const POLLS_UNTOLD: u32 = 1 << 14;
+
 /// Runs until the host is done, nothing is left to happen, or `tell` answers `false`, which is asked
-/// every thousand or so turns. Returns whether the host is done.
+/// every thousand or so turns, and where no time passes every [`POLLS_UNTOLD`] polls. Returns whether the
+/// host is done.
 pub fn take_turns<D: Device>(
     runner: &mut VirtualRunner,
     host: &mut Host<D>,
@@ -33,8 +37,16 @@ pub fn take_turns_sampled<D: Device>(
 ) -> bool {
     let mut turns = 0u32;
     loop {
-        // Everything that can happen at this instant.
+        // Everything that can happen at this instant. Media that take no time have all of it here.
+        let mut polls = 0u32;
         loop {
+            polls += 1;
+            if polls == POLLS_UNTOLD {
+                polls = 0;
+                if !tell(runner, host, drive) {
+                    return false;
+                }
+            }
             host.poll(runner.now());
             let posted = drive.posted();
             drive.poll(runner.now());
