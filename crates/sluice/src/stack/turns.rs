@@ -10,7 +10,7 @@ use drive::Drive;
 use workload::Host;
 
 /// Polls at one instant between two calls of `tell`: more than there are as long as time passes.
-const POLLS_UNTOLD: u32 = 1 << 14;
+const POLLS_UNTOLD: u32 = 1 << 10;
 
 /// Runs until the host is done, nothing is left to happen, or `tell` answers `false`, which is asked
 /// every thousand or so turns, and where no time passes every [`POLLS_UNTOLD`] polls. Returns whether the
