@@ -183,9 +183,7 @@ fn the_demo_has_only_what_is_said_of_it() {
     ] {
         let scenario = Scenario::load(&demo.join(format!("{name}.toml"))).unwrap();
         let outcome = simulate(&scenario, SimOptions::default()).unwrap();
-        let mut found: Vec<NoteCode> = outcome.notes.iter().map(|n| n.code).collect();
-        // The fill leaves the last sectors out that are less than one of its blocks.
-        found.retain(|code| *code != NoteCode::UnwrittenReads || name != "fairness");
+        let found: Vec<NoteCode> = outcome.notes.iter().map(|n| n.code).collect();
         assert_eq!(found, expected, "{name}: {:?}", outcome.notes);
     }
 }

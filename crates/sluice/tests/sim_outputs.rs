@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use sluice::scenario::Scenario;
+use sluice::sim::{SimOptions, Stage, simulate};
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\n";
@@ -319,4 +321,21 @@ fn strict_makes_notes_errors_after_everything_is_written() {
     let read = scenario().replace("randrw", "randread");
     std::fs::write(folder.path("c.toml"), read).unwrap();
     folder.ends(&["c.toml", "--strict"], 0);
+}
+
+#[test]
+fn preconditioning_says_how_far_it_is_and_never_goes_back() {
+    let text =
+        format!("{DRIVE}[precondition]\nfill = \"sequential\"\noverwrite = \"random 150x\"\n{JOB}");
+    let scenario = Scenario::parse(Path::new("s.toml"), &text).unwrap();
+    let mut parts = Vec::new();
+    let mut progress = |stage| {
+        if let Stage::Preconditioning(part) = stage {
+            parts.push(part);
+        }
+    };
+    let options = SimOptions { progress: Some(&mut progress), ..SimOptions::default() };
+    simulate(&scenario, options).unwrap();
+    assert!(parts.iter().filter(|part| (0.01..0.99).contains(*part)).count() >= 2, "{parts:?}");
+    assert!(parts.is_sorted() && parts.last() == Some(&1.0), "{parts:?}");
 }

@@ -87,7 +87,9 @@ impl Preconditioned {
         stack: &Stack,
         now: Nanos,
     ) {
-        if now != Nanos::ZERO || image(plan).is_some() || !has_room(&plan.config.media) {
+        // Rounds until steady state leave the drive at work.
+        let at_work = scenario.precondition.until.is_some() || now != Nanos::ZERO;
+        if at_work || image(plan).is_some() || !has_room(&plan.config.media) {
             return;
         }
         if let Some(shared) = self.find(scenario, plan)

@@ -90,9 +90,23 @@ impl Plan {
         let sector = u64::from(limits.sector_bytes);
         let capacity = limits.sectors * sector;
         if what.fill == Fill::Sequential {
-            let chunk = (limits.optimal_sectors.max(64) * limits.sector_bytes).to_string();
-            let pairs = [("rw", "write"), ("bs", &chunk), ("iodepth", "8")];
-            plan.push("fill", &pairs, capacity)?;
+            let block = u64::from(limits.optimal_sectors.max(64)) * sector;
+            let rest = capacity % block;
+            if rest < capacity {
+                let block = block.to_string();
+                let pairs = [("rw", "write"), ("bs", block.as_str()), ("iodepth", "8")];
+                plan.push("fill", &pairs, capacity - rest)?;
+            }
+            if rest > 0 {
+                let (offset, size) = ((capacity - rest).to_string(), rest.to_string());
+                let pairs = [
+                    ("rw", "write"),
+                    ("bs", size.as_str()),
+                    ("offset", offset.as_str()),
+                    ("stonewall", "1"),
+                ];
+                plan.push("fill", &pairs, rest)?;
+            }
         }
         let whole = |bytes: f64| (bytes / sector as f64) as u64 * sector;
         let random = [Overwrite { amount: Amount::Times(0.0), words: Vec::new() }];

@@ -67,7 +67,7 @@ pub fn take_turns<D: Device>(
 ) -> bool {
     let mut turns = 0u32;
     loop {
-        // Everything that can happen at this instant.
+        // Everything that can happen at this instant. Media that take no time have all of it here.
         let mut polls = 0u32;
         loop {
             host.poll(runner.now());
