@@ -13,10 +13,15 @@
 //! | [`notes`](Note) | what must be known of a result |
 //! | [`over_time`](OverTime) | the translation layer at equal distances of virtual time |
 //! | `parameters` | the scenario with defaults and presets resolved |
+//! | [`error`](SimError) | why a run could not be done |
+//! | `lane` | a drive with its jobs, during the run |
+//! | `recording` | what is written down meanwhile |
 //! | `close` | brings a drive's image to rest |
 
 mod close;
+mod error;
 mod json;
+mod lane;
 mod layer;
 mod layer_trace;
 mod notes;
@@ -24,6 +29,7 @@ mod outcome;
 mod over_time;
 mod parameters;
 mod preconditioned;
+mod recording;
 mod spans;
 mod stories;
 mod way;
@@ -32,11 +38,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::trace::blktrace::WriteError;
 use block::{Device, Group};
 use clock::{Component, Nanos, VirtualRunner};
-use workload::{Host, HostCosts, JobError, JobSource, JobSpec};
+use workload::{Host, HostCosts, JobSource, JobSpec};
 
+pub use error::SimError;
 pub use json::{SCHEMA, to_json, to_text};
 pub use layer::{CoreCounts, DispatchCounts, LayerCounts, StagingCounts};
 pub use notes::{Note, NoteCode};
@@ -47,16 +53,12 @@ pub use preconditioned::Preconditioned;
 pub use stories::Explanation;
 pub use way::to_way;
 
-use crate::scenario::{JobTable, Scenario, ScenarioError};
+use crate::scenario::{JobTable, Scenario};
 use crate::serve::{Mark, image, is_fresh, keeps_data, over_image};
-use crate::stack::steady::SteadyResult;
-use crate::stack::{
-    ShardCounts, Stack, StackDevice, StackError, Watcher, precondition, take_turns,
-};
-use layer_trace::LayerTrace;
+use crate::stack::{Stack, StackDevice, Watcher, precondition, take_turns};
+use lane::{Lane, ftl_view};
 use over_time::Sampler;
-use spans::SpanTrace;
-use stories::Stories;
+use recording::Recording;
 
 /// Where a run stands, for a progress bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,108 +112,6 @@ impl TraceOutput {
     /// What the system says.
     pub fn create(path: &Path) -> std::io::Result<TraceOutput> {
         Ok(TraceOutput { name: path.to_path_buf(), file: File::create(path)?, truncate: false })
-    }
-}
-
-/// Why a run could not be done.
-#[derive(Debug, thiserror::Error)]
-pub enum SimError {
-    /// A stack could not be built or preconditioned.
-    #[error(transparent)]
-    Stack(#[from] StackError),
-    /// A job is wrong.
-    #[error(transparent)]
-    Job(#[from] JobError),
-    /// Jobs do not fit the device, or the run cannot be trusted.
-    #[error(transparent)]
-    Host(#[from] workload::HostError),
-    /// There is nothing to run.
-    #[error("{file}: no jobs: give the scenario a [[job]], job_files, or a job file beside it")]
-    NoJobs {
-        /// The scenario.
-        file: PathBuf,
-    },
-    /// The trace cannot be written.
-    #[error("cannot write the trace to {path}: {source}")]
-    Trace {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The thread is in the middle of another traced run.
-    #[error("this thread traces a run already")]
-    Recording,
-    /// The block layer's trace cannot be written.
-    #[error("cannot write the block layer's trace to {dir}: {source}")]
-    Blktrace {
-        /// Where.
-        dir: PathBuf,
-        /// Why.
-        #[source]
-        source: WriteError,
-    },
-    /// What is written cannot be read again, and is to be verified.
-    #[error(
-        "job {job} verifies what it reads back, and drive {drive} keeps no data (data = \"none\"): set \
-         data = \"memory\" or \"file\", or remove `verify`"
-    )]
-    VerifyWithoutData {
-        /// The job.
-        job: String,
-        /// The drive.
-        drive: String,
-    },
-    /// The scenario's own jobs do not go with its drives.
-    #[error(transparent)]
-    Scenario(#[from] ScenarioError),
-    /// The image's folder cannot be written to.
-    #[error("drive {drive}: cannot mark its image as being preconditioned: {source}")]
-    Mark {
-        /// The drive.
-        drive: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The image could not be brought to its disk.
-    #[error("drive {drive}: cannot write its image: {source}")]
-    Image {
-        /// The drive.
-        drive: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// There is nothing to trace.
-    #[error("{file}: `raw` has no block layer to trace: set path.block = \"sq\" or \"mq\"")]
-    NoLayer {
-        /// The scenario.
-        file: PathBuf,
-    },
-}
-
-impl SimError {
-    /// Whether what was asked is at fault, and not the run.
-    pub fn is_usage(&self) -> bool {
-        match self {
-            SimError::Job(_)
-            | SimError::NoJobs { .. }
-            | SimError::NoLayer { .. }
-            | SimError::VerifyWithoutData { .. }
-            | SimError::Scenario(_) => true,
-            SimError::Host(e) => {
-                use workload::HostError::{Misfit, NoJobs, TooLarge, Trace};
-                matches!(e, Misfit { .. } | NoJobs | TooLarge { .. } | Trace { .. })
-            }
-            SimError::Stack(e) => e.is_usage(),
-            SimError::Trace { .. }
-            | SimError::Blktrace { .. }
-            | SimError::Recording
-            | SimError::Mark { .. }
-            | SimError::Image { .. } => false,
-        }
     }
 }
 
@@ -276,77 +176,6 @@ fn verify_without_data(scenario: &Scenario, table: &JobTable, drive: usize) -> S
     let message = format!("job {} verifies, and drive {drive} keeps no data to verify", table.name);
     let help = "set data = \"memory\" or \"file\" in the drive, or remove `verify`".into();
     scenario.conflict_in_line(line, message, help).into()
-}
-
-/// A drive with its jobs, during the run.
-struct Lane {
-    /// The number of the drive, for tracepoints.
-    index: u16,
-    name: String,
-    drive: drive::Drive,
-    host: Option<Host<StackDevice>>,
-    /// The device of a drive without jobs.
-    idle: Option<StackDevice>,
-    ftl_before: Option<ftl::FtlStats>,
-    media_before: Option<media::MediaStats>,
-    shards_before: Vec<ShardCounts>,
-    /// Whether what it holds is to be on its image in the end.
-    keeps_image: bool,
-    steady: Option<SteadyResult>,
-}
-
-impl Component for Lane {
-    #[inline]
-    fn poll(&mut self, now: Nanos) -> bool {
-        tracepoint::enter(self.index);
-        let host = self.host.as_mut().is_some_and(|h| h.poll(now));
-        let drive = self.drive.poll(now);
-        host | drive
-    }
-    #[inline]
-    fn deadline(&self) -> Nanos {
-        let host = self.host.as_ref().map_or(Nanos::MAX, Component::deadline);
-        host.min(self.drive.deadline())
-    }
-}
-
-impl Lane {
-    fn done(&self) -> bool {
-        self.host.as_ref().is_none_or(Host::done)
-    }
-
-    fn device(&self) -> Option<&StackDevice> {
-        self.host.as_ref().map(Host::device).or(self.idle.as_ref())
-    }
-
-    fn device_mut(&mut self) -> Option<&mut StackDevice> {
-        match &mut self.host {
-            Some(host) => Some(host.device_mut()),
-            None => self.idle.as_mut(),
-        }
-    }
-
-    /// The names of its jobs, clones counted one by one.
-    fn job_names(&self) -> Vec<String> {
-        self.host
-            .as_ref()
-            .map(|host| host.job_names().map(str::to_owned).collect())
-            .unwrap_or_default()
-    }
-
-    fn sector_bytes(&self) -> u32 {
-        self.device().map_or(0, |device| device.limits().sector_bytes)
-    }
-
-    /// Counters and free lines of the translation layer, on whichever side it runs.
-    fn ftl_view(&self) -> Option<(ftl::FtlStats, f64)> {
-        ftl_view(self.device(), &self.drive)
-    }
-}
-
-fn ftl_view(device: Option<&StackDevice>, drive: &drive::Drive) -> Option<(ftl::FtlStats, f64)> {
-    let host = device.and_then(StackDevice::ftl_view);
-    host.or_else(|| drive.ftl().map(|f| (*f.stats(), f.free_lines())))
 }
 
 /// Steps between two looks at progress and trace.
@@ -501,67 +330,6 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     let mut outcome = Outcome { partial, untraced, ..outcome };
     outcome.notes = notes::notes(scenario, &outcome, &from_images);
     Ok(outcome)
-}
-
-/// What is written down while the jobs run.
-struct Recording {
-    stories: Option<Stories>,
-    spans: Option<SpanTrace>,
-    layer: Option<LayerTrace>,
-}
-
-impl Recording {
-    fn start(
-        scenario: &Scenario,
-        options: &mut SimOptions<'_>,
-        lanes: &mut [Lane],
-    ) -> Result<Recording, SimError> {
-        let dir = options.blktrace.as_deref();
-        let output = options.trace.take();
-        let spans = output.map(|output| SpanTrace::create(output, scenario, lanes));
-        let mut spans = spans.transpose()?;
-        let stories = match spans.is_some() || options.slowest > 0 {
-            true => Some(Stories::start(options.slowest, lanes)?),
-            false => None,
-        };
-        let layer = LayerTrace::create(dir, spans.as_mut().map(SpanTrace::file), lanes)?;
-        Ok(Recording { stories, spans, layer })
-    }
-
-    /// Whether the run's events are looked at every thousand or so turns only.
-    fn is_coarse(&self) -> bool {
-        self.spans.is_none() && self.layer.is_none()
-    }
-
-    /// Makes stories of what was recorded.
-    fn explain(&mut self) {
-        if let Some(stories) = &mut self.stories {
-            stories.collect(self.spans.as_mut());
-        }
-    }
-
-    fn is_pressed(&self, lanes: &mut [Lane]) -> bool {
-        self.layer.as_ref().is_some_and(|layer| layer.is_pressed(lanes))
-    }
-
-    fn collect(&mut self, now: Nanos, lanes: &mut [Lane]) -> Result<(), SimError> {
-        if let Some(layer) = &mut self.layer {
-            layer.collect(self.spans.as_mut().map(SpanTrace::file), lanes)?;
-        }
-        self.explain();
-        if let Some(spans) = &mut self.spans {
-            spans.count(now, lanes);
-        }
-        Ok(())
-    }
-
-    /// Completes the files; returns how many events are missing in them, and the stories of each drive.
-    fn finish(self, lanes: &mut [Lane]) -> Result<(u64, Vec<Explanation>), SimError> {
-        let dropped = self.layer.map_or(Ok(0), |layer| layer.finish(lanes))?;
-        self.spans.map_or(Ok(()), SpanTrace::finish)?;
-        let explanations = self.stories.map(|stories| stories.finish(lanes)).unwrap_or_default();
-        Ok((dropped, explanations))
-    }
 }
 
 /// Runs the jobs; returns whether they were stopped before their end.
