@@ -31,6 +31,8 @@ pub(crate) struct Command {
     pub(crate) parts: u32,
     pub(crate) status: Status,
     pub(crate) result: u64,
+    /// When it was fetched, of a drive that times commands.
+    pub(crate) fetched: Nanos,
     /// When the completion is due.
     pub(crate) due: Nanos,
     /// Physical sectors of a vector command, sources of a copy.
@@ -89,6 +91,7 @@ impl Commands {
                     parts: 0,
                     status: Status::SUCCESS,
                     result: 0,
+                    fetched: Nanos::ZERO,
                     due: Nanos::ZERO,
                     psns: Vec::new(),
                     targets: Vec::new(),

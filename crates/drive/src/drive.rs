@@ -20,7 +20,7 @@ use crate::open_channel::OpenChannelDrive;
 use crate::pcm::PcmDrive;
 use crate::queues::Queues;
 use crate::station::Station;
-use crate::stats::LatenessRecord;
+use crate::stats::{CommandTimes, LatenessRecord};
 use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
 
 /// What the drive exposes, and over what.
@@ -49,6 +49,8 @@ pub struct Drive {
     pub(crate) post: Station,
     pub(crate) instant: bool,
     pub(crate) late: LatenessRecord,
+    /// If somebody wants to know.
+    pub(crate) times: Option<Box<CommandTimes>>,
     pub(crate) counts: DriveStats,
     pub(crate) powered_at: Option<Nanos>,
     /// The last poll.
@@ -127,6 +129,7 @@ impl Drive {
             post: Station::new(tracepoint::Station::Complete),
             instant: false,
             late: LatenessRecord::new(),
+            times: None,
             counts: DriveStats::default(),
             powered_at: None,
             now: Nanos::ZERO,
@@ -248,6 +251,16 @@ impl Drive {
     /// How late completions were, as a distribution, of which intervals can be had.
     pub fn lateness(&self) -> &LatenessRecord {
         &self.late
+    }
+
+    /// Records how long commands take from here on.
+    pub fn time_commands(&mut self) {
+        self.times.get_or_insert_with(|| Box::new(CommandTimes::new()));
+    }
+
+    /// How long commands took, of a drive that [records](Drive::time_commands) it.
+    pub fn command_times(&self) -> Option<&CommandTimes> {
+        self.times.as_deref()
     }
 
     /// Counters.

@@ -77,5 +77,6 @@ pub use error::DriveError;
 pub use ports::NotAttached;
 pub use power::PoweredOff;
 pub use stats::{
-    CareStats, DriveStats, HintStats, Lateness, LatenessRecord, MapStats, NotificationStats, PuBusy,
+    CareStats, CommandTimes, DriveStats, HintStats, Lateness, LatenessRecord, MapStats,
+    NotificationStats, PuBusy,
 };

@@ -35,6 +35,9 @@ impl Drive {
         let id = self.commands.add(&port.port, queue as u32, qid, sqe.cid.get());
         let cid = sqe.cid.get();
         tracepoint::trace_at(now, || Event::CommandFetched { id, qid, cid });
+        if self.times.is_some() {
+            self.commands.get_mut(id).fetched = now;
+        }
         let understood = self.understand(id, owner, sqe);
         if restricted {
             self.charge(now, owner, self.commands.get(id).bytes);
@@ -253,6 +256,18 @@ impl Drive {
         let command = self.commands.get(id);
         self.late.record(self.now.since(command.due));
         tracepoint::trace_at(command.due, || Event::CommandPosted { id });
+        if let Some(times) = &mut self.times {
+            // Fetched before it was timed: its time is not known.
+            let time = self.now.since(command.fetched);
+            times.total += time;
+            match command.io {
+                IoCommand::Read { .. } | IoCommand::VectorRead { .. } => times.reads.record(time),
+                IoCommand::Write { .. }
+                | IoCommand::VectorWrite { .. }
+                | IoCommand::VectorCopy { .. } => times.writes.record(time),
+                _ => {}
+            }
+        }
         match command.io {
             IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
                 self.counts.reads += 1;

@@ -18,7 +18,37 @@ pub struct Lateness {
     pub max: Nanos,
 }
 
-/// A distribution of lateness. In virtual time nothing is ever late: recording that is one addition.
+/// How long I/O commands took, from the fetch of their entry to the posting of their completion. Drives
+/// record it when asked to ([`Drive::time_commands`](crate::Drive::time_commands)).
+#[derive(Clone, Debug)]
+pub struct CommandTimes {
+    /// Reads, vector reads included.
+    pub reads: LatenessRecord,
+    /// Writes, vector writes and copies included.
+    pub writes: LatenessRecord,
+    /// The sum over all commands: over an interval it is the mean number of commands under way times the
+    /// interval's length.
+    pub total: Nanos,
+}
+
+impl CommandTimes {
+    pub(crate) fn new() -> CommandTimes {
+        let [reads, writes] = std::array::from_fn(|_| LatenessRecord::new());
+        CommandTimes { reads, writes, total: Nanos::ZERO }
+    }
+
+    /// The commands that ended since the record `before` of the same drive.
+    #[must_use]
+    pub fn since(&self, before: &CommandTimes) -> CommandTimes {
+        CommandTimes {
+            reads: self.reads.since(&before.reads),
+            writes: self.writes.since(&before.writes),
+            total: self.total.since(before.total),
+        }
+    }
+}
+
+/// A distribution of lateness, or of other times. In virtual time nothing is ever late: recording that is one addition.
 #[derive(Clone, Debug)]
 pub struct LatenessRecord {
     on_time: u64,

@@ -33,6 +33,27 @@ fn queue_depth_one_latency_is_array_plus_transfer() {
 }
 
 #[test]
+fn a_drive_that_times_commands_agrees_with_its_host() {
+    let mut runner = VirtualRunner::new();
+    let mut d = Drive::new(drive(nand())).unwrap();
+    precondition(&mut d, &mut runner, 0.0);
+    assert!(d.command_times().is_none(), "not unless it was asked");
+    d.time_commands();
+    let jobs = vec![job(&[("rw", "randread"), ("bs", "4k"), ("size", "16m"), ("iodepth", "4")])];
+    let result = run(&mut d, &mut runner, jobs);
+    let read = &result.jobs[0].directions[0];
+    let times = d.command_times().unwrap().clone();
+    assert_eq!((times.reads.read().count, times.writes.read().count), (read.ios, 0));
+    let mean = times.total.0 as f64 / read.ios as f64;
+    assert!((mean / read.clat.mean() - 1.0).abs() < 1e-9, "{mean} {}", read.clat.mean());
+    // Two digits of a histogram.
+    let (p50, host) = (times.reads.read().p50.0 as f64, read.clat.percentile(50.0).0 as f64);
+    assert!((p50 / host - 1.0).abs() < 0.02, "{p50} {host}");
+    let none = times.since(&times);
+    assert_eq!((none.reads.read().count, none.total), (0, Nanos::ZERO));
+}
+
+#[test]
 fn random_reads_reach_the_parallel_units_rate() {
     let mut runner = VirtualRunner::new();
     let mut config = drive(nand());

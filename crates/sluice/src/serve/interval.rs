@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use ::serve::nbd::LatencyCounts;
 use clock::Nanos;
 use direct::served::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
-use drive::DriveStats;
+use drive::{DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use serde_json::{Value, json};
 
@@ -18,6 +18,13 @@ fn latency(now: &LatencyCounts, before: Option<&LatencyCounts>) -> Option<Latenc
     let ended = before.map_or_else(|| now.clone(), |before| now.since(before));
     let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| ended.quantile(q));
     Some(LatencySummary { p50: p50?, p99: p99?, max: max? })
+}
+
+/// Latency of commands that were recorded by the drive.
+fn command_latency(times: &LatenessRecord) -> Option<LatencySummary> {
+    let times = times.read();
+    let summary = LatencySummary { p50: times.p50, p99: times.p99, max: times.max };
+    (times.count > 0).then_some(summary)
 }
 
 impl Reading {
@@ -55,7 +62,22 @@ impl Reading {
         };
         let (live, then) = (&self.live, before.map(|b| &b.live));
         let shared = live.socket_clients.is_some();
-        let depth = live.nbd.depth_nanos.wrapping_sub(then.map_or(0, |t| t.nbd.depth_nanos));
+        // Of a shared drive all clients' commands, else NBD's requests.
+        let commands = live.times.as_ref().filter(|_| shared).map(|times| {
+            let before = then.and_then(|t| t.times.as_ref());
+            before.map_or_else(|| times.clone(), |before| times.since(before))
+        });
+        let depth = match &commands {
+            Some(commands) => commands.total.0,
+            None => live.nbd.depth_nanos.wrapping_sub(then.map_or(0, |t| t.nbd.depth_nanos)),
+        };
+        let (read_latency, write_latency) = match &commands {
+            Some(commands) => (command_latency(&commands.reads), command_latency(&commands.writes)),
+            None => (
+                latency(&live.nbd.reads, then.map(|t| &t.nbd.reads)),
+                latency(&live.nbd.writes, then.map(|t| &t.nbd.writes)),
+            ),
+        };
         let mean = (u128::from(depth) * 1_000 / u128::from(length.0.max(1))) as u64;
         let ftl = self.ftl.map(|ftl| {
             let ftl = match before.and_then(|b| b.ftl) {
@@ -79,10 +101,10 @@ impl Reading {
             interval: length,
             uptime: self.elapsed,
             requests,
-            read_latency: latency(&live.nbd.reads, then.map(|t| &t.nbd.reads)),
-            write_latency: latency(&live.nbd.writes, then.map(|t| &t.nbd.writes)),
+            read_latency,
+            write_latency,
             queue_depth: if shared { live.outstanding } else { live.nbd.in_flight },
-            queue_depth_mean_milli: (!shared).then_some(mean),
+            queue_depth_mean_milli: Some(mean),
             ftl,
             late: LatencySummary { p50: late.p50, p99: late.p99, max: late.max },
             nbd_clients: u32::try_from(self.nbd.connections_open).unwrap_or(u32::MAX),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::serve::share::Errands;
 use block::{Busy, Completion, Device, Limits, Request};
 use clock::{Component, Nanos, RealClock, Waker};
-use drive::{Drive, DriveStats, LatenessRecord};
+use drive::{CommandTimes, Drive, DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use ring::AddressSpace;
 
@@ -67,6 +67,8 @@ pub(crate) struct DriveSnapshot {
     pub(crate) stats: DriveStats,
     /// How late its completions were.
     pub(super) late: LatenessRecord,
+    /// How long its commands took, if it is shared.
+    pub(super) times: Option<CommandTimes>,
     /// I/O commands under way.
     pub(super) outstanding: usize,
     /// Hosts attached.
@@ -78,6 +80,7 @@ impl DriveSnapshot {
         DriveSnapshot {
             stats: drive.stats(),
             late: drive.lateness().clone(),
+            times: drive.command_times().cloned(),
             outstanding: drive.outstanding(),
             hosts: drive.hosts(),
         }

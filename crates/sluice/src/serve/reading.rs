@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use ::serve::nbd::{Endpoint, NbdActivity, NbdStats};
 use clock::Nanos;
-use drive::{DriveStats, LatenessRecord};
+use drive::{CommandTimes, DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use media::MediaConfig;
 use serde_json::{Value, json};
@@ -50,6 +50,8 @@ pub struct LiveCounts {
     pub nbd: NbdActivity,
     /// How late the drive's completions were.
     pub late: LatenessRecord,
+    /// How long the drive's commands took; `None` of a drive that is not shared.
+    pub times: Option<CommandTimes>,
     /// Commands under way at the drive.
     pub outstanding: u64,
     /// Clients with queues of their own; `None` of a drive that is not shared.

@@ -188,6 +188,9 @@ impl Service {
         let mut server = NbdServer::new(device, endpoints, config)
             .map_err(|source| ServeError::Nbd { drive: plan.config.name.clone(), source })?;
         let mut live = LiveDrive::new(drive, clock, drive_pane.clone());
+        if options.shared {
+            live.drive.time_commands();
+        }
         let errands = live.errands();
         let stop = Arc::new(AtomicBool::new(false));
         let endpoints = server.endpoints().to_vec();
@@ -267,7 +270,8 @@ impl Service {
             MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
         };
         let bytes = drive.sectors() * u64::from(sector_bytes);
-        let live = LiveDrive::new(drive, clock, drive_pane.clone());
+        let mut live = LiveDrive::new(drive, clock, drive_pane.clone());
+        live.drive.time_commands();
         let errands = live.errands();
         let runner = RealRunner::new(clock, Idle::default()).map_err(ServeError::Threads)?;
         let waker = runner.waker();
@@ -440,7 +444,7 @@ impl End {
 
 impl Meter {
     fn reading(&self, snapshot: DriveSnapshot, view: Option<FtlView>) -> Reading {
-        let DriveSnapshot { stats: mut drive, late, outstanding, hosts } = snapshot;
+        let DriveSnapshot { stats: mut drive, late, times, outstanding, hosts } = snapshot;
         let of_drive = || {
             let (stats, free_lines) = drive.ftl.zip(drive.free_lines)?;
             Some(FtlView { stats, free_lines, shards: Vec::new() })
@@ -463,6 +467,7 @@ impl Meter {
         let live = LiveCounts {
             nbd: nbd.map(|nbd| nbd.activity(now)).unwrap_or_default(),
             late,
+            times,
             outstanding: outstanding as u64,
             socket_clients: self.shared.then(|| u32::try_from(clients).unwrap_or(u32::MAX)),
         };

@@ -31,8 +31,12 @@ fn clients_with_queues_of_their_own_are_counted() {
         assert_eq!((&now["reads"], &now["writes"]), (&1.into(), &10.into()), "{now}");
         assert_eq!((&now["socket_clients"], &now["nbd_clients"]), (&2.into(), &0.into()), "{now}");
         assert_eq!(now["queue_depth"], 0, "{now}");
-        // Clients with queues of their own measure latency themselves.
-        assert!(now["read_latency_ns"].is_null() && now["queue_depth_mean"].is_null(), "{now}");
+        // The drive times commands of clients with queues of their own.
+        for (latency, least) in [("read_latency_ns", 1), ("write_latency_ns", 1)] {
+            let (p50, max) = (now[latency]["p50"].as_u64(), now[latency]["max"].as_u64());
+            assert!(p50 >= Some(least) && p50 <= max, "{latency}: {now}");
+        }
+        assert!(now["queue_depth_mean"].as_f64().is_some_and(|mean| mean > 0.0), "{now}");
         let line = server.sluice_admin(&["stats"]).stdout;
         let line = String::from_utf8(line).unwrap();
         assert!(line.ends_with("0 NBD clients, 2 socket clients\n"), "{line}");
