@@ -105,8 +105,9 @@ fn a_preset_that_was_meant_is_named() {
     let out = sluice(&["drive", "show", "--preset", "femu-defualt"]);
     assert_eq!(out.status.code(), Some(2));
     let told = text(&out.stderr);
-    assert!(told.contains("did you mean `femu-default`?"), "{told}");
+    assert!(told.contains("a similar value exists: 'femu-default'"), "{told}");
     let shown = text(&sluice(&["drive", "show", "--preset", "femu-default"]).stdout);
+    assert_eq!(text(&sluice(&["drive", "show", "femu-default"]).stdout), shown, "a name is enough");
     for part in [
         "\nerrors\n",
         "\ntranslation layer\n",

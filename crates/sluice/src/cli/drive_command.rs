@@ -6,7 +6,8 @@ use super::args::{DriveArgs, DriveShowArgs};
 use super::{Failure, print};
 use crate::limits::sheet::sheet;
 use crate::presets;
-use crate::scenario::{Scenario, nearest};
+use crate::presets::Preset;
+use crate::scenario::Scenario;
 use crate::text::printable;
 
 /// Runs `sluice drive …`.
@@ -26,20 +27,20 @@ pub fn run(args: &DriveArgs) -> Result<(), Failure> {
 
 fn load(args: &DriveShowArgs) -> Result<Scenario, Failure> {
     match (&args.scenario, &args.preset) {
-        (Some(file), _) => Ok(Scenario::load(file)?),
-        (None, Some(name)) => {
-            let preset = presets::find(name).ok_or_else(|| {
-                let names: Vec<&str> = presets::all().iter().map(|p| p.name).collect();
-                let meant = nearest(name, &names);
-                let meant = meant.map_or_else(String::new, |n| format!("; did you mean `{n}`?"));
-                let (name, names) = (printable(name), names.join(", "));
-                Failure::Usage(format!("no preset `{name}`{meant}; there are {names}"))
-            })?;
-            Ok(Scenario::parse(
-                Path::new(&preset.file_name()),
-                &format!("[drive]\npreset = \"{}\"\n", preset.name),
-            )?)
-        }
+        (Some(file), _) => match file.to_str().and_then(presets::find) {
+            Some(preset) if !file.exists() => of_preset(preset),
+            _ => Ok(Scenario::load(file)?),
+        },
+        (None, Some(name)) => match presets::find(name) {
+            Some(preset) => of_preset(preset),
+            None => Err(Failure::Usage(format!("no preset `{}`", printable(name)))),
+        },
         (None, None) => Err(Failure::Usage("name a scenario or a preset".into())),
     }
+}
+
+/// A scenario that is a preset and nothing else.
+fn of_preset(preset: &Preset) -> Result<Scenario, Failure> {
+    let text = format!("[drive]\npreset = \"{}\"\n", preset.name);
+    Ok(Scenario::parse(Path::new(&preset.file_name()), &text)?)
 }

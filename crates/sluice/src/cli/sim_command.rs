@@ -240,7 +240,7 @@ impl Results {
         }
         match notes.first() {
             Some(first) if strict => Err(Failure::Other(format!(
-                "--strict, and there are {} notes; the first: {} [{}]",
+                "--strict, and there are notes, {} in all; the first: {} [{}]",
                 notes.len(),
                 first.text,
                 first.code.as_str()

@@ -322,9 +322,11 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<Outc
     for (lane, over_time) in lanes.into_iter().zip(over_time) {
         drives.push(DriveOutcome::of(lane, over_time, runner.now(), elapsed)?);
     }
-    let explanations = explanations.into_iter().map(Some).chain(std::iter::repeat(None));
-    for (drive, explanation) in drives.iter_mut().zip(explanations) {
-        drive.explanation = explanation;
+    // A trace makes them, too, and may not change results.
+    if options.slowest > 0 {
+        for (drive, explanation) in drives.iter_mut().zip(explanations) {
+            drive.explanation = Some(explanation);
+        }
     }
     let outcome = Outcome::new(scenario, drives, elapsed, costs, ignored);
     let mut outcome = Outcome { partial, untraced, ..outcome };
