@@ -70,13 +70,13 @@ fn all_paths() -> Vec<(&'static str, String)> {
         ),
         (
             "map cache",
-            // A drive with three times as many pages of the map as the cache holds.
+            // A drive with half as many pages of the map again as the cache holds.
             with_jobs(drive(
                 "block",
                 "ftl = { over_provisioning = 0.3, map_cache = \"280k\" }\n\
                  write_buffer = { kind = \"volatile\", size = \"2M\" }",
             ))
-            .replace("chunks = 24", "chunks = 256"),
+            .replace("chunks = 24", "chunks = 128"),
         ),
         (
             "controller",
@@ -104,8 +104,8 @@ fn all_paths() -> Vec<(&'static str, String)> {
         ("pblk, few PUs", with_jobs(oc("", "kind = \"pblk\"\nactive_pus = 2"))),
         (
             "pblk, map cache",
-            with_jobs(oc("", "kind = \"pblk\"\nmap_cache = \"280k\""))
-                .replace("chunks = 24", "chunks = 256"),
+            with_jobs(oc("", "kind = \"pblk\"\nactive_pus = 2\nmap_cache = \"280k\""))
+                .replace("chunks = 24", "chunks = 128"),
         ),
         ("shards", with_jobs(oc("", "kind = \"pblk\"\nshards = 2"))),
         ("rrpc", with_jobs(oc("dual_map = true", "kind = \"rrpc\""))),

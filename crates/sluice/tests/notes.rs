@@ -139,7 +139,7 @@ fn requests_of_a_trace_that_were_changed_are_counted() {
     write("even.log", &trace(4096));
     let code = NoteCode::RequestsRounded;
     for (log, changed) in [("odd.log", true), ("even.log", false)] {
-        let job = format!("[[job]]\nname = \"t\"\nread_iolog = \"{log}\"\n");
+        let job = format!("[[job]]\nname = \"t\"\nread_iolog = \"{log}\"\nreplay_align = \"4k\"\n");
         let path: PathBuf = write("s.toml", &format!("{DRIVE}{FILL}{job}"));
         let scenario = Scenario::load(&path).unwrap();
         let outcome = simulate(&scenario, SimOptions::default()).unwrap();

@@ -207,11 +207,21 @@ fn control_characters_of_titles_and_names_do_not_reach_the_terminal() {
         .replace("\"one\"", "\"a\\nb\\u001b[31m\"")
         .replace("\"r\"", "\"job\\u001b]0;x\\u0007\"");
     let odd = format!("# \u{1b}[31m\nseed = \"\u{202f}\\u001b\"\n{DRIVE}");
-    let folder = Folder::new(&[("a.toml", &text), ("odd.toml", &odd)]);
-    let (said, told) = folder.ends(&["a.toml"], 0);
-    assert!(said.contains("a\\nb\\u{1b}[31m") && said.contains("job\\u{1b}]0;x\\u{7}"), "{said}");
+    // A title is the file's name unless the scenario has one, and a job's may come from a job file.
+    let file = "a\u{1b}[31m.toml";
+    let jobs = "[job\u{1b}]0;x\u{7}]\nrw=read\nsize=1m\n";
+    let plain = scenario().replace("title = \"one\"\n", "");
+    let folder =
+        Folder::new(&[("a.toml", &text), ("odd.toml", &odd), (file, &plain), ("j.fio", jobs)]);
+    let (_, titled) = folder.ends(&["a.toml"], 2);
+    assert!(titled.contains("title"), "{titled}");
+    let (said, told) = folder.ends(&[file], 0);
+    assert!(said.contains("a\\u{1b}[31m"), "{said}");
+    let with_job = folder.sim(&[file, "j.fio"]);
+    let [said_of_job, told_of_job] =
+        [with_job.stdout, with_job.stderr].map(|text| String::from_utf8(text).unwrap());
     let (_, refused) = folder.ends(&["odd.toml", "a.toml"], 2);
-    for text in [said, told, refused] {
+    for text in [titled, said, told, said_of_job, told_of_job, refused] {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     }
 }

@@ -10,10 +10,11 @@ use crate::text::{duration, rate};
 
 const YEAR: Nanos = Nanos::from_secs(365 * 86_400);
 
-/// Of an operation of the media: the slowest erase of the slowest NAND takes some 30 ms.
-pub(super) const MEDIA_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(10);
+/// Of an operation of the media: the slowest erase of the slowest NAND takes some 30 ms. Drives that hang
+/// are described by times beyond every host's timeout.
+pub(super) const MEDIA_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(600);
 /// Of a step of the controller or of the host.
-pub(super) const STEP_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(10);
+pub(super) const STEP_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(600);
 /// For how long a command is waited for.
 pub(super) const TIMEOUT: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(30 * 86_400);
 /// Of data that ages.
