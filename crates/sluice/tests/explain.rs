@@ -150,7 +150,7 @@ fn waits_add_up_and_have_a_reason_on_every_path() {
                 assert_eq!(wait.start, at, "{name}: in order and without gaps: {r:?}");
                 assert!(wait.time.0 > 0, "{name}: {r:?}");
                 assert_ne!(wait.kind, WaitKind::Unexplained, "{name}: {r:#?}");
-                at = at + wait.time;
+                at += wait.time;
             }
         }
         assert!(requests.is_sorted_by_key(|r| std::cmp::Reverse(r.latency)), "{name}");
