@@ -94,10 +94,12 @@ fn who_has_a_drive_is_named() {
 #[test]
 fn words_that_are_nearly_right_have_the_right_one_beside_them() {
     let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("j.fio"), "[j]\nrw=read\n").unwrap();
     check(
         dir.path(),
         &[
             (&["drive", "show", "--preset", "femu-defalt"], 2, &["'femu-default'", "similar"]),
+            (&["serve", "j.fio", "--nbd", "unix:j"], 2, &["a scenario is a .toml file", "j.fio"]),
             (
                 &["target", "create", "d.toml", "--name", "a", "--type", "pblkk", "--pus", "0"],
                 2,

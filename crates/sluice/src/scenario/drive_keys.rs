@@ -515,6 +515,11 @@ fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
 pub(super) fn parse_toml(source: &Source) -> Result<toml::Spanned<DeTable<'_>>> {
     DeTable::parse(&source.text).map_err(|e| {
         let span = e.span().unwrap_or(0..0);
-        ScenarioError::at(source, span, Problem::Syntax { message: e.message().to_owned() })
+        let mut message = e.message().to_owned();
+        if source.path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("toml")) {
+            message +=
+                "; a scenario is a .toml file, and job files of fio go beside one to `sluice sim`";
+        }
+        ScenarioError::at(source, span, Problem::Syntax { message })
     })
 }

@@ -58,7 +58,6 @@ pub use precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
 pub use share_keys::{SharePlan, ShareSpan};
 pub use target::Target;
 
-
 use drive_keys::{DriveDraft, parse_toml};
 use section::Section;
 use source::Source;
