@@ -183,30 +183,14 @@ pub(super) fn alias_of(key: &str) -> Option<&'static Alias> {
 }
 
 /// The candidate that differs from `word` in the fewest letters, if that is few.
-pub(crate) fn nearest<'k>(word: &str, candidates: &[&'k str]) -> Option<&'k str> {
+pub(super) fn nearest<'k>(word: &str, candidates: &[&'k str]) -> Option<&'k str> {
     let word = word.to_ascii_lowercase();
     candidates
         .iter()
-        .map(|c| (edits(&word, &c.to_ascii_lowercase()), *c))
+        .map(|c| (strsim::levenshtein(&word, &c.to_ascii_lowercase()), *c))
         .filter(|(edits, c)| *edits <= 2.max(c.len() / 3) && *edits < c.chars().count())
         .min()
         .map(|(_, c)| c)
-}
-
-/// Levenshtein's distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -221,7 +205,6 @@ mod tests {
         assert_eq!(nearest("PUS", &keys), Some("pus"));
         assert_eq!(nearest("colour", &keys), None);
         assert_eq!(nearest("xyz", &["pus", "mq"]), None, "a word of other letters altogether");
-        assert_eq!(edits("kitten", "sitting"), 3);
     }
 
     #[test]

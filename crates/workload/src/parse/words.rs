@@ -509,25 +509,10 @@ pub(crate) fn nearest<'c>(
 ) -> Option<&'c str> {
     candidates
         .into_iter()
-        .map(|known| (distance(word, known), known))
+        .map(|known| (strsim::levenshtein(word, known), known))
         .min()
         .filter(|(d, known)| *d <= (known.len().max(word.len()) / 3).max(1))
         .map(|(_, known)| known)
-}
-
-/// Edits that turn one word into the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, cb) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
