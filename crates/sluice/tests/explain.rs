@@ -71,12 +71,8 @@ fn all_paths() -> Vec<(&'static str, String)> {
         (
             "map cache",
             // A drive with half as many pages of the map again as the cache holds.
-            with_jobs(drive(
-                "block",
-                "ftl = { over_provisioning = 0.3, map_cache = \"280k\" }\n\
-                 write_buffer = { kind = \"volatile\", size = \"2M\" }",
-            ))
-            .replace("chunks = 24", "chunks = 128"),
+            with_jobs(drive("block", "ftl = { over_provisioning = 0.3, map_cache = \"280k\" }"))
+                .replace("chunks = 24", "chunks = 128"),
         ),
         (
             "controller",
