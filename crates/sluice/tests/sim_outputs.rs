@@ -69,6 +69,17 @@ fn a_dash_is_standard_output_which_then_has_nothing_else() {
     );
     let (said, told) = folder.ends(&["a.toml", "--report", "-"], 0);
     assert!(said.starts_with("<!doctype html>") && said.ends_with("</html>\n"));
+    assert!(said.contains("The slowest requests") && !told.contains("slowest"), "{told}");
+    let (said, _) = folder.ends(&["a.toml", "--report", "-", "--slowest", "0"], 0);
+    assert!(!said.contains("The slowest requests"));
+    let (said, told) = folder.ends(&["a.toml", "--report", "-", "--slowest", "2"], 0);
+    assert!(
+        said.contains("The slowest requests") && told.contains("  2. ") && !told.contains("  3. ")
+    );
+    // A report changes nothing of the JSON.
+    folder.ends(&["a.toml", "--json", "plain.json"], 0);
+    folder.ends(&["a.toml", "--json", "beside.json", "--report", "r.html"], 0);
+    assert_eq!(folder.read("plain.json"), folder.read("beside.json"));
     assert!(told.contains("p99.9"), "{told}");
     let (said, told) = folder.ends(&["a.toml", "--trace", "-"], 0);
     assert!(serde_json::from_str::<Value>(&said).unwrap().as_array().unwrap().len() > 100);

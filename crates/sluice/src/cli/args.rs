@@ -221,9 +221,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "FILE|-")]
     pub trace: Option<PathBuf>,
     /// Print this many of the slowest requests of each drive, what each waited for, and where the time of
-    /// all requests went; also in --json and --report.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub slowest: usize,
+    /// all requests went; also in --json.
+    /// A report has the ten slowest unless this says otherwise; 0 for none.
+    #[arg(long, value_name = "N")]
+    pub slowest: Option<usize>,
     /// Write what happens to each request in the block layer into this folder, in the format that
     /// blkparse and btt read; with one scenario only.
     #[arg(long, value_name = "DIR")]
@@ -678,7 +679,7 @@ mod tests {
             strict: false,
             write_image: false,
             trace: None,
-            slowest: 0,
+            slowest: None,
             blktrace: None,
         };
         let (scenarios, jobs) = args.scenarios_and_jobs();

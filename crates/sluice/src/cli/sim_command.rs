@@ -25,6 +25,9 @@ use crate::stack::StackError;
 use crate::stack::named::NamedError;
 use crate::text::{printable, printable_lines};
 
+/// Slowest requests that a report has.
+const REPORTED: usize = 10;
+
 /// Exit code of a process that SIGINT ended.
 const INTERRUPTED: i32 = 130;
 
@@ -68,7 +71,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     }
     let mut outputs = Outputs::open(args)?;
     let interrupt = Interrupt::catch()?;
-    let mut results = Results::default();
+    let mut results = Results { tells_slowest: args.slowest.is_some(), ..Results::default() };
     let mut preconditioned = Preconditioned::new(&scenarios);
     let (mut failed, mut jobs_before) = (None, 0);
     for (i, scenario) in scenarios.iter().enumerate() {
@@ -94,7 +97,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
             jobs_before,
             trace,
             blktrace: args.blktrace.clone(),
-            slowest: args.slowest,
+            slowest: args.slowest.unwrap_or(if args.report.is_some() { REPORTED } else { 0 }),
             write_image: args.write_image,
             stop: Some(&interrupt.asked),
             preconditioned: Some(&mut preconditioned),
@@ -184,6 +187,8 @@ fn stories_of(outcome: &Outcome) -> String {
 #[derive(Default)]
 struct Results {
     outcomes: Vec<Outcome>,
+    /// Whether the slowest requests were asked for.
+    tells_slowest: bool,
 }
 
 impl Results {
@@ -207,7 +212,10 @@ impl Results {
     /// Prints the table, and writes every output, one that fails beside others that do not.
     fn write(&self, scenarios: &[Scenario], outputs: &mut Outputs) -> Result<(), Failure> {
         let report = self.report(scenarios);
-        let stories: String = self.outcomes.iter().map(stories_of).collect();
+        let stories: String = match self.tells_slowest {
+            true => self.outcomes.iter().map(stories_of).collect(),
+            false => String::new(),
+        };
         let table = table::render(&report) + &stories;
         let mut first = if outputs.is_standard_taken() {
             let _ = std::io::stderr().write_all(printable_lines(&table).as_bytes());
@@ -216,7 +224,12 @@ impl Results {
             print(&table).err()
         };
         if let Some(output) = &mut outputs.json {
-            let ways = Value::Array(self.outcomes.iter().map(to_json).collect());
+            // What only the report has is not in it.
+            let json = |outcome: &Outcome| match self.tells_slowest {
+                true => to_json(outcome),
+                false => to_json(&outcome.without_explanations()),
+            };
+            let ways = Value::Array(self.outcomes.iter().map(json).collect());
             first = first.or(output.write(&to_text(&ways)).err());
         }
         if let Some(output) = &mut outputs.report {

@@ -181,6 +181,14 @@ impl Outcome {
         }
     }
 
+    /// The outcome as it is without [`SimOptions::slowest`](super::SimOptions::slowest).
+    #[must_use]
+    pub fn without_explanations(&self) -> Outcome {
+        let mut outcome = self.clone();
+        outcome.drives.iter_mut().for_each(|drive| drive.explanation = None);
+        outcome
+    }
+
     /// Requests that failed and sectors that came back wrong, in words.
     pub fn failures(&self) -> Vec<String> {
         let mut all = Vec::new();
