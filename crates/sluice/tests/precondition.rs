@@ -159,3 +159,14 @@ fn jobs_that_do_not_fit_say_which_section_and_why() {
         assert!(message.contains("[precondition]") && message.contains(says), "{message}");
     }
 }
+
+#[test]
+fn a_drive_that_wears_out_meanwhile_says_so() {
+    let text = format!(
+        "{DRIVE}errors.program_fail = 0.01\n[precondition]\nfill = \"sequential\"\n\
+         overwrite = \"random 20x\"\n{JOB}"
+    );
+    let error = try_run(&text, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("capacity exceeded"), "{error}");
+    assert!(error.contains("programs and") && error.contains("chunks are retired"), "{error}");
+}

@@ -66,7 +66,15 @@ pub fn precondition(
     take_turns(runner, &mut host, &mut drive, Watcher::new(&mut tell).every(stride));
     let result = host.finish().map_err(|e| failed(e.to_string()))?;
     if let Some((_, failure)) = result.failures().next() {
-        return Err(failed(failure.to_string()));
+        let ftl = device.ftl_view().map(|(stats, _)| stats);
+        let worn = ftl.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
+        let why = worn.filter(|f| f.program_failures + f.erase_failures > 0).map(|f| {
+            format!(
+                "; {} programs and {} erases have failed before, and {} chunks are retired",
+                f.program_failures, f.erase_failures, f.retired_chunks
+            )
+        });
+        return Err(failed(failure.to_string() + &why.unwrap_or_default()));
     }
     drive.set_instant(false);
     drive.reset_stats();
