@@ -99,7 +99,11 @@ fn words_that_are_nearly_right_have_the_right_one_beside_them() {
         dir.path(),
         &[
             (&["drive", "show", "--preset", "femu-defalt"], 2, &["'femu-default'", "similar"]),
-            (&["serve", "j.fio", "--nbd", "unix:j"], 2, &["a scenario is a .toml file", "j.fio"]),
+            (
+                &["serve", "j.fio", "--nbd", "unix:j"],
+                2,
+                &["a scenario is a .toml", "`sluice sim`", "j.fio"],
+            ),
             (
                 &["target", "create", "d.toml", "--name", "a", "--type", "pblkk", "--pus", "0"],
                 2,
