@@ -58,7 +58,7 @@ const AREA: u64 = 128;
 const BOUNDS: [(&str, f64); 6] = [
     ("queue", 366.0),
     ("hit", 552.0),
-    ("drive", 775.0),
+    ("drive", 780.0),
     ("drive-part", 832.0),
     ("drive-data", 858.0),
     ("client", 368.0),
