@@ -1,5 +1,6 @@
 //! [`Region`]: a piece of memory that host and drive may both touch.
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
@@ -48,6 +49,13 @@ impl Region {
         Ok(Arc::new(Region::map_anonymous(len)?))
     }
 
+    /// The region of a fresh mapping at `base`, which nothing else unmaps.
+    fn mapped(base: *mut c_void, len: usize, file: Option<File>) -> io::Result<Region> {
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
+        Ok(Region { base, len, file, sealed: false, copy_on_write: false, whole: None })
+    }
+
     pub(crate) fn map_anonymous(len: usize) -> io::Result<Region> {
         if len == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of 0 bytes"));
@@ -61,10 +69,7 @@ impl Region {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
         };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region =
-            Region { base, len, file: None, sealed: false, copy_on_write: false, whole: None };
+        let region = Region::mapped(base, len, None)?;
         region.prefer_huge_pages();
         Ok(region)
     }
@@ -93,16 +98,7 @@ impl Region {
                 0,
             )?
         };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region {
-            base,
-            len,
-            file: Some(file),
-            sealed: false,
-            copy_on_write: false,
-            whole: None,
-        }))
+        Ok(Arc::new(Region::mapped(base, len, Some(file))?))
     }
 
     /// `len` bytes of `file` from its start, copied on write: what is written stays in this process, and
@@ -123,10 +119,8 @@ impl Region {
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing. Another
         // process that truncates the file makes an access raise SIGBUS: image files are locked.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file, 0)? };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region =
-            Region { base, len, file: None, sealed: false, copy_on_write: true, whole: None };
+        let mut region = Region::mapped(base, len, None)?;
+        region.copy_on_write = true;
         Ok(Arc::new(region))
     }
 
@@ -146,16 +140,7 @@ impl Region {
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, offset)?
         };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        Ok(Arc::new(Region {
-            base,
-            len,
-            file: None,
-            sealed: false,
-            copy_on_write: false,
-            whole: None,
-        }))
+        Ok(Arc::new(Region::mapped(base, len, None)?))
     }
 
     /// `pages` zeroed huge pages of 2 MiB, which are there and stay where they are in physical memory:
@@ -177,16 +162,7 @@ impl Region {
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
         };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region = Region {
-            base,
-            len,
-            file: Some(file),
-            sealed: false,
-            copy_on_write: false,
-            whole: None,
-        };
+        let region = Region::mapped(base, len, Some(file))?;
         let at = region.base.as_ptr().cast();
         // SAFETY: our own mapping, all of it.
         unsafe {
@@ -224,10 +200,8 @@ impl Region {
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
         };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
-        let region =
-            Region { base, len, file: Some(file), sealed: true, copy_on_write: false, whole: None };
+        let mut region = Region::mapped(base, len, Some(file))?;
+        region.sealed = true;
         region.prefer_huge_pages();
         Ok(region)
     }
