@@ -1,64 +1,44 @@
 //! fio's words in `sluice sim`: errors with their place, traces, logs, searches, and jobs that are too
 //! large.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod sim_folder;
+
+use std::path::Path;
 
 use serde_json::Value;
+
+use sim_folder::Folder;
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\n[precondition]\nfill = \"sequential\"\n";
 
 /// A folder with a drive and other files.
-struct Folder(tempfile::TempDir);
+fn with_drive(files: &[(&str, &str)]) -> Folder {
+    Folder::new(&[&[("drive.toml", DRIVE)], files].concat())
+}
 
-impl Folder {
-    fn new(files: &[(&str, &str)]) -> Folder {
-        let folder = Folder(tempfile::tempdir().unwrap());
-        for (name, content) in [("drive.toml", DRIVE)].iter().chain(files) {
-            std::fs::write(folder.path(name), content).unwrap();
-        }
-        folder
-    }
+/// Standard output of a run that must succeed.
+fn ran(folder: &Folder, args: &[&str]) -> String {
+    folder.ends(args, 0).0
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
+/// Standard error of a run that must be refused.
+fn refused(folder: &Folder, args: &[&str]) -> String {
+    folder.ends(args, 2).1
+}
 
-    fn sim(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
-        command.env("NO_COLOR", "1").arg("sim").args(args).current_dir(self.0.path());
-        command.output().unwrap()
-    }
-
-    /// Standard output of a run that must succeed.
-    fn ran(&self, args: &[&str]) -> String {
-        let out = self.sim(args);
-        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8(out.stdout).unwrap()
-    }
-
-    /// Standard error of a run that must be refused.
-    fn refused(&self, args: &[&str]) -> String {
-        let out = self.sim(args);
-        let told = String::from_utf8(out.stderr).unwrap();
-        assert_eq!(out.status.code(), Some(2), "{args:?}: {told}");
-        told
-    }
-
-    fn json(&self, name: &str) -> Value {
-        let text = std::fs::read_to_string(self.path(name)).unwrap();
-        let mut ways: Vec<Value> = serde_json::from_str(&text).unwrap();
-        assert_eq!(ways.len(), 1, "one scenario");
-        ways.remove(0)
-    }
+/// The only result in a file.
+fn json(folder: &Folder, name: &str) -> Value {
+    let mut ways: Vec<Value> = serde_json::from_str(&folder.read(name)).unwrap();
+    assert_eq!(ways.len(), 1, "one scenario");
+    ways.remove(0)
 }
 
 #[test]
 fn a_mistake_in_a_job_file_or_a_job_of_a_scenario_is_shown_with_a_caret() {
     let scenario = format!("{DRIVE}[[job]]\nname = \"a\"\nrw = \"randred\"\n");
     let late = format!("{DRIVE}[[job]]\nname = \"a\"\ntime_based = true\n");
-    let folder = Folder::new(&[
+    let folder = with_drive(&[
         ("value.fio", "[a]\nrw=randred\n"),
         ("key.fio", "[a]\niodepht=4\n"),
         ("size.fio", "[a]\nsize=0\n"),
@@ -101,7 +81,7 @@ fn a_mistake_in_a_job_file_or_a_job_of_a_scenario_is_shown_with_a_caret() {
         ),
         (&["late.toml"], &["late.toml:6:1", "`time_based` needs a `runtime`", "╰── here"]),
     ] {
-        let told = folder.refused(args);
+        let told = refused(&folder, args);
         for part in says {
             assert!(told.contains(part), "{args:?}: `{part}` is not in\n{told}");
         }
@@ -110,28 +90,28 @@ fn a_mistake_in_a_job_file_or_a_job_of_a_scenario_is_shown_with_a_caret() {
 
 #[test]
 fn trims_that_take_no_time_have_no_rate_and_the_result_says_why() {
-    let folder = Folder::new(&[
+    let folder = with_drive(&[
         ("trim.fio", "[trims]\nrw=randtrim\nsize=1m\n"),
         (
             "slow.toml",
             &DRIVE.replace("[precondition]", "[drive.controller]\nfetch = \"2us\"\n[precondition]"),
         ),
     ]);
-    let table = folder.ran(&["drive.toml", "trim.fio"]);
+    let table = ran(&folder, &["drive.toml", "trim.fio"]);
     let row = table.lines().find(|line| line.contains(" trim ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(cells[3..5], ["-", "-"], "{table}");
     assert!(table.contains("job trims: 256 trims took no time"), "{table}");
     assert!(table.contains("set [drive.controller] fetch"), "{table}");
     // With a cost, they have a rate: one after the other, 2 us each.
-    let table = folder.ran(&["slow.toml", "trim.fio"]);
+    let table = ran(&folder, &["slow.toml", "trim.fio"]);
     assert!(table.contains("500,000") && !table.contains("took no time"), "{table}");
 }
 
 #[test]
 fn a_trace_is_replayed_at_its_depth_and_refused_where_it_does_not_fit() {
     let reads: String = (0..100).map(|i| format!("dev read {} 4096\n", i * 8192)).collect();
-    let folder = Folder::new(&[
+    let folder = with_drive(&[
         ("v2.log", &format!("fio version 2 iolog\ndev add\ndev open\n{reads}dev close\n")),
         ("replay.fio", "[t]\nread_iolog=v2.log\nbs=64k\n"),
         ("odd.csv", "0,h,0,Read,4096,4096,1\n10,h,0,Write,512,512,1\n"),
@@ -140,8 +120,8 @@ fn a_trace_is_replayed_at_its_depth_and_refused_where_it_does_not_fit() {
         ("late.fio", "[t]\nread_iolog=odd.csv\nreplay_align=4k\niodepth=1\n"),
         ("gone.fio", "[t]\nread_iolog=gone.csv\n"),
     ]);
-    folder.ran(&["drive.toml", "replay.fio", "--json", "o.json"]);
-    let result = folder.json("o.json");
+    ran(&folder, &["drive.toml", "replay.fio", "--json", "o.json"]);
+    let result = json(&folder, "o.json");
     let read = &result["jobs"][0]["read"];
     // A read takes 40 us in the array, one after the other.
     assert_eq!(
@@ -151,34 +131,34 @@ fn a_trace_is_replayed_at_its_depth_and_refused_where_it_does_not_fit() {
     assert_eq!(read["iops"], 25_000.0);
     assert_eq!(result["jobs"][0]["iodepth_level"]["1"], 100.0);
     assert_eq!(result["sluice"]["ignored_options"], serde_json::json!(["bs"]));
-    let told = folder.refused(&["drive.toml", "odd.fio"]);
+    let told = refused(&folder, &["drive.toml", "odd.fio"]);
     assert!(
         told.contains("odd.csv:2: bytes 512..+512") && told.contains("`replay_align=4096`"),
         "{told}"
     );
-    folder.ran(&["drive.toml", "fitted.fio", "--json", "fitted.json"]);
+    ran(&folder, &["drive.toml", "fitted.fio", "--json", "fitted.json"]);
     let expected = serde_json::json!([{ "jobname": "t", "replay": {
         "iodepth": 1024, "delayed": 0,
         "trace_fit": {
             "aligned_requests": 1, "bytes_asked": 4608, "bytes_done": 8192, "wrapped": 0, "left_out": 0,
         },
     }}]);
-    assert_eq!(folder.json("fitted.json")["sluice"]["drives"][0]["jobs"], expected);
-    let table = folder.ran(&["drive.toml", "late.fio"]);
+    assert_eq!(json(&folder, "fitted.json")["sluice"]["drives"][0]["jobs"], expected);
+    let table = ran(&folder, &["drive.toml", "late.fio"]);
     let remark = "job t: 1 of 2 requests were issued later than the trace says: all 1 places";
     assert!(table.contains(remark), "{table}");
-    assert!(folder.refused(&["drive.toml", "gone.fio"]).contains("gone.csv: No such file"));
+    assert!(refused(&folder, &["drive.toml", "gone.fio"]).contains("gone.csv: No such file"));
 }
 
 #[test]
 fn logs_of_several_runs_are_numbered_on() {
     let jobs = "[global]\nrw=read\nsize=64k\nwrite_lat_log=L\n[a]\n[b]\nnumjobs=2\n";
-    let folder = Folder::new(&[
+    let folder = with_drive(&[
         ("other.toml", DRIVE),
         ("logs.fio", jobs),
         ("nowhere.fio", "[a]\nwrite_bw_log=no/such/L\n"),
     ]);
-    folder.ran(&["drive.toml", "other.toml", "logs.fio"]);
+    ran(&folder, &["drive.toml", "other.toml", "logs.fio"]);
     for number in 1..=6 {
         for kind in ["slat", "clat", "lat"] {
             let name = format!("L_{kind}.{number}.log");
@@ -197,12 +177,12 @@ fn logs_of_several_runs_are_numbered_on() {
 fn a_search_for_a_depth_says_what_it_found() {
     let job = "[j]\nrw=randread\niodepth=64\ntime_based\nruntime=10\nlatency_window=5ms\n\
                latency_percentile=90\nlatency_target=";
-    let folder = Folder::new(&[
+    let folder = with_drive(&[
         ("some.fio", &format!("{job}130us\n")),
         ("none.fio", &format!("{job}39us\nruntime=20ms\n")),
     ]);
-    let table = folder.ran(&["drive.toml", "some.fio", "--json", "o.json"]);
-    let result = folder.json("o.json");
+    let table = ran(&folder, &["drive.toml", "some.fio", "--json", "o.json"]);
+    let result = json(&folder, "o.json");
     let depth = result["jobs"][0]["latency_depth"].as_u64().unwrap();
     assert!((2..64).contains(&depth), "{depth}");
     let found = &result["sluice"]["drives"][0]["jobs"][0]["latency_target"];
@@ -211,17 +191,17 @@ fn a_search_for_a_depth_says_what_it_found() {
     assert!(table.contains(&remark), "{table}");
     let percentile = &result["jobs"][0]["read"]["clat_ns"]["percentile"]["90.000000"];
     assert!(percentile.as_u64().unwrap() <= 130_500, "{percentile}");
-    let table = folder.ran(&["drive.toml", "none.fio"]);
+    let table = ran(&folder, &["drive.toml", "none.fio"]);
     assert!(table.contains("not even iodepth 1 keeps 90 %"), "{table}");
 }
 
 #[test]
 fn jobs_too_large_for_this_machine_are_refused_with_numbers() {
-    let folder = Folder::new(&[(
+    let folder = with_drive(&[(
         "large.fio",
         "[many]\nrw=randwrite\nverify=crc32c\nbs=64k\nnumjobs=4096\niodepth=65536\n",
     )]);
-    let told = folder.refused(&["drive.toml", "large.fio"]);
+    let told = refused(&folder, &["drive.toml", "large.fio"]);
     for part in [
         "the jobs need 16",
         "TiB of memory",

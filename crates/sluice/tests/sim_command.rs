@@ -1,9 +1,12 @@
 //! `sluice sim` as a process: what it prints, what it writes, and its exit codes.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod sim_folder;
+
+use std::path::Path;
 
 use serde_json::Value;
+
+use sim_folder::Folder;
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\n";
@@ -15,47 +18,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// A folder with files in it.
-struct Folder(tempfile::TempDir);
+/// Standard output of a run that must succeed and say nothing on standard error.
+fn ran(folder: &Folder, args: &[&str]) -> String {
+    let (said, told) = folder.ends(args, 0);
+    assert_eq!(told, "", "no progress bar when nobody watches");
+    said
+}
 
-impl Folder {
-    fn new(files: &[(&str, &str)]) -> Folder {
-        let folder = Folder(tempfile::tempdir().unwrap());
-        for (name, content) in files {
-            std::fs::write(folder.path(name), content).unwrap();
-        }
-        folder
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
-    }
-
-    /// `sluice sim …`, run in the folder.
-    fn sim(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
-        command.arg("sim").args(args).current_dir(self.0.path()).output().unwrap()
-    }
-
-    /// The same, which must succeed.
-    fn ran(&self, args: &[&str]) -> String {
-        let out = self.sim(args);
-        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
-        assert_eq!(text(&out.stderr), "", "no progress bar when nobody watches");
-        text(&out.stdout)
-    }
-
-    /// The same, which must fail with this code; what it said.
-    fn failed(&self, args: &[&str], code: i32) -> String {
-        let out = self.sim(args);
-        let told = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(code), "{args:?}: {told}");
-        told
-    }
+/// Standard error of a run that must fail with this code.
+fn failed(folder: &Folder, args: &[&str], code: i32) -> String {
+    folder.ends(args, code).1
 }
 
 /// The only way of a result.
@@ -68,7 +40,7 @@ fn way(text: &str) -> Value {
 #[test]
 fn a_table_on_standard_output_and_nothing_else() {
     let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", JOBS)]);
-    let table = folder.ran(&["a.toml", "jobs.fio"]);
+    let table = ran(&folder, &["a.toml", "jobs.fio"]);
     for part in ["readers", "writers", "p99.9", "IOPS"] {
         assert!(table.contains(part), "`{part}` is not in\n{table}");
     }
@@ -80,7 +52,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     let random = format!("{DRIVE}[precondition]\nfill = \"sequential\"\n");
     let folder = Folder::new(&[("a.toml", &random), ("jobs.fio", JOBS)]);
     for (name, seed) in [("1.json", "7"), ("2.json", "7"), ("3.json", "8")] {
-        folder.ran(&["a.toml", "jobs.fio", "--json", name, "--seed", seed]);
+        ran(&folder, &["a.toml", "jobs.fio", "--json", name, "--seed", seed]);
     }
     let first = folder.read("1.json");
     assert_eq!(first, folder.read("2.json"), "byte for byte");
@@ -100,7 +72,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
 #[test]
 fn the_report_is_one_file_that_needs_no_other() {
     let folder = Folder::new(&[("a.toml", DRIVE), ("b.toml", DRIVE), ("jobs.fio", JOBS)]);
-    folder.ran(&["a.toml", "b.toml", "jobs.fio", "--report", "r.html"]);
+    ran(&folder, &["a.toml", "b.toml", "jobs.fio", "--report", "r.html"]);
     let page = folder.read("r.html");
     assert!(page.starts_with("<!") && page.trim_end().ends_with("</html>"));
     for fetched in ["src=\"http", "href=\"http", "@import", "src=\"//", "<link "] {
@@ -112,14 +84,14 @@ fn the_report_is_one_file_that_needs_no_other() {
 #[test]
 fn the_trace_is_json_in_the_order_of_perfetto() {
     let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", JOBS)]);
-    folder.ran(&["a.toml", "jobs.fio", "--trace", "t.json"]);
+    ran(&folder, &["a.toml", "jobs.fio", "--trace", "t.json"]);
     let trace: Value = serde_json::from_str(&folder.read("t.json")).unwrap();
     let events = trace["traceEvents"].as_array().or(trace.as_array()).unwrap();
     assert!(events.len() > 500, "{} events", events.len());
     assert!(events.iter().all(|e| e["ph"].is_string()), "each has a phase");
     let spans = events.iter().filter(|e| e["ph"] == "X");
     assert!(spans.clone().count() > 200 && spans.clone().all(|e| e["dur"].is_number()));
-    let told = folder.failed(&["a.toml", "a.toml", "jobs.fio", "--trace", "t.json"], 2);
+    let told = failed(&folder, &["a.toml", "a.toml", "jobs.fio", "--trace", "t.json"], 2);
     assert!(told.contains("one scenario"), "{told}");
 }
 
@@ -127,7 +99,7 @@ fn the_trace_is_json_in_the_order_of_perfetto() {
 fn the_block_layer_is_traced_into_a_folder() {
     let mq = format!("{DRIVE}[path]\nblock = \"mq\"\ncores = 2\n");
     let folder = Folder::new(&[("a.toml", DRIVE), ("mq.toml", mq.as_str()), ("jobs.fio", JOBS)]);
-    let table = folder.ran(&["mq.toml", "jobs.fio", "--blktrace", "new/traces"]);
+    let table = ran(&folder, &["mq.toml", "jobs.fio", "--blktrace", "new/traces"]);
     assert!(
         table.contains("block layer mq: 2 cores, 2 staging queues, 2 hardware queues"),
         "{table}"
@@ -136,11 +108,11 @@ fn the_block_layer_is_traced_into_a_folder() {
         let file = folder.path(&format!("new/traces/drive0.blktrace.{core}"));
         assert!(std::fs::metadata(&file).unwrap().len() > 48, "{}", file.display());
     }
-    let told = folder.failed(&["a.toml", "jobs.fio", "--blktrace", "t"], 2);
+    let told = failed(&folder, &["a.toml", "jobs.fio", "--blktrace", "t"], 2);
     assert!(told.contains("a.toml: `raw` has no block layer to trace"), "{told}");
-    let told = folder.failed(&["a.toml", "mq.toml", "jobs.fio", "--blktrace", "t"], 2);
+    let told = failed(&folder, &["a.toml", "mq.toml", "jobs.fio", "--blktrace", "t"], 2);
     assert!(told.contains("--blktrace takes one scenario"), "{told}");
-    let told = folder.failed(&["mq.toml", "jobs.fio", "--blktrace", "mq.toml/x"], 1);
+    let told = failed(&folder, &["mq.toml", "jobs.fio", "--blktrace", "mq.toml/x"], 1);
     assert!(told.contains("mq.toml/x"), "{told}");
 }
 
@@ -168,7 +140,7 @@ fn what_is_asked_wrongly_is_told_with_its_place_and_exit_code_2() {
         (&[], "Usage"),
         (&["a.toml", "large.fio"], "past the end of the device"),
     ] {
-        let told = folder.failed(args, 2);
+        let told = failed(&folder, args, 2);
         assert!(told.contains(says), "{args:?}: `{says}` is not in {told}");
     }
 }
@@ -182,7 +154,7 @@ fn several_drives_run_their_own_jobs() {
          [[job]]\nname = \"one\"\nrw = \"write\"\nsize = \"1m\"\nbs = \"4k\"\n\
          [[job]]\nname = \"two\"\ndrive = \"right\"\nrw = \"write\"\nsize = \"2m\"\nbs = \"4k\"\n";
     let folder = Folder::new(&[("two.toml", two)]);
-    let table = folder.ran(&["two.toml", "--json", "o.json"]);
+    let table = ran(&folder, &["two.toml", "--json", "o.json"]);
     assert!(table.contains("one") && table.contains("two"), "{table}");
     let value = way(&folder.read("o.json"));
     let written = |i: usize| value["sluice"]["drives"][i]["ftl"]["user_sectors_written"].as_u64();
@@ -195,7 +167,7 @@ fn requests_that_fail_are_told_with_their_lba_and_exit_code_1() {
     let failing = format!("{DRIVE}errors = {{ program_fail = 1.0 }}\n");
     let folder =
         Folder::new(&[("failing.toml", &failing), ("jobs.fio", "[w]\nrw=write\nbs=4k\nsize=1m\n")]);
-    let told = folder.failed(&["failing.toml", "jobs.fio", "--json", "o.json"], 1);
+    let told = failed(&folder, &["failing.toml", "jobs.fio", "--json", "o.json"], 1);
     assert!(told.contains("write of sectors 0..+1") && told.contains("failed"), "{told}");
     let value = way(&folder.read("o.json"));
     assert!(!value["sluice"]["failures"].as_array().unwrap().is_empty(), "written all the same");
@@ -206,7 +178,7 @@ fn options_without_meaning_are_listed_once() {
     let jobs = "[global]\nioengine=libaio\ndirect=1\n[a]\nrw=read\nsize=64k\nbs=4k\n\
         [b]\nioengine=io_uring\nrw=read\nsize=64k\nbs=4k\nthread\n";
     let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", jobs)]);
-    folder.ran(&["a.toml", "jobs.fio", "--json", "o.json"]);
+    ran(&folder, &["a.toml", "jobs.fio", "--json", "o.json"]);
     let value = way(&folder.read("o.json"));
     let ignored = value["sluice"]["ignored_options"].as_array().unwrap();
     let names: Vec<&str> = ignored.iter().map(|n| n.as_str().unwrap()).collect();
@@ -218,7 +190,7 @@ fn what_cannot_be_written_is_told() {
     let folder = Folder::new(&[("a.toml", DRIVE), ("jobs.fio", JOBS)]);
     assert!(!Path::new("/no/such/folder").exists());
     for option in ["--json", "--report", "--trace"] {
-        let told = folder.failed(&["a.toml", "jobs.fio", option, "/no/such/folder/x"], 1);
+        let told = failed(&folder, &["a.toml", "jobs.fio", option, "/no/such/folder/x"], 1);
         assert!(told.contains("/no/such/folder/x"), "{told}");
     }
 }

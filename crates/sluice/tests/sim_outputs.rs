@@ -1,13 +1,17 @@
 //! `sluice sim`'s outputs: opened before anything is run, complete whatever else happens, `-` for standard
 //! output, and what an interruption leaves.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod sim_folder;
+
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
 use sluice::scenario::Scenario;
 use sluice::sim::{SimOptions, Stage, simulate};
+
+use sim_folder::{Folder, ended};
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\n";
@@ -15,42 +19,15 @@ const FILL: &str = "[precondition]\nfill = \"sequential\"\n";
 const JOB: &str =
     "[[job]]\nname = \"r\"\nrw = \"randrw\"\nbs = \"4k\"\nsize = \"2m\"\niodepth = 4\n";
 
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new(files: &[(&str, &str)]) -> Folder {
-        let folder = Folder(tempfile::tempdir().unwrap());
-        for (name, content) in files {
-            std::fs::write(folder.path(name), content).unwrap();
-        }
-        folder
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
-        command.arg("sim").args(args).current_dir(self.0.path()).env("NO_COLOR", "1");
-        command
-    }
-
-    fn sim(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    /// Runs, which must end with this code; standard output and standard error.
-    fn ends(&self, args: &[&str], code: i32) -> (String, String) {
-        let out = self.sim(args);
-        let [said, told] = [out.stdout, out.stderr].map(|b| String::from_utf8(b).unwrap());
-        assert_eq!(out.status.code(), Some(code), "{args:?}: {told}");
-        (said, told)
-    }
+/// Interrupts `sluice sim` after a second and a half, which must end with 130; standard output and
+/// standard error.
+fn interrupted(folder: &Folder, args: &[&str]) -> (String, String) {
+    let mut command = folder.command(args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    ended(child.wait_with_output().unwrap(), 130)
 }
 
 fn scenario() -> String {
@@ -149,14 +126,7 @@ fn an_interruption_ends_the_jobs_and_keeps_what_there_is() {
             args.remove(0);
             args.extend(["--trace", "t.json"]);
         }
-        let mut command = folder.command(&args);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(1500));
-        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        let out = child.wait_with_output().unwrap();
-        let [said, told] = [out.stdout, out.stderr].map(|b| String::from_utf8(b).unwrap());
-        assert_eq!(out.status.code(), Some(130), "{told}");
+        let (said, told) = interrupted(&folder, &args);
         assert!(told.contains("interrupted"), "{told}");
         assert!(said.contains("endless") && said.contains("[partial]"), "{said}");
         let ways: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
@@ -183,22 +153,15 @@ fn an_interruption_of_preconditioning_keeps_the_ways_before_it() {
         [(&["long.toml"][..], "before there was a result"), (&["a.toml", "long.toml"], "partial")]
     {
         let args = [scenarios, &["--json", "o.json", "--report", "o.html"]].concat();
-        let mut command = folder.command(&args);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(1500));
-        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        let out = child.wait_with_output().unwrap();
-        let told = String::from_utf8(out.stderr).unwrap();
-        assert_eq!(out.status.code(), Some(130), "{told}");
+        let (said, told) = interrupted(&folder, &args);
         assert!(told.contains(says), "{told}");
         if scenarios.len() == 1 {
             assert_eq!(folder.read("o.json"), "old", "there is nothing to replace it with");
-            assert!(!folder.path("o.html").exists() && out.stdout.is_empty());
+            assert!(!folder.path("o.html").exists() && said.is_empty());
         } else {
             let ways: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
             assert_eq!(ways.as_array().map(Vec::len), Some(1));
-            assert!(String::from_utf8(out.stdout).unwrap().contains("p99.9"));
+            assert!(said.contains("p99.9"));
         }
     }
 }
