@@ -33,7 +33,7 @@ pub struct RequestCounts {
     pub errors: u64,
 }
 
-/// What a translation layer has done in an interval.
+/// A translation layer's counts over an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlInterval {
     /// Sectors that users wrote.
@@ -48,7 +48,7 @@ pub struct FtlInterval {
     pub free_lines_milli: u64,
 }
 
-/// What a drive has done in an interval, and where it stands at its end.
+/// A drive's counts and latencies over an interval, and its state at the end of the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntervalStats {
     /// Length of the interval.
@@ -57,16 +57,16 @@ pub struct IntervalStats {
     pub uptime: Nanos,
     /// Requests that ended.
     pub requests: RequestCounts,
-    /// Latency of reads over NBD, from when they were received to when they were answered; `None` if
-    /// none ended.
+    /// Latency of reads; `None` if none ended. Of a drive served over NBD alone: from when the server
+    /// received the request to when it answered. Of a drive whose clients have queues of their own:
+    /// from when the drive fetched the command to when it posted the completion.
     pub read_latency: Option<LatencySummary>,
-    /// Latency of writes over NBD, likewise.
+    /// Latency of writes, likewise.
     pub write_latency: Option<LatencySummary>,
     /// Requests under way at the end of the interval.
     pub queue_depth: u64,
-    /// Mean number of requests under way over the interval, in thousandths; `None` where clients have
-    /// queues of their own, on which nobody counts.
-    pub queue_depth_mean_milli: Option<u64>,
+    /// Mean number of requests under way over the interval, in thousandths.
+    pub queue_depth_mean_milli: u64,
     /// The translation layer, on whichever side it is; `None` for drives without one.
     pub ftl: Option<FtlInterval>,
     /// How late the drive's completions were (real time behind the model's).
@@ -101,7 +101,7 @@ impl IntervalStats {
             w.option(latency.map(|l| l.p50.0));
             w.option(latency.map(|l| l.p99.0)).option(latency.map(|l| l.max.0));
         }
-        w.long(self.queue_depth).option(self.queue_depth_mean_milli);
+        w.long(self.queue_depth).long(self.queue_depth_mean_milli);
         let ftl = self.ftl.unwrap_or_default();
         w.long(ftl.user_sectors).long(ftl.programmed_sectors);
         w.long(ftl.gc_moves).long(ftl.erases).option(self.ftl.map(|f| f.free_lines_milli));
@@ -133,7 +133,7 @@ impl IntervalStats {
             _ => None,
         };
         let (read_latency, write_latency) = (latency()?, latency()?);
-        let (queue_depth, queue_depth_mean_milli) = (r.long()?, r.option()?);
+        let (queue_depth, queue_depth_mean_milli) = (r.long()?, r.long()?);
         let (user_sectors, programmed_sectors) = (r.long()?, r.long()?);
         let (gc_moves, erases) = (r.long()?, r.long()?);
         let ftl = match r.option()? {

@@ -104,7 +104,7 @@ impl Reading {
             read_latency,
             write_latency,
             queue_depth: if shared { live.outstanding } else { live.nbd.in_flight },
-            queue_depth_mean_milli: Some(mean),
+            queue_depth_mean_milli: mean,
             ftl,
             late: LatencySummary { p50: late.p50, p99: late.p99, max: late.max },
             nbd_clients: u32::try_from(self.nbd.connections_open).unwrap_or(u32::MAX),
@@ -141,7 +141,7 @@ pub fn line(drive: &str, stats: &IntervalStats) -> String {
             let _ = write!(line, " p50 {} p99 {}", duration(l.p50.0), duration(l.p99.0));
         }
     }
-    let depth = stats.queue_depth_mean_milli.unwrap_or(stats.queue_depth.saturating_mul(1_000));
+    let depth = stats.queue_depth_mean_milli;
     let _ = write!(line, ", queue depth {:.1}", depth as f64 / 1e3);
     if let Some(ftl) = &stats.ftl {
         let wa = ftl.write_amplification().map_or("-".into(), |wa| format!("{wa:.2}"));
@@ -183,7 +183,7 @@ pub fn to_json(drive: &str, stats: &IntervalStats) -> Value {
         "read_latency_ns": stats.read_latency.map(latency),
         "write_latency_ns": stats.write_latency.map(latency),
         "queue_depth": stats.queue_depth,
-        "queue_depth_mean": stats.queue_depth_mean_milli.map(|n| n as f64 / 1e3),
+        "queue_depth_mean": stats.queue_depth_mean_milli as f64 / 1e3,
         "write_amplification": stats.ftl.and_then(|ftl| ftl.write_amplification()),
         "gc_sectors_moved": stats.ftl.map(|ftl| ftl.gc_moves),
         "erases": stats.ftl.map(|ftl| ftl.erases),
@@ -218,7 +218,7 @@ mod tests {
             read_latency: Some(latency(80, 210)),
             write_latency: None,
             queue_depth: 3,
-            queue_depth_mean_milli: Some(1_250),
+            queue_depth_mean_milli: 1_250,
             ftl: Some(FtlInterval {
                 user_sectors: 4_000,
                 programmed_sectors: 8_400,

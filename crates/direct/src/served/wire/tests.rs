@@ -32,7 +32,7 @@ fn interval() -> Message {
         requests: RequestCounts { reads: 3, errors: 1, ..Default::default() },
         read_latency: Some(latency(4, 5, 6)),
         queue_depth: 7,
-        queue_depth_mean_milli: Some(7_500),
+        queue_depth_mean_milli: 7_500,
         late: latency(8, 9, 10),
         socket_clients: 11,
         ..IntervalStats::default()
