@@ -97,8 +97,8 @@ impl Admin {
         }
     }
 
-    /// What each drive has done since this connection asked before; the first time, since it is
-    /// served.
+    /// The statistics of each drive over the time since this connection's last call; the first call
+    /// covers the time since the server began to serve the drive.
     ///
     /// # Errors
     /// [`ServedError`].

@@ -78,7 +78,7 @@ pub enum Message {
     Interval {
         /// The drive.
         device: Name,
-        /// What it has done.
+        /// The drive's statistics over the interval.
         stats: Box<IntervalStats>,
     },
 }

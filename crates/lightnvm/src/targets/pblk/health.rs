@@ -21,7 +21,7 @@ use super::sharded::label::{Keeper, LabelHealth};
 use crate::core::{MoveChunk, Reason, ScrubConfig, ScrubStats, Subsystem, TargetId};
 use crate::vector::VectorEnded;
 
-/// What was heard and done, since the device was opened.
+/// Media events that the drive reported and what pblk did about them, since the device was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PblkHealth {
     /// Media events.
@@ -75,7 +75,7 @@ impl Health {
         self.patrol.is_some() || self.keeper.is_some() || self.routed
     }
 
-    /// What was heard and done.
+    /// The counts since the device was opened.
     pub(super) fn stats(&self) -> PblkHealth {
         self.stats
     }
