@@ -14,10 +14,6 @@ const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
 const JOBS: &str = "[readers]\nrw=randread\nbs=4k\niodepth=4\nsize=1m\n\
     [writers]\nrw=randwrite\nbs=16k\nsize=4m\niodepth=2\n";
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
-}
-
 /// Standard output of a run that must succeed and say nothing on standard error.
 fn ran(folder: &Folder, args: &[&str]) -> String {
     let (said, told) = folder.ends(args, 0);
