@@ -277,7 +277,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             let waiting = shared.dispatch.note_load(!staging.is_empty());
             shared.wake();
             shared.take_news(&mut local.news);
-            (moved, staging.deadline().min(shared.dispatch.deadline()), waiting)
+            (moved, due(staging, shared), waiting)
         });
         // Who is there may have looked before what there is to see came, and may have woken this
         // core to see it: it must look again before it sleeps.
@@ -387,6 +387,14 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
     }
 }
 
+/// When something is to be done for a staging queue and its dispatch queue. While the hardware queue has no
+/// tag left, the scheduler's deadline does not count: a request whose time has come goes with the next
+/// completion, and a runner of virtual time that was given a deadline in the past would never reach it.
+fn due<Q: HardwareQueue>(staging: &Staging, shared: &Shared<Q>) -> Nanos {
+    let staged = if shared.dispatch.may_start() { staging.deadline() } else { Nanos::MAX };
+    staged.min(shared.dispatch.deadline())
+}
+
 /// Sleep of a core whose requests may be on others' queues, at most.
 const FOREIGN_NAP: Nanos = Nanos::from_millis(1);
 
@@ -425,7 +433,7 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
     fn deadline(&self) -> Nanos {
         match &self.way {
             Way::Multi { staging: Held::Owned(staging), dispatch: Held::Owned(shared) } => {
-                staging.deadline().min(shared.dispatch.deadline())
+                due(staging, shared)
             }
             // As it was when the lock was last held.
             _ => self.due,

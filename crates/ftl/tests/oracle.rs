@@ -7,6 +7,7 @@
 mod common;
 
 use clock::Nanos;
+use common::golden::{CallHash, assert_calls};
 use common::{TestFlash, geometry, least_map_cache, with_metadata};
 use ftl::{
     Found, Ftl, FtlConfig, FtlStats, GcYields, LineMetadata, RateLimiterKind, ReverseMapKind,
@@ -496,20 +497,24 @@ fn seeds(usual: u64, found: &[u64]) -> Vec<u64> {
 fn chunks_of_a_few_write_units_never_run_short_of_space() {
     let seeds = seeds(300, &FOUND_SMALL);
     let (mut cuts, mut reclaimed) = (0, 0);
-    let mut failed = vec![];
+    let (mut failed, mut calls) = (vec![], CallHash::default());
     for seed in seeds {
         let run = || {
             let mut case = Case::new(seed, Chunks::Small);
             case.run();
-            (case.flash.cuts, case.stats.lines_reclaimed)
+            (case.flash.cuts, case.stats.lines_reclaimed, case.flash.calls)
         };
         match std::panic::catch_unwind(run) {
-            Ok((cut, lines)) => (cuts, reclaimed) = (cuts + cut, reclaimed + lines),
+            Ok((cut, lines, hash)) => {
+                (cuts, reclaimed) = (cuts + cut, reclaimed + lines);
+                calls.fold(hash);
+            }
             Err(_) => failed.push(seed),
         }
     }
     println!("{cuts} power cuts, {reclaimed} lines reclaimed");
     assert!(failed.is_empty(), "seeds {failed:?} fail; replay one with SLUICE_SEED");
+    assert_calls("oracle-small-chunks", calls);
 }
 
 #[test]
@@ -519,6 +524,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     let (mut cuts, mut bounded, mut lines) = (0, 0, (0, 0));
     let mut all = FtlStats::default();
     let (mut paged, mut ahead, mut late) = (0, 0, 0);
+    let mut calls = CallHash::default();
     for seed in seeds {
         if number("SLUICE_LOUD").is_some() {
             eprintln!("seed {seed}");
@@ -530,12 +536,13 @@ fn everything_flushed_survives_and_nothing_else_appears() {
             for stats in &case.flash.recoveries {
                 read = (read.0 + stats.lines_by_metadata, read.1 + stats.lines_by_oob);
             }
-            let met = (case.ahead, case.flash.late);
+            let met = (case.ahead, case.flash.late, case.flash.calls);
             (case.stats, case.flash.cuts, case.flash.recoveries.len(), read, met)
         });
         match result {
             Ok((stats, cut, recoveries, read, met)) => {
                 (ahead, late) = (ahead + met.0, late + met.1);
+                calls.fold(met.2);
                 all = all.plus(&stats);
                 paged += u64::from(stats.map_page_reads + stats.map_page_writes > 0);
                 lines = (lines.0 + read.0, lines.1 + read.1);
@@ -567,20 +574,25 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     println!("{paged} cases paged: {} map pages read, {} written", pages[0], pages[1]);
     assert!(pages[0].min(pages[1]) > 0 || seeds_were_given, "no page of the map ever went");
     assert!(cuts >= 20_000 || seeds_were_given || number("SLUICE_CASES").is_some(), "{cuts} cuts");
+    assert_calls("oracle", calls);
 }
 
 #[test]
 fn what_is_renewed_again_and_again_stays_what_it_is() {
     let (mut cuts, mut rescued, mut failed) = (0, 0, vec![]);
+    let mut calls = CallHash::default();
     for seed in seeds(250, &FOUND_RENEWED) {
         for size in [Chunks::Small, Chunks::Any] {
             let run = || {
                 let mut case = Case::renewing(seed, size);
                 case.run();
-                (case.flash.cuts, case.stats.rescued)
+                (case.flash.cuts, case.stats.rescued, case.flash.calls)
             };
             match std::panic::catch_unwind(run) {
-                Ok((cut, sectors)) => (cuts, rescued) = (cuts + cut, rescued + sectors),
+                Ok((cut, sectors, hash)) => {
+                    (cuts, rescued) = (cuts + cut, rescued + sectors);
+                    calls.fold(hash);
+                }
                 Err(_) => {
                     eprintln!("seed {seed}, {size:?} fails");
                     failed.push((seed, size));
@@ -591,6 +603,7 @@ fn what_is_renewed_again_and_again_stays_what_it_is() {
     println!("{cuts} power cuts, {rescued} sectors renewed");
     assert!(failed.is_empty(), "seeds {failed:?} fail; replay one with SLUICE_SEED");
     assert!(rescued > 0 || number("SLUICE_SEED").is_some(), "nothing was ever renewed");
+    assert_calls("oracle-renewals", calls);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 pub mod bench;
+pub mod golden;
 mod power;
 
 use std::collections::{BTreeSet, HashMap};
@@ -15,6 +16,8 @@ use ftl::{
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
+
+use golden::CallHash;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -101,6 +104,8 @@ pub struct TestFlash {
     pub recoveries: Vec<RecoveryStats>,
     /// Power cuts, those during a recovery included.
     pub cuts: u64,
+    /// Of every program, read and erase that the FTL asked for, in order.
+    pub calls: CallHash,
 }
 
 pub fn geometry(
@@ -177,6 +182,7 @@ impl TestFlash {
             unreadable: BTreeSet::new(),
             recoveries: Vec::new(),
             cuts: 0,
+            calls: CallHash::default(),
         }
     }
 
@@ -450,12 +456,14 @@ impl Flash for TestFlash {
         let slots = &self.slots[first_slot as usize..];
         let sectors =
             unit.oobs().zip(slots).map(|(oob, c)| (Oob::decode(&oob).unwrap(), c.clone()));
-        let sectors = if self.keeps { sectors.collect() } else { Vec::new() };
+        let sectors: Vec<_> = if self.keeps { sectors.collect() } else { Vec::new() };
+        self.calls.program(chunk, sector, first_slot, sectors.iter().map(|(oob, _)| oob));
         let pu = self.shape.pu_of(chunk) as usize;
         self.queues[pu].push(Op::Program { op, chunk, sector, sectors });
     }
 
     fn read(&mut self, _now: Nanos, op: OpId, addresses: &[(u32, u32)], target: ReadTarget) {
+        self.calls.read(addresses);
         let read = self.reads.len();
         let mut parts: Vec<Vec<(usize, u32, u32)>> = vec![Vec::new(); self.queues.len()];
         for (i, &(psn, place)) in addresses.iter().enumerate() {
@@ -469,6 +477,7 @@ impl Flash for TestFlash {
     }
 
     fn erase(&mut self, _now: Nanos, op: OpId, chunk: u32) {
+        self.calls.erase(chunk);
         self.queues[self.shape.pu_of(chunk) as usize].push(Op::Erase { op, chunk });
     }
 
